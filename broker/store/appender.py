@@ -266,6 +266,15 @@ class MessageAppender:
                     self._next_offsets[queue] = next_offset
         return result
 
+    def wipe_refused(self) -> None:
+        """Wipe what is left in the log of messages that were refused: no start must find them.
+
+        Raises:
+            OSError, StoreFailed: The disk says no. The next append, or call, tries again.
+        """
+        with self._lock:
+            self._log.wipe()
+
     def numbers_of(self, topic: str) -> TopicNumbers:
         """Return the end of the log, and the next offsets that are known of a topic's queues."""
         with self._lock:

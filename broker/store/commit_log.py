@@ -8,14 +8,17 @@ timestamps never go back, whatever the clock does.
 A flush that fails is not tried again: the kernel may have dropped what it could not write, and the
 next flush would report success. From then on nothing is appended; reading goes on. A write that
 fails is no such failure, nor is a lack of anything: nothing was acknowledged, what was written of
-it is wiped, and the next append may succeed. Only if the disk does not let it be wiped, for other
-reasons than a lack, is that the end.
+it is wiped at once, and the next append may succeed. What the disk does not let be wiped is tried
+again, at the next append at the latest; if that fails for other reasons than a lack, that is the
+end.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -23,7 +26,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import encode_blank
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, may_succeed_later, what_is_wrong
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
@@ -31,6 +34,7 @@ from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_log = logging.getLogger(__name__)
 BLANK_BYTES = 8
 LATER_BYTES_MAX = 1 << 14
 """The maximum of bytes that wait to be written together: some fifty messages share one write.
@@ -39,6 +43,12 @@ What is kept of each until then stays in the processor's cache. With sixteen tim
 cost a fifth more.
 """
 _RECORD_BYTES_LIKELY = 1 << 12
+_IS_LEFT = (
+    "%s holds what is left of messages that were refused, from %d to %d of the commit log: it could not be "
+    "wiped, and the next start may find them"
+)
+_PAGE_BYTES = 1 << 12
+"""A disk that is full has pages as a whole, or not: one that is there can be written over."""
 
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
 """A function that returns a record in pieces, one behind the other."""
@@ -219,8 +229,32 @@ class CommitLog:
             self.flushed_offset = end_offset
             return end_offset
 
+    def wipe(self) -> None:
+        """Put zeros where a write has failed half-way: a whole record in it must not come back to life.
+
+        Only pages that hold something are written, which needs no room. The last one comes first: if this
+        is stopped, what is left is what a write that was stopped itself might have left.
+
+        Raises:
+            OSError, StoreFailed: The disk says no. What is left is wiped by the next call.
+        """
+        if self._to_wipe is None:
+            return
+        start, end = self._to_wipe
+        first = start - start % self._files.file_size % _PAGE_BYTES
+        for page in reversed(range(first, end, _PAGE_BYTES)):
+            position = max(page, start)
+            zeros = bytes(min(page + _PAGE_BYTES, end) - position)
+            if self._holds_other(position, zeros):
+                self._files.write(position, zeros)
+        self._to_wipe = None
+
     def close(self) -> None:
         """Close the files, without a flush."""
+        if self._to_wipe is not None:
+            start, end = self._to_wipe
+            where = self._files.path_at(start)
+            _log.warning(_IS_LEFT, where, start, end)
         self._files.close()
 
     def _place(self, size: int) -> int:
@@ -246,7 +280,7 @@ class CommitLog:
         self._later_limit = 0
         placed = position, position + len(records), timestamp
         if self._to_wipe is not None:
-            self._wipe(*self._to_wipe)
+            self._wipe_first()
         if position != self.written_offset:
             # If writing the records fails, this blank is overwritten, or written again.
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
@@ -256,25 +290,34 @@ class CommitLog:
         self.written_offset = placed[1]
         return placed
 
-    def _attempt(
-        self, position: int, data: Buffer, may_pass: Callable[[BaseException], bool] = may_succeed_later
-    ) -> None:
-        """Write data. Until that succeeds, remember what a later recovery must not find."""
+    def _attempt(self, position: int, data: Buffer) -> None:
+        """Write data. Until it counts as written, remember what a later recovery must not find."""
         self._to_wipe = position, position + len(data)
         try:
             self._files.write(position, data)
         except Exception as error:
-            if may_pass(error):
-                self.writing.begin(error)
-                raise Lacking(what_is_wrong(error)) from error
-            self.failure = error
-            raise StoreFailed("writing the commit log failed", error) from error
+            with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
+                self.wipe()
+            raise self._refusal(error, is_final=not may_succeed_later(error)) from error
 
-    def _wipe(self, start: int, end: int) -> None:
-        """Write zeros where a write failed half-way: no whole record in it may come back."""
-        if start < self._files.end_offset:
-            self._attempt(start, bytes(end - start), is_lack)
-        self._to_wipe = None
+    def _holds_other(self, position: int, zeros: bytes) -> bool:
+        try:
+            return self._files.read(position, len(zeros)) not in (b"", zeros)
+        except UnreadableFile:
+            return True
+
+    def _wipe_first(self) -> None:
+        try:
+            self.wipe()
+        except Exception as error:
+            raise self._refusal(error, is_final=not is_lack(error)) from error
+
+    def _refusal(self, error: Exception, *, is_final: bool) -> Exception:
+        if not is_final:
+            self.writing.begin(error)
+            return Lacking(what_is_wrong(error))
+        self.failure = error
+        return StoreFailed("writing the commit log failed", error)
 
     def _check_failure(self) -> None:
         if self.failure is not None:

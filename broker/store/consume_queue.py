@@ -56,7 +56,7 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
-    __slots__ = ("_files", "has_codes", "max_offset", "min_offset")
+    __slots__ = ("_files", "believed_before", "has_codes", "max_offset", "min_offset")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         """Prepare without touching the disk, until the queue is loaded or appended to."""
@@ -65,6 +65,8 @@ class ConsumeQueue:
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = 0
         self.min_offset = 0
+        self.believed_before = 0
+        """Entries before this offset are of an earlier life, and were not compared with their records."""
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
         """True if entries hold codes of tags; those of delayed messages hold times."""
 
@@ -103,6 +105,7 @@ class ConsumeQueue:
             return False
         files.delete_from(max_offset * ENTRY_BYTES)
         self.min_offset, self.max_offset = min_offset, max_offset
+        self.believed_before = max_offset
         return True
 
     def end_in_files(self) -> int:

@@ -69,6 +69,9 @@ def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Look
             wrong = wrong or (None if comparison.is_right(queue, run) else queue)
     bounds = log.min_offset, expired_before
     wrong = wrong or next((queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None)
+    if wrong is None:
+        for _, _, queue in queues:
+            queue.believed_before = 0
     return Looked(wrong, index is None or _holds(index, keys, range(log.min_offset, end_offset)))
 
 

@@ -39,9 +39,11 @@ _LOW = (1 << 32) - 1
 class WrongEntry(Exception):
     """An entry leads to another message or to none, or cannot be right at all."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
+    def __init__(self, place: int, number: int = 0) -> None:
+        """``number`` counts the entries before it that are right, as far as that is known."""
+        super().__init__(place, number)
         self.place = place
+        self.number = number
 
 
 class EntryCheck:

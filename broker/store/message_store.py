@@ -102,7 +102,7 @@ class MessageStore:
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
-        self._reader = MessageReader(self._log, self._queues)
+        self._reader = MessageReader(self._log, self._queues, self._dispatcher)
         self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
         self._retention = Retention(config, disk, self._log.files)
         self._flusher = FlushService(
@@ -311,8 +311,7 @@ class MessageStore:
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """Return when the first message of a queue was stored, in ms; -1 if there is none."""
-        queue = self._queues.get(topic, queue_id)
-        return self._reader.earliest_timestamp(queue) if queue is not None else -1
+        return self._reader.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: int) -> Buffer | None:
         """Return the record that starts at a place in the log; None if none does.
@@ -373,6 +372,7 @@ class MessageStore:
         if not self._opening.is_finished:
             return False
         try:
+            self._appender.wipe_refused()  # or a stop in order would leave it for the next start to find
             is_saved = self._checkpointing.save(is_over)
         except Exception as error:
             if may_succeed_later(error):

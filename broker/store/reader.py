@@ -7,7 +7,7 @@ read is an `UnreadableFile` to the caller that asks for it, and to nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,13 @@ from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.picking import FEW, Limits, Numbers, Picked, pick_all, pick_few, pick_many
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.record_glance import stored_at
+from rocketpoll.broker.store.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from rocketpoll.broker.store.dispatch import Dispatcher
 
 _SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -61,8 +64,12 @@ class _Removed(Exception):
 class MessageReader:
     """Reads log and consume queues together."""
 
-    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
-        """Prepare; any number of readers may read while one writer appends."""
+    def __init__(self, log: CommitLog, queues: QueueTable, dispatcher: Dispatcher) -> None:
+        """Prepare; any number of readers may read while one writer appends.
+
+        The dispatcher knows which topics were deleted, and when.
+        """
+        self._dispatcher = dispatcher
         self._log = log
         self._read_log = log.files.read
         self._file_size = log.files.file_size
@@ -80,6 +87,7 @@ class MessageReader:
 
         It does not look beyond the end of a consume-queue file.
         """
+        owner = self._owner(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -89,7 +97,7 @@ class MessageReader:
             if outside is not None:
                 return outside
             try:
-                picked = self._picked(queue, queue_offset, limits, message_filter)
+                picked = self._picked(queue, owner, queue_offset, limits, message_filter)
                 if picked is None:
                     next_file = min(queue.next_file_offset(queue_offset), high)
                     return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
@@ -97,15 +105,31 @@ class MessageReader:
                 next_offset = queue_offset + scanned
                 if not len(places):
                     return _nothing(status, next_offset, low, high)
-                records = self._records(range(queue_offset, next_offset), places, sizes)
+                try:
+                    records = self._records(queue, owner, range(queue_offset, next_offset), places, sizes)
+                except WrongEntry as wrong:
+                    if not wrong.number:
+                        raise
+                    limits = limits._replace(count_max=wrong.number)  # those before it are served
+                    continue
             except _Removed:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
                 raise _damaged(queue, f"among those of the offsets from {queue_offset} on", wrong) from None
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
+    def _owner(self, topic: str, queue_id: int) -> RecordOwner:
+        """Tell whose records a queue leads to; to be asked before the queue, whose topic may just go."""
+        since = self._dispatcher.deleted_topics.get(topic, 0)
+        return RecordOwner(topic.encode(), queue_id, since)
+
     def _picked(
-        self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offset: int,
+        limits: Limits,
+        message_filter: MessageFilter | None,
     ) -> Picked | None:
         """Return what to hand out, or None if no file has these entries."""
         # Without a filter, as many entries as messages are wanted mostly suffice.
@@ -118,7 +142,8 @@ class MessageReader:
         if message_filter is None:
             picked = pick_all(entries, limits, log_min_offset)
         if picked is None:
-            entry_check = EntryCheck(self._queues.expired_before, has_codes=queue.has_codes)
+            first_place = max(self._queues.expired_before, owner.since)
+            entry_check = EntryCheck(first_place, has_codes=queue.has_codes)
             entry_check.check(entries)
             count = queue.count_in_file(queue_offset, limits.scan_max)
             if message_filter is None or not message_filter.needs_messages:
@@ -126,15 +151,31 @@ class MessageReader:
                 picked = pick_few(entries, limits, log_min_offset, message_filter, are_all=are_all)
             if picked is None:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
-                records = partial(self._records, range(queue_offset, queue_offset + count))
+                queue_offsets = range(queue_offset, queue_offset + count)
+                records = partial(self._records, queue, owner, queue_offsets)
                 picked = pick_many(pieces, limits, log_min_offset, message_filter, records)
         return picked
 
-    def _records(self, queue_offsets: range, places: Numbers, sizes: Numbers) -> tuple[Buffer, ...]:
-        """Return the records at these places, in order, which have these offsets in their queue."""
+    def _records(
+        self, queue: ConsumeQueue, owner: RecordOwner, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> tuple[Buffer, ...]:
+        """Return the records at these places, in order, which have these offsets in their queue.
+
+        What was carried in this life, or compared with the log by the start, is looked at where that costs
+        nothing; what was believed, each record.
+        """
+        records = self._read_records(owner.since, queue_offsets, places, sizes)
+        if queue_offsets.start < queue.believed_before:
+            _check_each(records, places, sizes, queue_offsets, owner)
+        return records
+
+    def _read_records(
+        self, since: int, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> tuple[Buffer, ...]:
+        """Read records; without gaps, the first and the last are compared with their entries."""
         first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
-        for numbers, least in ((places, 0), (sizes, HEAD_BYTES)):
+        for numbers, least in ((places, since), (sizes, HEAD_BYTES)):
             if (min(numbers) if isinstance(numbers, list) else numbers.min()) < least:
                 raise WrongEntry(first)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
@@ -143,15 +184,15 @@ class MessageReader:
             data = self._read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, 0, first, int(sizes[0]))
             if len(sizes) > 1:
-                last = int(sizes[-1])
-                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last)
+                last, number = int(sizes[-1]), len(sizes) - 1
+                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last, number)
             return (data,)
         if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
             near = self._near(places, sizes, span)
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
-                    raise WrongEntry(places[wrong])
+                    raise WrongEntry(places[wrong], wrong)
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
@@ -159,12 +200,14 @@ class MessageReader:
         )
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
-            raise WrongEntry(int(starts[wrong]))
+            raise WrongEntry(int(starts[wrong]), wrong)
         return records
 
-    def _check_entry(self, queue_offsets: range, data: Buffer, at: int, place: int, size: int) -> None:
+    def _check_entry(
+        self, queue_offsets: range, data: Buffer, at: int, place: int, size: int, number: int = 0
+    ) -> None:
         if not is_of_entry(data, at, place, size, queue_offsets):
-            raise WrongEntry(place)
+            raise WrongEntry(place, number)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """Return a few records that lie near each other, in one piece; None across two files."""
@@ -236,7 +279,7 @@ class MessageReader:
         except RecordError:
             return None
 
-    def store_timestamp(self, entry: Any) -> int:
+    def _stored_at(self, owner: RecordOwner, entry: Any) -> int:
         """Return the store time of an entry's message; if it has expired, a time before all others.
 
         Raises:
@@ -244,10 +287,14 @@ class MessageReader:
             WrongEntry: The entry does not lead to a message.
         """
         place, size = int(entry["physical_offset"]), int(entry["size"])
-        if place < self._queues.expired_before or size < layout.RECORD_BYTES_MIN:
+        if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
             raise WrongEntry(place)
         try:
             head = self._read(place, min(size, _HEAD_BYTES))
+            topic = owner.topic_place(head, 0)
+            is_own = topic is not None and topic.at + len(topic.text) <= size
+            if topic is None or not is_own or self._read(place + topic.at, len(topic.text)) != topic.text:
+                raise WrongEntry(place)
         except _Removed:
             return _BEFORE_ALL
         if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
@@ -260,25 +307,49 @@ class MessageReader:
         After the last message that is the queue's end, and its last offset; before the first, its
         first.
         """
+        stored_at = partial(self._stored_at, self._owner(topic, queue_id))
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
         try:
             if upper:
-                beyond = queue.search(timestamp, self.store_timestamp, side="right")
+                beyond = queue.search(timestamp, stored_at, side="right")
                 return max(beyond - 1, queue.min_offset)
-            return queue.search(timestamp, self.store_timestamp)
+            return queue.search(timestamp, stored_at)
         except WrongEntry as wrong:
             raise _damaged(queue, "met in a search by time", wrong) from None
 
-    def earliest_timestamp(self, queue: ConsumeQueue) -> int:
+    def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """Return when the first message of a queue was stored, in ms; -1 if there is none."""
+        stored_at = partial(self._stored_at, self._owner(topic, queue_id))
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return -1
         try:
-            first = queue.search(_BEFORE_ALL + 1, self.store_timestamp)
+            first = queue.search(_BEFORE_ALL + 1, stored_at)
             entry = queue.next_entry(first)
-            return self.store_timestamp(entry) if entry is not None else -1
+            return stored_at(entry) if entry is not None else -1
         except WrongEntry as wrong:
             raise _damaged(queue, "met in a search for the first message", wrong) from None
+
+
+def _check_each(
+    records: Sequence[Buffer], places: Numbers, sizes: Numbers, queue_offsets: range, owner: RecordOwner
+) -> None:
+    """Compare each record with its entry, and with the queue that it must be of.
+
+    Raises:
+        WrongEntry: One of them is another.
+    """
+    if isinstance(places, list) and isinstance(sizes, list):
+        wrong = first_wrong_of_few(records, places, sizes, queue_offsets)
+        foreign = owner.first_foreign_of_few(records, sizes) if wrong is None else wrong
+    else:
+        starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+        wrong = first_wrong(records, starts, lengths, queue_offsets)
+        foreign = owner.first_foreign(records, lengths) if wrong is None else wrong
+    if foreign is not None:
+        raise WrongEntry(int(places[foreign]), foreign)
 
 
 def _pieces(

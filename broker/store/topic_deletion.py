@@ -30,12 +30,12 @@ class TopicDeletion:
             StoreFailed: The disk has failed, so that nobody knows.
         """
         queues, reput, dispatcher = self._parts.queues, self._parts.reput, self._parts.dispatcher
+        self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointing.maintenance:
             ended = self._appender.numbers_of(topic)
             deleted = {**dispatcher.deleted_topics, topic: ended.log_end_offset}
             self._checkpointing.forget_topic(topic, deleted)
             with reput.paused():  # the broker's thread may wait for this: nothing but one rename
-                dispatcher.deleted_topics = deleted
                 try:
                     aside = queues.put_aside(topic)
                 except OSError:  # what has begun is brought to its end: no restart takes it back
@@ -43,6 +43,7 @@ class TopicDeletion:
                     queues.hide(topic, ended.next_offsets)
                 else:
                     self._appender.forget_topic(topic, ended)
+                dispatcher.deleted_topics = deleted  # none of an earlier record is offered now
                 reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
         if aside is not None:
             queues.delete(aside)

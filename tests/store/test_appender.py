@@ -304,7 +304,8 @@ def test_a_write_that_cannot_be_undone_ends_the_log_for_what_waits_and_for_what_
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     assert store.put_message(message("0")).status is Status.PUT_OK
-    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.EIO, prefix=100),)
+    torn = Fault(len(disk.operations), kinds={"write"}, error=errno.EIO, prefix=100)
+    disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.EIO))
     later(store, "a")
     (undoable,) = store.write_out()
     assert "restart the broker" not in undoable.remark

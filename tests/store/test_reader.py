@@ -276,11 +276,11 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         places.append(at)
         sizes.append(size)
         at += size
-    reader = MessageReader(log, None)
+    reader = MessageReader(log, None, None)
     offsets = range(7, 7 + len(places))
     expected = b"".join(data[place : place + size] for place, size in zip(places, sizes, strict=True))
-    assert b"".join(reader._records(offsets, places, sizes)) == expected
-    assert b"".join(reader._records(offsets, np.array(places), np.array(sizes))) == expected
+    assert b"".join(reader._read_records(0, offsets, places, sizes)) == expected
+    assert b"".join(reader._read_records(0, offsets, np.array(places), np.array(sizes))) == expected
     assert sum(reads) <= 2 * sum(sizes) + 2 * 65_536 * len(sizes)
 
 

@@ -35,11 +35,15 @@ _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 class Operation(NamedTuple):
-    """What a process asks of the disk; ``size`` is that of its data."""
+    """What a process asks of the disk; ``size`` is that of its data.
+
+    So many of its first bytes lie in pages that are there: a disk that is full takes them.
+    """
 
     kind: str
     path: str
     size: int = 0
+    in_place: int = 0
 
 
 class Verdict(NamedTuple):
@@ -178,6 +182,12 @@ class _Node:
         self.data[position:end] = data
         self.written.update(range(position // PAGE, -(-end // PAGE)))
 
+    def in_place(self, position, size):
+        """How many bytes of a write need no more pages than there are."""
+        pages = range(position // PAGE, -(-(position + size) // PAGE))
+        missing = next((page for page in pages if page not in self.written), pages.stop)
+        return min(max(missing * PAGE - position, 0), size)
+
     def fill(self, image):
         self.data = bytearray(image.content)
         self.written = set(image.pages)
@@ -273,7 +283,7 @@ class Disk:
         def write(through=None):
             platter.write(node, memoryview(data)[:through], position)
 
-        self.carry_out("write", path, write, len(data))
+        self.carry_out("write", path, write, len(data), node.in_place(position, len(data)))
 
     def flush_file(self, path, node):
         self._flush("flush", path, node)
@@ -294,14 +304,15 @@ class Disk:
         model.end_flush(flush)
         self._meet(verdict, 0, is_done=True)
 
-    def carry_out(self, kind, path, act, size=0):
+    def carry_out(self, kind, path, act, size=0, in_place=0):
         """Do it, if fate lets it be; what it gives."""
         self._check_alive()
-        verdict = self._ask(Operation(kind, str(path), size))
+        verdict = self._ask(Operation(kind, str(path), size, in_place))
         self._meet(verdict, verdict.seconds_before, is_done=False)
         if verdict.error is not None:
-            if verdict.let_through and kind == "write":
-                act(min(verdict.let_through, size - 1))
+            through = min(verdict.let_through, size - 1)
+            if through > 0 and kind == "write":
+                act(through)
             raise OSError(verdict.error, os.strerror(verdict.error), str(path))
         result = act()
         self._meet(verdict, verdict.seconds_after, is_done=True)

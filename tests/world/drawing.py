@@ -101,7 +101,7 @@ _LACKS = {
 
 def _lack(dice):
     name = dice.choice(list(_LACKS))
-    return {"errno": name, "kinds": list(_LACKS[name]), "through": dice.choice([0, 1, 50, 1_000])}
+    return {"errno": name, "kinds": list(_LACKS[name]), "through": dice.choice([0, 1, 50, 1_000, 20_000])}
 
 
 _TROUBLES = {

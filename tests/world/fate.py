@@ -3,7 +3,8 @@
 Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
-    lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get through
+    lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get through,
+              and with ENOSPC all that goes to pages that are there
     broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a flush
               that has failed is the end, until the next start
 """
@@ -16,6 +17,7 @@ from world.disk import Verdict
 
 FLUSHES = frozenset({"flush", "flush_directory"})
 CHANGES = frozenset({"create", "resize", "write", "rename", "delete", "make_directory"}) | FLUSHES
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Fate:
@@ -53,7 +55,11 @@ class Fate:
         watch = self._world.watch
         for trouble in watch.troubles("lack"):
             if operation.kind in trouble.arguments["kinds"]:
-                return getattr(errno, trouble.arguments["errno"]), trouble.arguments["through"]
+                error, through = getattr(errno, trouble.arguments["errno"]), trouble.arguments["through"]
+                if error not in _NO_ROOM or operation.kind != "write":
+                    return error, through
+                if operation.in_place < operation.size:
+                    return error, max(operation.in_place, through)
         for trouble in watch.troubles("broken"):
             if operation.kind == trouble.arguments["operation"]:
                 count = self._since_broken[trouble] = self._since_broken.get(trouble, 0) + 1

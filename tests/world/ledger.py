@@ -59,6 +59,7 @@ class Ledger:
         self.uncertain_topics = set()  # a deletion of theirs is under way, or nobody knows how it ended
         self.returns = Returns(self, world)
         self.life = 0
+        self._wiped = []  # in this life
 
     def complain(self, what):
         """Something is not as it must be."""
@@ -102,6 +103,14 @@ class Ledger:
         if sent.seen:
             self.complain(f"{sent} was seen, and then refused")
         sent.state = "refused"
+
+    def refused_without_room(self, sent):
+        """The broker has said that the disk is full; what was written of it is wiped, but not flushed."""
+        if self._world.watch.can_wipe:
+            self.refused(sent)
+            self._wiped.append(sent)
+        else:
+            self.unknown(sent)
 
     def unknown(self, sent):
         """Nobody knows whether the broker has taken it."""
@@ -259,6 +268,10 @@ class Ledger:
             if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at):
                 sent.is_certain = False
         self._has_lost_power |= kind == "power"
+        if kind == "power":  # which may bring back what a page held before
+            for sent in self._wiped:
+                sent.state = "unknown"
+        self._wiped.clear()
         for queue in self.queues.values():
             if kind == "power":
                 self._lose_what_is_uncertain(queue)

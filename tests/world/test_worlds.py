@@ -6,6 +6,8 @@ One that fails is made short, and says how it is told again.
 from __future__ import annotations
 
 import os
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from breadth import count
 from world.acts import ACTS
 from world.drawing import draw
 from world.shrinking import failure_of, shrunk
-from world.story import Ending, Story
+from world.story import Client, Ending, Step, Story, Trouble
 from world.trials import (
     SHRINK_SECONDS,
     assert_all_end_well,
@@ -72,6 +74,34 @@ def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
     )
     found = [failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None]
     assert any("is lost" in str(failure.error) or "where" in str(failure.error) for failure in found)
+
+
+def full_when_it_ends(seed):
+    """Draw a story in which clients send many messages at a time to a full disk, and the life ends then."""
+    dice, drawn = random.Random(seed), draw(seed)
+    until = dice.uniform(1, 3)
+    lack = {"errno": "ENOSPC", "kinds": ["create", "resize", "write"]}
+    through = dice.choice([1_000, 5_000, 20_000])
+    full = Trouble("lack", dice.uniform(0.5, until - 0.2), 4.0, {**lack, "through": through})
+    kinds = [dice.choice(["batch", "chunk", "burst"]) for _ in range(40)]
+    steps = [
+        step for kind in kinds for step in (Step(kind, ACTS[kind].draw(dice)), Step("wait", {"seconds": 0.1}))
+    ]
+    ending = Ending(dice.choice(["stop", "kill", "power"]), until, down_seconds=6.0)
+    return replace(
+        drawn, endings=(ending,), clients=(*drawn.clients[:1], Client("many", tuple(steps))), troubles=(full,)
+    )
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 10, AT_A_TIME))
+def test_what_is_refused_as_the_disk_is_full_stays_away_when_the_life_ends_soon(first):
+    assert_all_end_well(range(first, first + AT_A_TIME), full_when_it_ends, World, "world")
+
+
+def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.store.commit_log.CommitLog.wipe", lambda _: None)
+    failures = (failure_of(full_when_it_ends(seed), World) for seed in range(40))
+    assert any("was refused" in str(failure.error) for failure in failures if failure is not None)
 
 
 def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):

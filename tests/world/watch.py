@@ -30,6 +30,8 @@ class Watch:
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
         self.may_expire = any(each.kind == "full" or _is_far_ahead(each) for each in story.troubles)
         """Whether the oldest messages may go, to make room."""
+        self.can_wipe = not any(_hinders_wiping(each) for each in story.troubles)
+        """Whether the disk lets everything be written over at once that a full one has taken."""
         self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds
         self.troubles_end = max(
             (each.begin + each.seconds + _AFTER_TROUBLE_SECONDS for each in story.troubles), default=0.0
@@ -172,6 +174,12 @@ class Watch:
         for what, count in left.items():
             if count:
                 self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
+
+
+def _hinders_wiping(trouble):
+    if trouble.kind == "lack":
+        return trouble.arguments["errno"] not in ("ENOSPC", "EDQUOT")
+    return trouble.kind == "broken"
 
 
 def _is_far_ahead(trouble):

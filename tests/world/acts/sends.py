@@ -17,6 +17,9 @@ from rmq_spark.wire.properties import encode_properties
 _OPEN = {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
 """Answers after which the message may be there or not."""
 
+_NO_ROOM = "the disk is full: "
+"""An answer that says this is a refusal, whatever its code: what was written is wiped before it leaves."""
+
 
 def _size(dice):
     return dice.choice(SIZES[1 : dice.choice([4, 6, 7])])
@@ -149,7 +152,10 @@ def _told(player, sents, answer, *, waits):
     if answer is not None and answer.code:
         player.world.note(f"{player.name}: {sents[0]}: {answer.code} {answer.remark}")
         player.world.watch.check_refusal(answer, str(sents[0]))
-    if answer is None or answer.code in _OPEN:
+    if answer is not None and answer.code and (answer.remark or "").startswith(_NO_ROOM):
+        for sent in sents:
+            ledger.refused_without_room(sent)
+    elif answer is None or answer.code in _OPEN:
         for sent in sents:
             ledger.unknown(sent)
     elif answer.code:

@@ -1,0 +1,107 @@
+"""Queues that no start compares with the log: what is handed out of them is compared record by record."""
+
+import pytest
+from stores import bodies, message, messages_of, open_store, wants
+
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.errors import UnreadableFile
+
+LARGE = {"check_whole_log_bytes": 0, "mapped_file_size_commit_log": 1 << 16}
+LARGE["mapped_file_size_consume_queue"] = 200 * ENTRY_BYTES
+COUNT = 90
+
+
+def by_turns(root, *queues, size=20):
+    """A store of messages of the same size, one of each queue by turns, that was stopped; their size."""
+    store = open_store(root, **LARGE)
+    for number in range(COUNT):
+        for topic, queue_id in queues:
+            end = store.put_message(message(f"{number:03}".ljust(size), topic, queue_id))
+    store.shutdown()
+    return end.end_offset // (COUNT * len(queues))
+
+
+def flip(path, at, bit):
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+def lead_to(root, topic, number, place):
+    """Let the entry of a queue lead to another place."""
+    path = root / "consumequeue" / topic / "0" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[number * ENTRY_BYTES : number * ENTRY_BYTES + 8] = place.to_bytes(8, "big")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("count", [1, 12, 80])
+@pytest.mark.parametrize("number", [0, 5, 11, 79])
+@pytest.mark.parametrize("other", [("U", 0), ("T", 1)])
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_an_entry_that_leads_to_a_message_of_another_queue_ends_what_is_served(
+    tmp_path, count, number, other, by_tag
+):
+    size = by_turns(tmp_path, ("T", 0), other)
+    lead_to(tmp_path, "T", number, (2 * number + 1) * size)
+    store = open_store(tmp_path, **LARGE)
+    wanted = wants("*") if by_tag else None
+    served, at = [], 0
+    while at < number:
+        found = store.get_message("T", 0, at, count_max=count, message_filter=wanted)
+        served += messages_of(found)
+        at = found.next_begin_offset
+    assert [each.queue_offset for each in served] == [*range(number)]
+    assert {(each.topic, each.queue_id) for each in served} <= {("T", 0)}
+    with pytest.raises(UnreadableFile, match="does not lead to its message"):
+        store.get_message("T", 0, number, count_max=count, message_filter=wanted)
+    assert messages_of(store.get_message("T", 0, number + 1, count_max=1))[0].queue_offset == number + 1
+    store.shutdown()
+
+
+@pytest.mark.parametrize("count", [12, 80])
+@pytest.mark.parametrize("at", [0, 4, 12])
+def test_a_record_that_is_damaged_in_the_middle_of_a_stretch_is_not_handed_out(tmp_path, count, at):
+    size = by_turns(tmp_path, ("T", 0))
+    flip(tmp_path / "commitlog" / f"{0:020}", 7 * size + at + 3, 4)
+    store = open_store(tmp_path, **LARGE)
+    found = store.get_message("T", 0, 0, count_max=count)
+    assert [each.queue_offset for each in messages_of(found)] == [*range(7)]
+    assert found.next_begin_offset == 7
+    with pytest.raises(UnreadableFile, match="does not lead to its message"):
+        store.get_message("T", 0, 7, count_max=count)
+    assert [each.queue_offset for each in messages_of(store.get_message("T", 0, 8))] == [*range(8, 40)]
+    store.shutdown()
+
+
+def test_a_search_by_time_is_not_led_astray_by_messages_of_another_queue(tmp_path):
+    size = by_turns(tmp_path, ("T", 0), ("U", 0), size=300)
+    for number in range(COUNT):
+        lead_to(tmp_path, "T", number, (2 * number + 1) * size)
+    store = open_store(tmp_path, **LARGE)
+    for search in (
+        lambda: store.offset_by_time("T", 0, 5),
+        lambda: store.offset_by_time("T", 0, 1 << 50, upper=True),
+        lambda: store.earliest_timestamp("T", 0),
+    ):
+        with pytest.raises(UnreadableFile, match="met in a search"):
+            search()
+    store.shutdown()
+
+
+def test_entries_of_a_topic_that_was_deleted_give_out_none_of_its_messages(tmp_path):
+    by_turns(tmp_path, ("T", 0))
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    old = path.read_bytes()
+    store = open_store(tmp_path, **LARGE)
+    store.delete_topic("T")
+    for number in range(COUNT):
+        store.put_message(message(f"new {number}"))
+    assert len(bodies(store)) == COUNT
+    store.shutdown()
+    path.write_bytes(old)
+    store = open_store(tmp_path, **LARGE)
+    for count in (1, 12, 80):
+        with pytest.raises(UnreadableFile, match="does not lead to its message"):
+            store.get_message("T", 0, 0, count_max=count)
+    store.shutdown()
