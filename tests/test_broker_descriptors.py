@@ -64,7 +64,11 @@ def test_clients_that_find_no_descriptor_are_let_in_when_there_are_some_again(tm
     # With SYNC_FLUSH all names are on the disk when the first message is.
     with BrokerProcess(tmp_path, maxAcceptsPerSecond="10000", flushDiskType="SYNC_FLUSH") as broker:
         asyncio.run(story(broker))
-        told = [line for line in broker.log() if " ERROR broker.server " in line or " ERROR asyncio " in line]
+        told = [
+            line
+            for line in broker.log()
+            if " ERROR rocketpoll.broker.server " in line or " ERROR asyncio " in line
+        ]
         assert broker.stop() == 0
     assert len(told) == 1, told
 
@@ -161,7 +165,11 @@ def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_s
 
     with BrokerProcess(tmp_path, maxAcceptsPerSecond="10000") as broker:
         asyncio.run(story(broker))
-        told = [line for line in broker.log() if " ERROR broker.server " in line or " ERROR asyncio " in line]
+        told = [
+            line
+            for line in broker.log()
+            if " ERROR rocketpoll.broker.server " in line or " ERROR asyncio " in line
+        ]
         assert broker.stop() == 0
     assert len(told) == 1, told
     assert "Cannot allocate memory" in told[0]

@@ -341,7 +341,9 @@ def test_a_disk_that_fails_takes_nothing_more_and_what_is_there_can_be_read(tmp_
     async def story(broker):
         client = await broker.connect()
         await client.put("before")
-        disk.plan = [Fault(persistent=True, kinds=frozenset(["write"]))]
+        writes = frozenset(["write"])
+        torn = Fault(len(disk.operations), kinds=writes, prefix=50)
+        disk.plan = [torn, Fault(persistent=True, kinds=writes)]
         for _ in range(2):
             answer = await client.call(send_request("lost"))
             assert answer.code == 14

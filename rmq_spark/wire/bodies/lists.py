@@ -25,12 +25,11 @@ class KVTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
-    """A list of topics, and the answer to several requests.
+    """A list of topics: the answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and to other requests.
 
-    They are GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER,
-    GET_UNIT_TOPIC_LIST and its two sisters, GET_SYSTEM_TOPIC_LIST_FROM_NS and
-    GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two only the former is answered with
-    ``broker_addr``.
+    They are GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER, GET_UNIT_TOPIC_LIST and its two sisters,
+    GET_SYSTEM_TOPIC_LIST_FROM_NS and GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two only the
+    former is answered with ``broker_addr``.
     """
 
     topic_list: frozenset[str] = frozenset()
