@@ -27,6 +27,7 @@ from rocketpoll.broker.client_connection import ClientConnection, ConnectionTabl
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.loop_turn import LoopTurn
 from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.store import chunks
 
 LIBRARIES = ("orjson", "numpy", "uvloop")
 BATCH = 100
@@ -46,6 +47,7 @@ class Turns:
         """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
         config = load_config(None, settings)
+        chunks.loading().result()  # else batches of a young broker are answered in later turns
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
         self._loop.run_until_complete(self._controller.start())
