@@ -249,6 +249,7 @@ HOLES = {
 }
 
 
+@pytest.mark.wide
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize(("name", "break_it"), HOLES.values(), ids=HOLES)
 def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good_copy(
@@ -285,6 +286,7 @@ def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
     assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
 @pytest.mark.parametrize(
     "name", [".", LOG, SECOND_LOG, QUEUE, "config", TOPICS, MANIFEST, "lock", "abort", "checkpoint", "index"]

@@ -11,6 +11,7 @@ from benchmarks.client import __main__ as command_line
 from benchmarks.client.cases import QUICK, client_cases
 
 
+@pytest.mark.wide
 def test_every_case_measures_what_it_promises(tmp_path):
     with Arena(tmp_path, {OURS: RocketPoll()}, None) as arena:
         cases = client_cases(arena, QUICK)

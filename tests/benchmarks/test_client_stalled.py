@@ -1,6 +1,9 @@
+import pytest
+
 from benchmarks.client import stalled
 
 
+@pytest.mark.wide
 def test_it_says_what_a_producer_holds_whose_broker_takes_nothing_more(monkeypatch, capsys):
     monkeypatch.setattr(stalled, "SENDS", 80)
     monkeypatch.setattr(stalled, "TIMEOUT_MS", 300)

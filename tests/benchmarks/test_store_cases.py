@@ -16,6 +16,7 @@ def cases(tmp_path_factory):
         yield {case.name: case for case in store_cases(workspace, **SMALL)}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", NAMES)
 def test_each_case_can_be_prepared_and_run_again_and_again(cases, name):
     for _ in range(2):

@@ -5,7 +5,6 @@ ROCKETPOLL_SIGNALS=1000 has so many hit at moments of chance.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -14,13 +13,14 @@ import time
 from pathlib import Path
 
 import pytest
+from breadth import count
 from broker_kinds import wait_until
 from fake_servers import FakeServer, silent
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 PROGRAMS = Path(__file__).with_name("signal_programs.py")
-ROUNDS = int(os.environ.get("ROCKETPOLL_SIGNALS", "12"))
+ROUNDS = count("ROCKETPOLL_SIGNALS", 4, wide=12)
 END_SECONDS_MAX = 20
 """Each client has two seconds; a machine that is busy, and Python's own end, have the rest."""
 

@@ -51,6 +51,7 @@ def clients(broker, tmp_path):
         yield clients
 
 
+@pytest.mark.wide
 def test_nothing_acknowledged_is_lost_and_clients_go_on(broker, clients, tmp_path):
     scenario = Scenario(clients, broker.address, "killed")
     topic = scenario.topic(QUEUES)

@@ -19,6 +19,7 @@ COMPRESSED = MessageSysFlag.COMPRESSED
 BY_ZLIB = {COMPRESSED, COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB}
 
 
+@pytest.mark.wide
 def test_java_writes_the_committed_vectors_again(java, tmp_path):
     java.write(tmp_path)
     committed = COMMITTED / java.version

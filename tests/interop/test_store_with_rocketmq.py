@@ -110,6 +110,7 @@ def tell_of_topics(directory: Path) -> None:
     )
 
 
+@pytest.mark.wide
 def test_java_serves_what_our_store_wrote(place):
     clock = SteppingClock(now_ms() - 300_000)
     store = place.our_store(clock)
@@ -140,7 +141,7 @@ def test_java_serves_what_our_store_wrote(place):
     store.shutdown()
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.wide), "killed"])
 def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     with place.java_broker() as broker:
         sent = send_all_kinds(broker, Random(2))

@@ -69,6 +69,7 @@ def case_of(strategy, dice):
     }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("version", java_vectors.TRIED_VERSIONS)
 @pytest.mark.parametrize(
     "strategy", ["AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONSISTENT_HASH"]

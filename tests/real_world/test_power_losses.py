@@ -44,6 +44,7 @@ def forget(*paths):
     return [Rule("forget", "flush", path) for path in paths]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "rules",
     [

@@ -69,6 +69,7 @@ def in_topic(broker):
     return found, sorted(key for message in messages for key in message.keys)
 
 
+@pytest.mark.wide
 def test_it_goes_on_where_it_was_also_from_an_archive_on_a_bare_python(tmp_path):
     with EmbeddedBroker() as broker:
         broker.create_topic("order-totals", queues=2)

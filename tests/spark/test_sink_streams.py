@@ -53,6 +53,7 @@ def test_a_batch_that_is_run_again_has_the_same_ids(sink):
     assert all(len(bodies) == 1 for bodies in by_id.values())
 
 
+@pytest.mark.wide
 def test_complete_mode_sends_the_whole_result_with_each_batch(sink):
     topic = sink.filled("a", "b", "a")
     rows = sink.stream(topic=topic, columns="body", **EARLIEST)
@@ -77,6 +78,7 @@ def test_a_row_that_cannot_be_sent_ends_the_query_and_is_named(sink):
     assert sink.messages(0) == []
 
 
+@pytest.mark.wide
 def test_rows_that_come_one_by_one_are_sent_as_well(sink):
     """Spark 4.0 gives streams no record batches: this is its way in a newer release."""
 

@@ -4,6 +4,7 @@ import json
 import socket
 
 import pytest
+from breadth import ends
 from pyspark.errors import PySparkException
 from source_rooms import complaint
 
@@ -37,107 +38,116 @@ def read(source, topic):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
-        ({"topic": "Nowhere"}, f"topic: {NO_ROUTE}"),
-        (
-            {"topic": NONE},
-            "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
-        ),
-        (
-            {"topic": "no pe"},
-            "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
-        ),
-        ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
-        ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
-        ({"tpic": "x"}, "tpic: there is no such option; did you mean topic?"),
-        (
-            {"startingoffset": "latest"},
-            "startingoffset: there is no such option; did you mean startingOffsets?",
-        ),
-        (
-            {"kafka.bootstrap.servers": "x:1"},
-            "kafka.bootstrap.servers: there is no such option; that is Kafka's; here it is namesrvAddr",
-        ),
-        ({"producerGroup": "G"}, "producerGroup: it is of no use to the source"),
-        ({"columns": "body,Body"}, "columns: body is named twice"),
-        ({"namesrvAddr": "localhost"}, "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'"),
-        # conflicts
-        (
-            {"subscribePattern": "T.*"},
-            "topic: it cannot be given together with subscribePattern: keep one",
-        ),
-        ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
-        ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
-        (
-            {"startingOffsets": "earliest", "startingTimestamp": "5"},
-            "startingOffsets: it cannot be given together with startingTimestamp: keep one",
-        ),
-        (
-            {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
-            "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
-        ),
-        (
-            {"maxTriggerDelay": "5s"},
-            "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger, which is not given",
-        ),
-        ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
-        # values
-        ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
-        (
-            {"maxBytesPerTrigger": "5 pounds"},
-            "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
-        ),
-        ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
-        (
-            {"suspendTimeoutMs": "9999"},
-            "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
-        ),
-        (
-            {"startingOffsets": "group"},
-            "startingOffsets: it says group: name the group in option consumerGroup",
-        ),
-        ({"startingOffsets": "yesterday"}, f"startingOffsets: needed {WORDS}, found 'yesterday'"),
-        (
-            {"startingOffsets": "-1"},
-            "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
-        ),
-        (
-            {"startingOffsets": '{"T"'},
-            "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
-        ),
-        ({"startingOffsets": "{}"}, "startingOffsets: the object is empty: name queues, or * for all others"),
-        (
-            {"startingOffsets": '{"U": {"zero": 1}}'},
-            "startingOffsets: U: needed the number of a queue, found 'zero'",
-        ),
-        (
-            {"startingOffsets": '{"U": {"0": -3}}'},
-            "startingOffsets: U > 0: needed an offset from -2 on, found -3",
-        ),
-        (
-            {"startingOffsets": '{"U": {"0": "x"}}'},
-            f"startingOffsets, at U > 0: needed {WORDS}, found 'x'",
-        ),
-        (
-            {"endingOffsets": "earliest"},
-            "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
-        ),
-        (
-            {"startingTimestamp": "noon"},
-            f"startingTimestamp: {TIMES}, found 'noon'",
-        ),
-        (
-            {"startingOffsetsByTimestamp": '{"U": {"0": "noon"}}'},
-            f"startingOffsetsByTimestamp: U > 0: {TIMES}, found 'noon'",
-        ),
-        (
-            {"topic": NONE, "subscribePattern": "("},
+    ends(
+        [
+            ({"topic": "Nowhere"}, f"topic: {NO_ROUTE}"),
             (
-                "subscribePattern: this is no regular expression (missing ), unterminated subpattern at "
-                "position 0): '('"
+                {"topic": NONE},
+                "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
             ),
-        ),
-    ],
+            (
+                {"topic": "no pe"},
+                "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+            ),
+            ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
+            ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
+            ({"tpic": "x"}, "tpic: there is no such option; did you mean topic?"),
+            (
+                {"startingoffset": "latest"},
+                "startingoffset: there is no such option; did you mean startingOffsets?",
+            ),
+            (
+                {"kafka.bootstrap.servers": "x:1"},
+                "kafka.bootstrap.servers: there is no such option; that is Kafka's; here it is namesrvAddr",
+            ),
+            ({"producerGroup": "G"}, "producerGroup: it is of no use to the source"),
+            ({"columns": "body,Body"}, "columns: body is named twice"),
+            (
+                {"namesrvAddr": "localhost"},
+                "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'",
+            ),
+            # conflicts
+            (
+                {"subscribePattern": "T.*"},
+                "topic: it cannot be given together with subscribePattern: keep one",
+            ),
+            ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
+            ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
+            (
+                {"startingOffsets": "earliest", "startingTimestamp": "5"},
+                "startingOffsets: it cannot be given together with startingTimestamp: keep one",
+            ),
+            (
+                {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+                "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
+            ),
+            (
+                {"maxTriggerDelay": "5s"},
+                "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger, which is not given",
+            ),
+            ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
+            # values
+            ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
+            (
+                {"maxBytesPerTrigger": "5 pounds"},
+                "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
+            ),
+            ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
+            (
+                {"suspendTimeoutMs": "9999"},
+                "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+            ),
+            (
+                {"startingOffsets": "group"},
+                "startingOffsets: it says group: name the group in option consumerGroup",
+            ),
+            ({"startingOffsets": "yesterday"}, f"startingOffsets: needed {WORDS}, found 'yesterday'"),
+            (
+                {"startingOffsets": "-1"},
+                "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
+            ),
+            (
+                {"startingOffsets": '{"T"'},
+                "startingOffsets: this is no JSON "
+                "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
+            ),
+            (
+                {"startingOffsets": "{}"},
+                "startingOffsets: the object is empty: name queues, or * for all others",
+            ),
+            (
+                {"startingOffsets": '{"U": {"zero": 1}}'},
+                "startingOffsets: U: needed the number of a queue, found 'zero'",
+            ),
+            (
+                {"startingOffsets": '{"U": {"0": -3}}'},
+                "startingOffsets: U > 0: needed an offset from -2 on, found -3",
+            ),
+            (
+                {"startingOffsets": '{"U": {"0": "x"}}'},
+                f"startingOffsets, at U > 0: needed {WORDS}, found 'x'",
+            ),
+            (
+                {"endingOffsets": "earliest"},
+                "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
+            ),
+            (
+                {"startingTimestamp": "noon"},
+                f"startingTimestamp: {TIMES}, found 'noon'",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"U": {"0": "noon"}}'},
+                f"startingOffsetsByTimestamp: U > 0: {TIMES}, found 'noon'",
+            ),
+            (
+                {"topic": NONE, "subscribePattern": "("},
+                (
+                    "subscribePattern: this is no regular expression (missing ), unterminated subpattern at "
+                    "position 0): '('"
+                ),
+            ),
+        ]
+    ),
     ids=lambda value: value.partition(":")[0] if isinstance(value, str) else str(value),
 )
 def test_mistakes_that_load_finds(read, given, said):

@@ -41,6 +41,7 @@ def tls(tmp_path):
     return {"tls": "true", **paths, "tlsKeyPassword": "rocketpoll"}
 
 
+@pytest.mark.wide
 def test_rows_go_from_topic_to_topic(source, tls):
     topic, copies = source.cluster.topic(2), source.cluster.topic(2)
     source.cluster.send(topic, "a", "b", "c", queues=2)

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from kill_nine import ACKNOWLEDGE_EARLY, Campaign
 
 # Longer campaigns take their length from here.
@@ -9,6 +10,7 @@ CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "20"))
 FAULTY_CYCLES = 6
 
 
+@pytest.mark.wide
 def test_a_killed_store_has_lost_nothing_that_it_acknowledged(tmp_path, dice):
     campaign = Campaign(tmp_path, dice)
     campaign.run(CYCLES)

@@ -6,6 +6,7 @@ import pytest
 from rmq_spark.cli.java import java_fault
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 def test_the_demo_reads_all_that_it_sends():
     program = "import sys; from rmq_spark.cli.main import main; sys.exit(main(sys.argv[1:]))"

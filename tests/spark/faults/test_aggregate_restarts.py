@@ -87,6 +87,7 @@ class WindowsCampaign(Campaign):
                 self.sent += [second for _ in send(broker, topic, MESSAGES, str(second))]
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(90 * (ROUNDS + 4))
 def test_whoever_is_killed_each_window_counts_all_of_its_rows_once(tmp_path):
     brokers = [

@@ -57,6 +57,7 @@ def test_a_planned_batch_is_read_as_it_was_planned(golden, name, committed):
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", QUERIES)
 def test_spark_goes_on_from_it(golden, name, driver, tmp_path):
     broker, directory = golden

@@ -187,6 +187,7 @@ def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketp
         rocketpoll_broker.delete_topic(name)
 
 
+@pytest.mark.wide
 def test_of_twenty_topics_that_came_and_went_one_is_in_the_offset_and_is_looked_for(rocketpoll_broker):
     query = Engine(rocketpoll_broker.address, subscribePattern="day-.*")
     rocketpoll_broker.create_topic("day-0", 1)

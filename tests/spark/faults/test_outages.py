@@ -172,6 +172,7 @@ def test_a_broker_from_an_older_copy_ends_the_query(restored):
     assert_read(query, bodies)
 
 
+@pytest.mark.wide
 def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
     broker, query, bodies = restored
     send(broker, "T", 40)
@@ -181,6 +182,7 @@ def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
     assert_read(query, bodies)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("count", [0, 8, 40])
 def test_or_the_query_goes_on_with_what_is_younger_than_what_it_has_read(restored, count, caplog):
     broker, query, bodies = restored

@@ -11,7 +11,7 @@ from spark_engine import send
 from rocketpoll import EmbeddedBroker
 
 # Longer campaigns take their length from here: make restarts ROUNDS=120
-ROUNDS = count("ROCKETPOLL_RESTARTS", 4, wide=12)
+ROUNDS = count("ROCKETPOLL_RESTARTS", 3, wide=12)
 MESSAGES = 60
 TOPIC = "restarts"
 

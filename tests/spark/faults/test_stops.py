@@ -39,6 +39,7 @@ def until_idle(driver, query):
         query.release("latest")
 
 
+@pytest.mark.wide
 def test_while_it_waits_for_messages(driver, query):
     for _ in range(STOPS):
         until_idle(driver, query)
@@ -57,6 +58,7 @@ def test_while_it_is_held(driver, query, point):
         query.release()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("outage", ["kill", "pause"])
 def test_while_no_broker_answers(driver, query, broker, outage):
     until_idle(driver, query)

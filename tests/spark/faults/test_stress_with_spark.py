@@ -91,6 +91,7 @@ def found_in(world):
     return Counter(body for *_, body in world.query.query.rows())
 
 
+@pytest.mark.wide
 def test_whatever_is_added_is_read_once(world_of):
     world = world_of("calm", maxOffsetsPerTrigger=20)
     world.stress(CALM, ROUNDS)
@@ -98,6 +99,7 @@ def test_whatever_is_added_is_read_once(world_of):
     assert world.query.query.differing() == []
 
 
+@pytest.mark.wide
 def test_where_topics_are_deleted_only_what_was_not_read_of_them_is_gone(world_of):
     world = world_of("wild", minPartitions=6, failOnDataLoss="false")
     world.stress(WILD, ROUNDS)

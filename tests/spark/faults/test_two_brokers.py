@@ -296,6 +296,7 @@ def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(names, bro
     assert_read(query, bodies)
 
 
+@pytest.mark.wide
 def test_a_nat_that_forgets_idle_connections_costs_no_batch(names, brokers, monkeypatch):
     a, _ = brokers
     with Nat(a.address) as nat:
@@ -338,6 +339,7 @@ def test_hiccups_that_lie_far_apart_are_each_waited_for(brokers, names, monkeypa
     assert_read(query, bodies)
 
 
+@pytest.mark.wide
 def test_a_broker_that_is_gone_on_without_is_dialled_aside(brokers, names, monkeypatch):
     """Who waited for it from here on would wait for an hour."""
     a, b = brokers
