@@ -108,8 +108,10 @@ def read(source, topic):
             ),
             (
                 {"startingOffsets": '{"T"'},
-                "startingOffsets: this is no JSON "
-                "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
+                (
+                    "startingOffsets: this is no JSON "
+                    "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'"
+                ),
             ),
             (
                 {"startingOffsets": "{}"},
