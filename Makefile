@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
-	cluster restarts golden vectors fresh bench clean
+	cluster restarts golden vectors fresh bench release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -174,6 +174,17 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.client
 	$(BIN)/python -m benchmarks.embedded
 	$(BIN)/python -m benchmarks.spark
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+release: check fresh  ## builds what pyproject.toml's version says into dist/, checks it, and tags it: see docs/releasing.md
+	git diff --quiet HEAD || { echo "not all is committed"; exit 1; }
+	grep -q '^## $(VERSION)' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
+	$(BIN)/python -m pip install --quiet build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	git tag --annotate v$(VERSION) --message "rocketpoll $(VERSION)"
 
 clean:  ## forget everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,6 +13,8 @@ import pytest
 from bare_pythons import bare_python
 from python_programs import ROOT
 
+import rocketpoll
+
 PATIENCE_SECONDS = 240
 OURS = ("rocketpoll", "rmq_spark", "pyspark_rocketpoll.py")
 NEEDED = ("backports", "lz4", "msgpack", "numpy", "orjson", "pyarrow", "uvloop")
@@ -131,3 +133,8 @@ def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
     )
     assert "error" not in done.stdout, done.stdout
     assert re.findall(r'type is "(?:builtins\.)?(\w+)"', done.stdout) == ["int", "str"]
+
+
+def test_there_is_one_version():
+    [stated] = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert rocketpoll.__version__ == stated
