@@ -95,7 +95,7 @@ class Checkpointing:
         """
         if not self.loaded_any:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
-        if manifest.serial < checkpoint.manifest_serial:
+        if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
             return False
         return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
 

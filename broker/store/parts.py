@@ -73,7 +73,8 @@ class StoreParts:
         return self.config.store_path_root_dir
 
     def close(self) -> None:
-        """Close all files of the store."""
+        """Close all files of the store; nothing is carried to its queues any more."""
+        self.reput.end()
         self.log.close()
         self.queues.close()
         if self.index is not None:

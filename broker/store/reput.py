@@ -95,6 +95,7 @@ class ReputMessageService:
         """The places in the log where no record was found, by recovery or since."""
         self.made_again: set[str] = set()
         """Topics that were deleted and made again, as only the log has told."""
+        self._has_ended = False
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
@@ -122,6 +123,8 @@ class ReputMessageService:
         ``is_over`` is asked after each piece whether the rest has to wait for another call.
         """
         with self._lock:
+            if self._has_ended:
+                return True
             while self.reput_from_offset < self._confirm_offset():
                 try:
                     self._run_once()
@@ -132,6 +135,11 @@ class ReputMessageService:
             if self._confirm_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
                 return self._catch_up_index(is_over)
         return True
+
+    def end(self) -> None:
+        """Carry nothing any more: the files are about to be closed, and may soon be another broker's."""
+        with self._lock:
+            self._has_ended = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from rmq_spark.client.arguments import check_queue, check_range, check_time_ms
 from rmq_spark.client.arrow_frames import record_batches
 from rmq_spark.client.arrow_rows import message_columns, pieces, record_columns
 from rmq_spark.client.errors import (
@@ -115,6 +116,11 @@ def send_batches(
         PartlySent: A request failed for good; ``results`` are the spans that are stored.
         SendFailed: The first request failed for good.
     """
+    check_range("in_flight", in_flight)
+    check_range("chunk_bytes", chunk_bytes)
+    check_time_ms("timeout_ms", timeout_ms)
+    if queue is not None:
+        check_queue("queue", queue)
     bulk = _Bulk(producer, queue, timeout_ms)
     bytes_max = min(chunk_bytes, producer.rules.max_message_bytes)
     pending: deque[_Request] = deque()
@@ -124,6 +130,8 @@ def send_batches(
                 if len(pending) >= (in_flight if queue is None else 1):
                     bulk.settle(pending.popleft())
                 request = _Request(*piece)
+                if queue is not None and queue.topic != request.topic:
+                    raise MessageRejected("queue", f"a queue of {request.topic}", str(queue))
                 bulk.start(request)
                 pending.append(request)
         while pending:

@@ -77,6 +77,30 @@ def test_rows_that_are_given_a_queue_stay_in_order(producer, pull):
     assert [message.body for message in pull()] == [b"%d" % n for n in range(100)]
 
 
+def test_a_queue_of_another_topic_is_refused_before_anything_is_sent(producer, pull):
+    table = pa.table({"body": ["one"], "topic": ["T"]})
+    other = MessageQueue("Another", "broker-a", 0)
+    with pytest.raises(MessageRejected, match="queue: needed a queue of T"):
+        producer.send_table(table, queue=other)
+    with pytest.raises(MessageRejected, match="queue: needed a queue of T"):
+        producer.send_table(table.select(["body"]), "T", queue=other)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"in_flight": 0}, MessageRejected, "in_flight: needed 1 or more"),
+        ({"in_flight": "3"}, TypeError, "in_flight: needed a whole number"),
+        ({"chunk_bytes": -1}, MessageRejected, "chunk_bytes: needed 1 or more"),
+        ({"timeout_ms": "x"}, TypeError, "timeout_ms: needed a number of milliseconds"),
+        ({"queue": 3}, TypeError, "queue: needed a MessageQueue"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_their_names(producer, given, error, said):
+    with pytest.raises(error, match=said):
+        producer.send_table(pa.table({"body": ["one"]}), "T", **given)
+
+
 def test_where_a_request_is_refused_nothing_is_stored_that_stood_behind_it(producer, pull, monkeypatch):
     """A broker may be busy for one request, and not for the next."""
     refused = Future()

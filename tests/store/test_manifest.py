@@ -20,6 +20,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
 from rocketpoll.broker.store.queue_table import QueueSpan
+from rocketpoll.broker.store.tables import with_checksum
 
 offsets = st.integers(0, 1 << 62)
 spans = st.dictionaries(
@@ -186,6 +187,20 @@ def test_an_older_manifest_is_told_from_the_newest_though_no_checkpoint_lies_bet
     again = open_store(kept)
     assert bodies(again) == ["new"]
     assert not caplog.text
+    again.shutdown()
+
+
+def test_an_older_release_that_counts_no_saves_may_have_deleted_topics_meanwhile(tmp_path, caplog):
+    store = fill(tmp_path)
+    store.save_checkpoint()
+    store.delete_topic("T")
+    store.finish_deletion("T")
+    crash(store)
+    path = tmp_path / "config" / MANIFEST
+    path.write_bytes(with_checksum(encode_body(replace(noted(tmp_path), serial=0))))
+    again = open_store(tmp_path)
+    assert "made again" not in caplog.text
+    assert bodies(again) == []
     again.shutdown()
 
 

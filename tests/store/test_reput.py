@@ -1,7 +1,9 @@
 import errno
+import os
 import shutil
 
 import pytest
+from disks import FaultyDisk
 from stores import Listener, bodies, message, open_store, put_later
 
 from rmq_spark.wire.chunk import encode_chunk
@@ -9,6 +11,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store import chunks, reput
 from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
 
 
 @pytest.fixture
@@ -251,6 +254,33 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     again.put_message(message("after"))
     assert bodies(again)[-1] == "after"
     again.shutdown()
+
+
+def test_when_the_store_is_closed_nothing_is_carried_and_nothing_looks_damaged(tmp_path, caplog):
+    """What wakes reput last is the flush of the stop itself."""
+    disk = FullForQueues(LocalDisk())
+    store = open_store(tmp_path, disk)
+    disk.is_full = True
+    store.put_message(message("one"))
+    store.shutdown()
+    disk.is_full = False
+    assert store.reput()
+    assert "damaged" not in caplog.text
+    assert not list((tmp_path / "consumequeue").rglob("0" * 20))
+    again = open_store(tmp_path)
+    assert bodies(again) == ["one"]
+    again.shutdown()
+
+
+class FullForQueues(FaultyDisk):
+    """Has room for the log, and none for consume queues while it is told so."""
+
+    is_full = False
+
+    def _run(self, call):
+        if self.is_full and call.kind in {"create", "write"} and "consumequeue" in call.path.parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+        return super()._run(call)
 
 
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
