@@ -11,16 +11,20 @@ SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.p
 # Tests start hundreds of Python processes: where byte code is not to be written, each compiles all it imports
 export PYTHONDONTWRITEBYTECODE :=
 
+# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick, leaves them out
+export ROCKETPOLL_DEEP := 1
+test: ROCKETPOLL_DEEP :=
+
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
+.PHONY: help check format lint types test deep wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
 	cluster restarts golden vectors fresh bench release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-check: lint types test  ## everything that must hold before a commit; CI runs exactly this
+check: lint types test  ## everything that must hold before a commit; CI runs this, and then `make deep`
 
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +59,9 @@ PATIENCE ?= 400
 
 test: $(READY) $(CLASSES)  ## the default suite
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
+
+deep: $(READY) $(CLASSES)  ## tests that take JVMs, kills or many seconds, which `make test` leaves out
+	$(BIN)/python -m pytest -m deep --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
 
 wide: $(READY) $(CLASSES)  ## all tests, also those that take long, with more rounds and seeds: half an hour
 	ROCKETPOLL_WIDE=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)

@@ -1,4 +1,7 @@
-"""How Spark finds ``format("rocketpoll")`` by itself: it imports every module named ``pyspark_*``."""
+"""How Spark finds ``format("rocketpoll")`` by itself.
+
+It imports every module named ``pyspark_*``.
+"""
 
 from rmq_spark.spark.source import RocketPollDataSource as DefaultSource
 

@@ -66,7 +66,10 @@ def _parser(
         parents=list(own_options),
     )
     parser.add_argument(
-        "--rounds", type=_positive, default=rounds, help="how often each case is measured (%(default)s)"
+        "--rounds",
+        type=_positive,
+        default=rounds,
+        help="how often each case is measured (%(default)s)",
     )
     parser.add_argument(
         "--seconds",
@@ -75,10 +78,17 @@ def _parser(
         help="what a case runs at least in a round (%(default)s)",
     )
     parser.add_argument(
-        "--only", default="", metavar="SUBSTRING", help="cases with this in their names, and their peers"
+        "--only",
+        default="",
+        metavar="SUBSTRING",
+        help="cases with this in their names, and their peers",
     )
     parser.add_argument(
-        "--json", type=Path, default=_RESULTS / f"{name}.json", metavar="PATH", help="where the results go"
+        "--json",
+        type=Path,
+        default=_RESULTS / f"{name}.json",
+        metavar="PATH",
+        help="where the results go",
     )
     return parser
 

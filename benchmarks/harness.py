@@ -143,7 +143,9 @@ def measure(
             # to a round.
             warm_up = case.prepare or case.run
             warm_up()
-            times[case.name].append(time_loops(case.run, count, clock) / (count * case.units_per_run))
+            times[case.name].append(
+                time_loops(case.run, count, clock) / (count * case.units_per_run)
+            )
     return compare(cases, times)
 
 

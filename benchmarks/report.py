@@ -44,12 +44,18 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[str]) -> str:
 
 def as_json(name: str, machine: Mapping[str, Any], results: Sequence[Result]) -> dict[str, Any]:
     """Return all measurements, every round included, for later comparisons."""
-    return {"benchmark": name, "machine": dict(machine), "results": [_object(result) for result in results]}
+    return {
+        "benchmark": name,
+        "machine": dict(machine),
+        "results": [_object(result) for result in results],
+    }
 
 
 def describe_conditions(machine: Mapping[str, Any]) -> str:
     """Return the machine's description in three lines."""
-    libraries = ", ".join(f"{library} {version}" for library, version in machine["libraries"].items())
+    libraries = ", ".join(
+        f"{library} {version}" for library, version in machine["libraries"].items()
+    )
     before, after = machine["load_average_before"], machine["load_average_after"]
     return (
         f"{machine['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['kernel']}\n"

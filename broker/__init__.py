@@ -10,6 +10,7 @@ a name that other distributions and people's own files have, so it is never impo
 
 if __name__ != "rocketpoll.broker":
     raise ImportError(
-        "this is rocketpoll's broker, which is imported as rocketpoll.broker: `import rocketpoll.broker`",
+        "this is rocketpoll's broker, which is imported as rocketpoll.broker: `import "
+        "rocketpoll.broker`",
         name=__name__,
     )

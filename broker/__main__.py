@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.descriptors import allow_descriptors
-from rocketpoll.broker.event_loop import new_event_loop
-from rocketpoll.broker.settings import ConfigError, load_config, settings_of
+from rocketpoll.broker.server.descriptors import allow_descriptors
+from rocketpoll.broker.server.event_loop import new_event_loop
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.settings import ConfigError, load_config, settings_of
 from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
@@ -38,13 +38,22 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         0 if the broker was stopped in order, 1 if it could not run, 2 if its settings are wrong.
     """
     parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
-    parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf")
     parser.add_argument(
-        "-p", "--printConfigItem", action="store_true", help="print all settings with their values, and end"
+        "-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf"
     )
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="a setting; it beats the file's")
     parser.add_argument(
-        "--untilInputEnds", action="store_true", help="stop when stdin ends: for a program that runs a broker"
+        "-p",
+        "--printConfigItem",
+        action="store_true",
+        help="print all settings with their values, and end",
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="key=value", help="a setting; it beats the file's"
+    )
+    parser.add_argument(
+        "--untilInputEnds",
+        action="store_true",
+        help="stop when stdin ends: for a program that runs a broker",
     )
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
@@ -56,7 +65,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
-    # Nothing here needs threads of numpy's; where the system starts none, OpenBLAS would end the process.
+    # Nothing here needs threads of numpy's; where the system starts none,
+    # OpenBLAS would end the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     loop = new_event_loop()
     try:

@@ -61,7 +61,10 @@ class Connection(Protocol):
         """Send an encoded frame, with a body that may lie in several places."""
 
     def request(
-        self, command: RemotingCommand, timeout_ms: int, then: Callable[[RemotingCommand | None], None]
+        self,
+        command: RemotingCommand,
+        timeout_ms: int,
+        then: Callable[[RemotingCommand | None], None],
     ) -> None:
         """Send a request to the client; ``then`` gets its answer, or None if there is none in time.
 

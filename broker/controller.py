@@ -24,19 +24,21 @@ from ipaddress import ip_address
 
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
-from rocketpoll.broker.client_connection import ClientConnection
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.event_loop import EarliestTimer, monotonic_ms
 from rocketpoll.broker.housekeeping import Housekeeping
-from rocketpoll.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
+    NotifyMessageArrivingListener,
+)
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.loop_turn import LoopTurn
 from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.processors import Processors, Surroundings
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, Start
-from rocketpoll.broker.server import CannotListen, RemotingServer
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.server import CannotListen, RemotingServer
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.disk import Disk, LocalDisk
@@ -62,7 +64,10 @@ class BrokerController:
     """One broker, on the loop that calls `start`."""
 
     def __init__(
-        self, config: BrokerConfig, disk: Disk | None = None, now_ms: Callable[[], int] = time_of_day_ms
+        self,
+        config: BrokerConfig,
+        disk: Disk | None = None,
+        now_ms: Callable[[], int] = time_of_day_ms,
     ) -> None:
         """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
         self._config = config
@@ -71,7 +76,9 @@ class BrokerController:
         self._is_stopping = False
         self._reput_is_due = False
         self._delivering = Hindrance("delayed messages are not delivered")
-        self._advertised_address = ip_address(config.broker_ip1).packed if config.broker_ip1 else None
+        self._advertised_address = (
+            ip_address(config.broker_ip1).packed if config.broker_ip1 else None
+        )
         self.port = 0
 
     async def start(self) -> int:
@@ -89,13 +96,15 @@ class BrokerController:
         self.turn = LoopTurn(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
-            lambda topic, queue_id: self.store.queue_offsets(topic, queue_id)[1],
+            lambda topic, queue_id: self.store.queue_offsets(topic, queue_id, so_far=True).next,
             self._is_matched_by_commit_log,
             self._wake,
             self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
-        self.store = MessageStore(config.store, self._disk, self._now_ms, listener, self._wake_reput)
+        self.store = MessageStore(
+            config.store, self._disk, self._now_ms, listener, self._wake_reput
+        )
         try:
             await self._open(config)
         except BaseException:
@@ -115,16 +124,22 @@ class BrokerController:
         self._find_lost_topics()
         self._settle_offsets()
         self.schedule = ScheduleMessageService(
-            self.store,
-            self.tables.delay_offset_table,
-            config.store.message_delay_level_ms,
-            self.store.put_message,
-            self._queue_nums,
-            Start(self._now_ms(), self._monotonic_ms()),
+            store=self.store,
+            table=self.tables.delay_offset_table,
+            levels_ms=config.store.message_delay_level_ms,
+            put=self.store.put_message,
+            queue_nums=self._queue_nums,
+            start=Start(self._now_ms(), self._monotonic_ms()),
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
+        self._warn_of_missing_delay_offsets()
         self._housekeeping = Housekeeping(
-            self._loop, self.turn, config, self.store, self.tables, self.schedule
+            loop=self._loop,
+            turn=self.turn,
+            config=config,
+            store=self.store,
+            tables=self.tables,
+            schedule=self.schedule,
         )
         self.processors = Processors(
             Surroundings(
@@ -173,10 +188,10 @@ class BrokerController:
             await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
-                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of RocketMQ up to "
-                "4.4, and its dashboard, talk to whoever listens there, unless they are told not to "
-                "(vipChannelEnabled=false). Choose another listenPort, stop that program, or say "
-                "vipChannelEnable=false here if there are no such clients",
+                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of "
+                "RocketMQ up to 4.4, and its dashboard, talk to whoever listens there, unless "
+                "they are told not to (vipChannelEnabled=false). Choose another listenPort, stop "
+                "that program, or say vipChannelEnable=false here if there are no such clients",
                 config.bind_address,
                 port,
                 error.__cause__,
@@ -222,7 +237,9 @@ class BrokerController:
             try:
                 self.store.flushed(visible).result(_ANSWER_SECONDS)
             except FutureTimeoutError:
-                raise Lacking(f"the disk takes longer than {_ANSWER_SECONDS} s for a flush") from None
+                raise Lacking(
+                    f"the disk takes longer than {_ANSWER_SECONDS} s for a flush"
+                ) from None
 
     def _find_lost_topics(self) -> None:
         """Make topics and queues again that have messages, if their table, saved first, is lost.
@@ -240,13 +257,25 @@ class BrokerController:
                 fewest = min(known.read_queue_nums, known.write_queue_nums)
                 if fewest < queue_nums:
                     _log.warning(
-                        "the topic %s gets %d queues again for its messages: the table of topics that was "
-                        "read is not the newest, and says %d",
+                        "the topic %s gets %d queues again for its messages: the table of topics "
+                        "that was read is not the newest, and says %d",
                         topic,
                         queue_nums,
                         fewest,
                     )
                     topics.widen(topic, queue_nums)
+
+    def _warn_of_missing_delay_offsets(self) -> None:
+        table = self.tables.delay_offset_table
+        # One that was killed may have had no time to save it.
+        was_saved = not self.store.state().recovered_from_crash
+        if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self.store.queue_nums():
+            _log.warning(
+                "%s is missing, and its backup: which delayed messages were delivered is not "
+                "known, and all that the log still has are delivered when they are due; those "
+                "that were before come again",
+                table.path,
+            )
 
     def _settle_offsets(self) -> None:
         """Correct offsets that would let groups pass over messages.
@@ -263,10 +292,12 @@ class BrokerController:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
         if not store.is_opening:  # else the queues are not complete yet
-            for topic, count in offsets.limit(lambda *queue: store.queue_offsets(*queue)[1]).items():
+            for topic, count in offsets.limit(
+                lambda *queue: store.queue_offsets(*queue).next
+            ).items():
                 _log.warning(
-                    "%d offsets of groups were behind the ends of their queues of %s, and are there now: the "
-                    "log has been longer, or somebody has put them there",
+                    "%d offsets of groups were behind the ends of their queues of %s, and are "
+                    "there now: the log has been longer, or somebody has put them there",
                     count,
                     topic,
                 )
@@ -297,7 +328,8 @@ class BrokerController:
         """Return why no messages are taken now, or None."""
         if self.server.is_short_of_memory:
             return (
-                f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are in flight"
+                f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are "
+                "in flight"
             )
         return self.processors.acknowledger.why_busy()
 

@@ -15,14 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.loop_turn import LoopTurn
 from rocketpoll.broker.processors import Processors
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store import lazy_numpy
-from rocketpoll.broker.store.lacks import Hindrance, may_succeed_later
+from rocketpoll.broker.store.lacks import Hindrances, may_succeed_later
 from rocketpoll.broker.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -65,10 +65,12 @@ class Housekeeping:
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
         self._store_threads = ThreadPoolExecutor(_STORE_JOBS, "StoreHousekeeping")
         for threads in (self._thread, self._store_threads):
-            threads.submit(_nothing)  # starts one: when there is much to do, the system may start none
+            threads.submit(
+                _nothing
+            )  # starts one: when there is much to do, the system may start none
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._under_way: set[Callable[[], object]] = set()
-        self._hindrances: dict[str, Hindrance] = {}
+        self._hindrances = Hindrances[str]()
         self._jobs: dict[Future[object], None] = {}
         self._store_jobs: dict[Future[object], None] = {}
         self._aside = 0
@@ -88,7 +90,9 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            note = partial(self._save_checkpoint)  # a timer of its own, not that of the periodic checkpoints
+            note = partial(
+                self._save_checkpoint
+            )  # a timer of its own, not that of the periodic checkpoints
             self._timers[note] = self._loop.call_later(_NOTE_CRASH_MS / 1000, note)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
@@ -134,7 +138,9 @@ class Housekeeping:
         """Have old files deleted soon."""
         self._through_store("old files are not deleted", self._store.clean)
 
-    def run_aside(self, job: Callable[[], object], then: Callable[[BaseException | None], None]) -> None:
+    def run_aside(
+        self, job: Callable[[], object], then: Callable[[BaseException | None], None]
+    ) -> None:
         """Run a job in the thread; then pass its exception, or None, to a callback on the loop."""
         self._aside += 1
 
@@ -174,7 +180,9 @@ class Housekeeping:
         yield from hold_service.check_hold_request(int(began * 1000))
         took_ms = int((self._loop.time() - began) * 1000)
         if took_ms > _SLOW_SWEEP_MS:
-            _log.warning("looking after the pulls that wait for %d queues took %d ms", queues, took_ms)
+            _log.warning(
+                "looking after the pulls that wait for %d queues took %d ms", queues, took_ms
+            )
 
     def _finish_opening(self) -> None:
         if self._store.is_opening:
@@ -210,7 +218,9 @@ class Housekeeping:
 
     def _through_store(self, failure: str, job: Callable[[], object]) -> None:
         """Run a job that may take minutes in a thread of its own, for which nothing else waits."""
-        self._unless_under_way(failure, job, partial(self._run, self._store_threads, self._store_jobs))
+        self._unless_under_way(
+            failure, job, partial(self._run, self._store_threads, self._store_jobs)
+        )
 
     def _unless_under_way(
         self,
@@ -224,11 +234,10 @@ class Housekeeping:
 
         def done(error: BaseException | None) -> None:
             self._under_way.discard(job)
-            hindrance = self._hindrances.setdefault(failure, Hindrance(failure))
             if error is None:
-                hindrance.end()
+                self._hindrances.end(failure)
             elif may_succeed_later(error):
-                hindrance.begin(error)
+                self._hindrances.begin(failure, failure, error)
             else:
                 _log.error("%s: %s", failure, error)
 

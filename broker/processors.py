@@ -9,39 +9,42 @@ from typing import Protocol
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.connection import Connection, Steps, Work
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.processor.acknowledger import Acknowledger
-from rocketpoll.broker.processor.admission import TopicAdmission
 from rocketpoll.broker.processor.after_saving import AfterSaving, RunAside
-from rocketpoll.broker.processor.awaited_answers import AwaitedAnswers
 from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
-from rocketpoll.broker.processor.client_manage import ClientManageProcessor, NotifyConsumerIdsChanged
-from rocketpoll.broker.processor.client_relay import ClientRelayProcessor
-from rocketpoll.broker.processor.consume_stats import ConsumeStatsProcessor
-from rocketpoll.broker.processor.consumer_group import ConsumerGroupProcessor
-from rocketpoll.broker.processor.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from rocketpoll.broker.processor.clients.awaited_answers import AwaitedAnswers
+from rocketpoll.broker.processor.clients.client_manage import (
+    ClientManageProcessor,
+    NotifyConsumerIdsChanged,
+)
+from rocketpoll.broker.processor.clients.client_relay import ClientRelayProcessor
+from rocketpoll.broker.processor.clients.reply_message import ReplyMessageProcessor
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
-from rocketpoll.broker.processor.extensions import ExtensionsProcessor
-from rocketpoll.broker.processor.group_admin import GroupAdminProcessor
-from rocketpoll.broker.processor.group_offsets import GroupOffsetsProcessor
-from rocketpoll.broker.processor.kv_config import KVConfigProcessor
-from rocketpoll.broker.processor.message_back import MessageBackProcessor
-from rocketpoll.broker.processor.parked_sends import ParkedSends
-from rocketpoll.broker.processor.pull_message import PullMessageProcessor
-from rocketpoll.broker.processor.query_consume_queue import QueryConsumeQueueProcessor
-from rocketpoll.broker.processor.query_message import QueryMessageProcessor
-from rocketpoll.broker.processor.reply_message import ReplyMessageProcessor
+from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
+from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
+from rocketpoll.broker.processor.groups.consumer_offset import ConsumerOffsetProcessor, IsYoung
+from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
+from rocketpoll.broker.processor.groups.group_offsets import GroupOffsetsProcessor
+from rocketpoll.broker.processor.reading.pull_message import PullMessageProcessor
+from rocketpoll.broker.processor.reading.query_consume_queue import QueryConsumeQueueProcessor
+from rocketpoll.broker.processor.reading.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.reading.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.processor.request import Handlers
-from rocketpoll.broker.processor.retry_rules import RetryRules
-from rocketpoll.broker.processor.route import RouteProcessor
 from rocketpoll.broker.processor.runtime_info import RuntimeInfo
-from rocketpoll.broker.processor.send_message import SendMessageProcessor
-from rocketpoll.broker.processor.subscription_filters import SubscriptionFilters
-from rocketpoll.broker.processor.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
+from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
+from rocketpoll.broker.processor.sends.parked_sends import ParkedSends
+from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
+from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
+from rocketpoll.broker.processor.topics.route import RouteProcessor
+from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.state.member_room import MemberRoom
@@ -90,10 +93,13 @@ class Processors:
         self._around = around
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         room = MemberRoom(
-            members_max=config.max_group_members, subscription_bytes_max=config.subscription_bytes_max
+            members_max=config.max_group_members,
+            subscription_bytes_max=config.subscription_bytes_max,
         )
         self.producers = ProducerManager(room)
-        self.consumers = ConsumerManager(NotifyConsumerIdsChanged(around.tables.groups, around.work), room)
+        self.consumers = ConsumerManager(
+            NotifyConsumerIdsChanged(around.tables.groups, around.work), room
+        )
         self.locks = QueueLocks(around.monotonic_ms)
         self.awaited = AwaitedAnswers()
         self.filters = SubscriptionFilters(config.filters)
@@ -105,7 +111,9 @@ class Processors:
             around.work,
             capacity=config.send_queue_capacity,
         )
-        self.admission = TopicAdmission(config, around.tables.topics, self.parked.must_wait, self.parked.has)
+        self.admission = TopicAdmission(
+            config, around.tables.topics, self.parked.must_wait, self.parked.has
+        )
         self.acknowledger = Acknowledger(
             around.store,
             is_sync=config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
@@ -118,14 +126,14 @@ class Processors:
         )
         self.retries = RetryRules(self.admission, around.tables.groups)
         self.sends = SendMessageProcessor(
-            config,
-            around.store,
-            self.admission,
-            self.retries,
-            self.acknowledger,
-            self.stats,
-            around.advertised_host,
-            around.why_busy,
+            config=config,
+            store=around.store,
+            admission=self.admission,
+            retries=self.retries,
+            acknowledger=self.acknowledger,
+            stats=self.stats,
+            advertised_host=around.advertised_host,
+            why_busy=around.why_busy,
         )
         self.pull = self._pulls()
         self.clients = self._clients()
@@ -178,7 +186,9 @@ class Processors:
         self._around.work(
             self.locks.connection_closed(
                 connection,
-                lambda group, client_id: group in groups or self.consumers.find(group, client_id) is not None,
+                lambda group, client_id: (
+                    group in groups or self.consumers.find(group, client_id) is not None
+                ),
             )
         )
 
@@ -197,27 +207,27 @@ class Processors:
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
         return PullMessageProcessor(
-            around.config,
-            around.store,
-            tables.topics,
-            tables.groups,
-            self.consumers,
-            tables.offsets,
-            self.stats,
-            self.filters,
-            around.monotonic_ms,
-            around.suspend,
+            config=around.config,
+            store=around.store,
+            topics=tables.topics,
+            groups=tables.groups,
+            consumers=self.consumers,
+            offsets=tables.offsets,
+            stats=self.stats,
+            filters=self.filters,
+            now_ms=around.monotonic_ms,
+            suspend=around.suspend,
         )
 
     def _clients(self) -> ClientManageProcessor:
         around, tables = self._around, self._around.tables
         return ClientManageProcessor(
-            tables.topics,
-            tables.groups,
-            self.consumers,
-            self.producers,
-            self.filters.check,
-            around.monotonic_ms,
+            topics=tables.topics,
+            groups=tables.groups,
+            consumers=self.consumers,
+            producers=self.producers,
+            check_expression=self.filters.check,
+            now_ms=around.monotonic_ms,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
             max_groups_per_connection=around.config.max_groups_per_connection,
         )
@@ -234,22 +244,22 @@ class Processors:
                 self.awaited,
             ),
             ExtensionsProcessor(
-                around.store,
-                self.admission,
-                self.acknowledger,
-                self.stats,
-                around.advertised_host,
-                around.why_busy,
+                store=around.store,
+                admission=self.admission,
+                acknowledger=self.acknowledger,
+                stats=self.stats,
+                advertised_host=around.advertised_host,
+                why_busy=around.why_busy,
             ),
             MessageBackProcessor(
-                around.config,
-                around.store,
-                self.admission,
-                self.retries,
-                self.acknowledger,
-                self.stats,
-                around.advertised_host,
-                around.why_busy,
+                config=around.config,
+                store=around.store,
+                admission=self.admission,
+                retries=self.retries,
+                acknowledger=self.acknowledger,
+                stats=self.stats,
+                advertised_host=around.advertised_host,
+                why_busy=around.why_busy,
             ),
             QueryMessageProcessor(around.config, around.store, around.now_ms),
             QueryConsumeQueueProcessor(around.store, self.consumers, self.filters.of_subscription),
@@ -260,13 +270,13 @@ class Processors:
         name = around.config.broker_name
         return (
             ConsumerGroupProcessor(
-                name,
-                tables.topics,
-                self.consumers,
-                self.producers,
-                tables.offsets,
-                self.locks,
-                lambda moment_ms: around.now_ms() - around.monotonic_ms() + moment_ms,
+                broker_name=name,
+                topics=tables.topics,
+                consumers=self.consumers,
+                producers=self.producers,
+                offsets=tables.offsets,
+                locks=self.locks,
+                time_of_day=lambda moment_ms: around.now_ms() - around.monotonic_ms() + moment_ms,
             ),
             ConsumerOffsetProcessor(
                 around.store,
@@ -276,7 +286,12 @@ class Processors:
                 IsYoung(around.store, around.memory_bytes),
             ),
             GroupOffsetsProcessor(
-                name, around.store, tables.topics, tables.groups, self.consumers, tables.offsets
+                broker_name=name,
+                store=around.store,
+                topics=tables.topics,
+                groups=tables.groups,
+                consumers=self.consumers,
+                offsets=tables.offsets,
             ),
             ClientRelayProcessor(name, around.store, self.consumers, around.work, self.awaited),
         )
@@ -285,30 +300,34 @@ class Processors:
         around, tables, config = self._around, self._around.tables, self._around.config
         after_saving = AfterSaving(around.run_aside)
         return (
-            RouteProcessor(config, tables.topics, tables.kv_configs, around.advertised_host, after_saving),
+            RouteProcessor(
+                config, tables.topics, tables.kv_configs, around.advertised_host, after_saving
+            ),
             KVConfigProcessor(tables.kv_configs, after_saving),
             TopicAdminProcessor(
-                config,
-                tables.topics,
-                tables.offsets,
-                self.consumers,
-                around.store,
-                self.stats,
-                after_saving,
-                around.hold_service.release,
-                around.work,
+                config=config,
+                topics=tables.topics,
+                offsets=tables.offsets,
+                consumers=self.consumers,
+                store=around.store,
+                stats=self.stats,
+                after_saving=after_saving,
+                release_pulls=around.hold_service.release,
+                work=around.work,
             ),
-            GroupAdminProcessor(tables.groups, tables.offsets, self.stats, after_saving, around.work),
+            GroupAdminProcessor(
+                tables.groups, tables.offsets, self.stats, after_saving, around.work
+            ),
             ConsumeStatsProcessor(
-                config,
-                tables.topics,
-                tables.groups,
-                tables.offsets,
-                self.consumers,
-                around.store,
-                self.stats,
-                around.advertised_host,
-                around.now_ms,
+                config=config,
+                topics=tables.topics,
+                groups=tables.groups,
+                offsets=tables.offsets,
+                consumers=self.consumers,
+                store=around.store,
+                stats=self.stats,
+                advertised_host=around.advertised_host,
+                now_ms=around.now_ms,
             ),
             self._broker_admin(),
         )
@@ -317,21 +336,21 @@ class Processors:
         around = self._around
         started_ms = around.now_ms()
         runtime_info = RuntimeInfo(
-            around.config,
-            around.store,
-            self.stats,
-            around.hold_service,
-            around.schedule.offsets,
-            self.acknowledger.queue,
-            around.disk_usage,
-            started_ms,
+            config=around.config,
+            store=around.store,
+            stats=self.stats,
+            holds=around.hold_service,
+            delay_offsets=around.schedule.offsets,
+            send_queue=self.acknowledger.queue,
+            disk_usage=around.disk_usage,
+            started_ms=started_ms,
         )
         return BrokerAdminProcessor(
-            around.config,
-            runtime_info,
-            self.stats,
-            around.schedule.offsets,
-            around.clean,
-            started_ms,
-            around.now_ms,
+            config=around.config,
+            runtime_info=runtime_info,
+            stats=self.stats,
+            delay_offsets=around.schedule.offsets,
+            clean=around.clean,
+            started_ms=started_ms,
+            now_ms=around.now_ms,
         )

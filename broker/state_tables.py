@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.kv_config import KVConfigs, KVConfigSerializeWrapper
 from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
@@ -34,7 +34,9 @@ class _Behind:
     """A table of offsets, which is saved behind the messages that they are offsets of."""
 
     def __init__(
-        self, table: JsonTable[ConsumerOffsetSerializeWrapper], make_log_durable: Callable[[], object]
+        self,
+        table: JsonTable[ConsumerOffsetSerializeWrapper],
+        make_log_durable: Callable[[], object],
     ) -> None:
         self.table = table
         self.load = table.load
@@ -67,7 +69,9 @@ class _BehindDeletions:
         self._finish_deletion = finish_deletion
 
     def save(self, value: TopicConfigSerializeWrapper) -> None:
-        gone = [topic for topic in self._half_deleted_topics() if topic not in value.topic_config_table]
+        gone = [
+            topic for topic in self._half_deleted_topics() if topic not in value.topic_config_table
+        ]
         if gone:
             self._save_offsets()
         self._table.save(value)

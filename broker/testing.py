@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rocketpoll.broker.embedded.helpers import LOOK_AGAIN_SECONDS, WAIT_SECONDS, BrokerHelpers, NotInTime
+from rocketpoll.broker.embedded.helpers import (
+    LOOK_AGAIN_SECONDS,
+    WAIT_SECONDS,
+    BrokerHelpers,
+    NotInTime,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -43,7 +48,9 @@ def wait_until(
     while not (found := condition()):
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise NotInTime(f"{what} was waited for, for {timeout} s: the last answer was {found!r}")
+            raise NotInTime(
+                f"{what} was waited for, for {timeout} s: the last answer was {found!r}"
+            )
         time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
     return found
 
@@ -114,8 +121,8 @@ def collect_stream(
     try:
         if not query.awaitTermination(timeout):  # it raises what has made the stream fail
             raise NotInTime(
-                f"a stream over what was there was waited for, for {timeout} s: {query.status}, its last "
-                f"progress was {query.lastProgress}"
+                f"a stream over what was there was waited for, for {timeout} s: {query.status}, "
+                f"its last progress was {query.lastProgress}"
             )
         rows = spark.table(name).collect()
     finally:

@@ -1,7 +1,8 @@
 """A broker, a producer, a table of Arrow and two consumers, in half a minute on one machine.
 
-Starts a broker with its files in a temporary directory, sends to it one by one and by the table, reads all
-of it back, and shows how soon a waiting consumer hears of a message. Run it with `make tour`.
+Starts a broker with its files in a temporary directory, sends to it one by one and by the table,
+reads all of it back, and shows how soon a waiting consumer hears of a message. Run it with
+`make tour`.
 """
 
 from __future__ import annotations
@@ -48,16 +49,23 @@ def send(address: str) -> None:
         began = time.perf_counter()
         for number in range(SINGLE):
             producer.send(Message(TOPIC, b"one by one", keys=str(number)))
-        print(f"sent {SINGLE:,} messages one by one, {SINGLE / (time.perf_counter() - began):,.0f} a second")
+        print(
+            f"sent {SINGLE:,} messages one by one, {SINGLE / (time.perf_counter() - began):,.0f} a "
+            "second"
+        )
         table = pa.table({"body": [b"x" * 100] * ROWS, "tags": ["table"] * ROWS})
         began = time.perf_counter()
         producer.send_table(table, TOPIC)
-        print(f"sent a table of {ROWS:,} rows, {ROWS / (time.perf_counter() - began):,.0f} a second")
+        print(
+            f"sent a table of {ROWS:,} rows, {ROWS / (time.perf_counter() - began):,.0f} a second"
+        )
 
 
 def read_back(address: str) -> None:
     """Each message, from the beginning of each queue."""
-    consumer = LitePullConsumer("demo-reader", address, settings=LitePullSettings(pull_batch_size=32))
+    consumer = LitePullConsumer(
+        "demo-reader", address, settings=LitePullSettings(pull_batch_size=32)
+    )
     consumer.start()
     queues = consumer.fetch_message_queues(TOPIC)
     consumer.assign(queues)
@@ -93,7 +101,10 @@ def wake(address: str) -> None:
             assert heard.wait(30)
             times.append(time.perf_counter() - began)
     consumer.shutdown()
-    print(f"a waiting consumer hears of a message within {statistics.median(times) * 1e3:.1f} ms (median)")
+    print(
+        f"a waiting consumer hears of a message within {statistics.median(times) * 1e3:.1f} ms "
+        "(median)"
+    )
 
 
 if __name__ == "__main__":

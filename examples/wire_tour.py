@@ -1,4 +1,4 @@
-"""A tour of what works so far: one request in three header codecs, then 100,000 messages as a table.
+"""A tour: one request in three header codecs, then 100,000 messages as a table.
 
 It needs no broker and no network.
 """

@@ -12,7 +12,7 @@ from rmq_spark.errors import (
     WireError,
 )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "BodyError",

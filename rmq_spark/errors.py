@@ -35,7 +35,9 @@ class WireError(RocketPollError):
 
     def __init__(self, subject: str, *, at: int | str, needed: str, found: object) -> None:
         """Build the message; ``found`` is cut short, so that no error repeats a large input."""
-        if isinstance(at, str) and len(at) > _PLACE_CHARACTERS:  # names of fields can be bad input, too
+        if (
+            isinstance(at, str) and len(at) > _PLACE_CHARACTERS
+        ):  # names of fields can be bad input, too
             at = at[: _PLACE_CHARACTERS - 3] + "..."
         self.subject = subject
         self.at = at
@@ -92,5 +94,17 @@ def excerpt(value: object) -> str:
     return text[:_EXCERPT_CHARACTERS] + "..."
 
 
-def _rebuilt(kind: type[WireError], subject: str, at: int | str, needed: str, found: str) -> WireError:
+def legible(text: str) -> str:
+    """Return a text that somebody has given as an error can show it.
+
+    It is not too long then, and has no surrogates.
+    """
+    if len(text) > _PLACE_CHARACTERS:
+        text = f"{text[:_EXCERPT_CHARACTERS]}..., {len(text)} characters"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _rebuilt(
+    kind: type[WireError], subject: str, at: int | str, needed: str, found: str
+) -> WireError:
     return kind(subject, at=at, needed=needed, found=Verbatim(found))

@@ -31,7 +31,8 @@ _numbers = count(1)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, for runs with ``--strict-markers``."""
     config.addinivalue_line(
-        "markers", f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has"
+        "markers",
+        f"rocketpoll_topic(queues={_QUEUES}): how many queues the topic of rocketpoll_topic has",
     )
 
 
@@ -51,7 +52,9 @@ def rocketpoll_broker(rocketpoll_settings: Mapping[str, Any]) -> Iterator[Embedd
 
 
 @pytest.fixture
-def rocketpoll_topic(request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker) -> Iterator[str]:
+def rocketpoll_topic(
+    request: pytest.FixtureRequest, rocketpoll_broker: EmbeddedBroker
+) -> Iterator[str]:
     """Yield the name of a topic that only this test has; it is deleted afterwards."""
     marker = request.node.get_closest_marker("rocketpoll_topic")
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)

@@ -1,6 +1,7 @@
 """A broker's rooms without its server: real tables and a real store, asked as a client would ask.
 
-`AdminRoom.ask` puts a request through every processor of this side and gives what a dispatcher would answer.
+`AdminRoom.ask` puts a request through every processor of this side and gives what
+a dispatcher would answer.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.processor.after_saving import AfterSaving
 from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
-from rocketpoll.broker.processor.consume_stats import ConsumeStatsProcessor
-from rocketpoll.broker.processor.group_admin import GroupAdminProcessor
-from rocketpoll.broker.processor.kv_config import KVConfigProcessor
-from rocketpoll.broker.processor.query_consume_queue import QueryConsumeQueueProcessor
-from rocketpoll.broker.processor.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
+from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
+from rocketpoll.broker.processor.reading.query_consume_queue import QueryConsumeQueueProcessor
+from rocketpoll.broker.processor.reading.query_message import QueryMessageProcessor
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.route import RouteProcessor
 from rocketpoll.broker.processor.runtime_info import RuntimeInfo, SendQueue
-from rocketpoll.broker.processor.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
+from rocketpoll.broker.processor.topics.route import RouteProcessor
+from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.clients import ClientChannel
 from rocketpoll.broker.state.consumers import ConsumerManager
@@ -142,7 +143,10 @@ class AdminRoom:
         data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
         try:
-            answer = finished(self.handlers[code](self.connection, request)) or self.connection.sent.pop()
+            answer = (
+                finished(self.handlers[code](self.connection, request))
+                or self.connection.sent.pop()
+            )
         except RequestRejected as refused:
             answer = request.respond(refused.code, refused.remark)
         assert answer.opaque == 7
@@ -191,7 +195,9 @@ class AdminRoom:
         )
         channel = ClientChannel(FakeConnection(), f"client of {group}", "JAVA", 409, self.clock())
         self.consumers.register(
-            channel, ConsumerData(group_name=group, subscription_data_set=subscriptions), notify=False
+            channel,
+            ConsumerData(group_name=group, subscription_data_set=subscriptions),
+            notify=False,
         )
 
     def shutdown(self):

@@ -1,4 +1,5 @@
-"""Pythons that have some of the packages that run the tests, and no others: a cluster's, a newcomer's."""
+"""Pythons that have some of the packages that run the tests, and no others: a cluster's,
+a newcomer's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """How much of the tests runs by default, and how much where there is time for it: ``make wide``.
 
     count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
-    ends(rows)                                  all rows of a table, or its first, its last and one between
+    ends(rows)                                  all rows of a table, or first, last and one between
+    pytest.mark.deep                            one that ``make deep`` and CI run, not ``make
+                                                check``
     pytest.mark.wide                            a test that only ``make wide`` runs
-    pytest.mark.peers                           one with a real RocketMQ, which only ``make peers`` runs
+    pytest.mark.peers                           one with a real RocketMQ: ``make peers`` runs it
 
 What is narrow by default is narrow in the same way each time: a failure can be had again.
 """
@@ -14,17 +16,18 @@ import os
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
 PEERS = "ROCKETPOLL_PEERS" in os.environ
+DEEP = WIDE or PEERS or os.environ.get("ROCKETPOLL_DEEP") == "1"
 
 
 def is_left_out(item):
     """Return whether a test is one that another command runs, and not this one."""
-    return bool(
-        (item.get_closest_marker("wide") and not WIDE) or (item.get_closest_marker("peers") and not PEERS)
-    )
+    ran = {"wide": WIDE, "peers": PEERS, "deep": DEEP}
+    return any(item.get_closest_marker(name) for name, runs in ran.items() if not runs)
 
 
 def count(name, narrow, *, wide):
-    """Return how many rounds, seeds or kills a test tries, unless a variable of the environment says it."""
+    """Return how many rounds, seeds or kills a test tries,
+    unless a variable of the environment says it."""
     return int(os.environ.get(name, wide if WIDE else narrow))
 
 

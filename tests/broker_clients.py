@@ -55,11 +55,25 @@ def send_request(
     """A message as Java's producer sends it."""
     text = properties if isinstance(properties, str) else encode_properties(properties or {})
     header = SendMessageRequestHeader(
-        "P", topic, default_topic, queue_nums, queue_id, sys_flag, 1_600_000_000_000, 0, text, batch=batch
+        "P",
+        topic,
+        default_topic,
+        queue_nums,
+        queue_id,
+        sys_flag,
+        1_600_000_000_000,
+        0,
+        text,
+        batch=batch,
     )
     data = body if isinstance(body, (bytes, bytearray, memoryview)) else str(body).encode()
     return RemotingCommand(
-        code, opaque=opaque, flag=flag, ext_fields=HEADERS[code].request.encode(header), body=data, **more
+        code,
+        opaque=opaque,
+        flag=flag,
+        ext_fields=HEADERS[code].request.encode(header),
+        body=data,
+        **more,
     )
 
 
@@ -102,20 +116,22 @@ def pull_request(
         | (SUBSCRIPTION if subscription is not None else 0)
     )
     header = PullMessageRequestHeader(
-        group,
-        topic,
-        queue_id,
-        queue_offset,
-        count,
-        sys_flag,
-        commit_offset or 0,
-        suspend_ms or 0,
-        sub_version,
-        subscription,
-        expression_type,
-        bytes_max,
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=count,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset or 0,
+        suspend_timeout_millis=suspend_ms or 0,
+        sub_version=sub_version,
+        subscription=subscription,
+        expression_type=expression_type,
+        max_msg_bytes=bytes_max,
     )
-    return RemotingCommand(code, opaque=opaque, ext_fields=HEADERS[code].request.encode(header), **more)
+    return RemotingCommand(
+        code, opaque=opaque, ext_fields=HEADERS[code].request.encode(header), **more
+    )
 
 
 def pulled(answer):
@@ -187,7 +203,9 @@ class BrokerClient(RawClient):
     async def offset(self, code, **ext_fields):
         """The answer to one of the questions for an offset."""
         answer = await self.call(
-            RemotingCommand(code, ext_fields={name: str(value) for name, value in ext_fields.items()})
+            RemotingCommand(
+                code, ext_fields={name: str(value) for name, value in ext_fields.items()}
+            )
         )
         return int(answer.ext_fields["offset"]) if answer.code == 0 else None
 

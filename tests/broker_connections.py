@@ -1,4 +1,5 @@
-"""A client's end of the line without a line: remembers what it was sent, and answers what it is asked."""
+"""A client's end of the line without a line: remembers what it was sent,
+and answers what it is asked."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ class FakeConnection:
     """One client; `answers` says what it answers to which code, a callable or None for silence."""
 
     def __init__(
-        self, client_id="client", *, remote=None, version=CURRENT_VERSION, language=LanguageCode.JAVA
+        self,
+        client_id="client",
+        *,
+        remote=None,
+        version=CURRENT_VERSION,
+        language=LanguageCode.JAVA,
     ):
         self.client_id = client_id
         self.version = version
@@ -46,7 +52,8 @@ class FakeConnection:
         self.send(decode_command(reader.next_frame()))
 
     def request(self, command, timeout_ms, then):
-        """Asked; the answer comes when `answer_all` is called, as it would in another turn of the loop."""
+        """Asked; the answer comes when `answer_all` is called,
+        as it would in another turn of the loop."""
         self.asked.append((command, timeout_ms, then))
 
     def answer_all(self):

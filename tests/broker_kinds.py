@@ -1,8 +1,8 @@
 """The two kinds of broker that Java clients are tried on: a real RocketMQ, and ours.
 
-Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of both:
-where name server and broker are found, and how to stop, kill and start the broker. What else differs between
-them is nobody's business but this file's.
+Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of
+both: where name server and broker are found, and how to stop, kill and start the broker. What else
+differs between them is nobody's business but this file's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ POLLS_PER_REMINDER = 25
 Found = TypeVar("Found")
 
 
-def wait_until(what: str, condition: Callable[[], Found], seconds_max: float = WAIT_SECONDS_MAX) -> Found:
+def wait_until(
+    what: str, condition: Callable[[], Found], seconds_max: float = WAIT_SECONDS_MAX
+) -> Found:
     """Ask until the answer counts as true."""
     deadline = time.monotonic() + seconds_max
     while not (found := condition()):
@@ -113,7 +115,10 @@ class RocketMQBroker:
         self.start()
 
     def start(self) -> None:
-        more = {**settings(self._flush), "timerWheelEnable": "true"}  # without, 5.5 cannot delete a topic
+        more = {
+            **settings(self._flush),
+            "timerWheelEnable": "true",
+        }  # without, 5.5 cannot delete a topic
         self._process = self._rocketmq.start_broker(NAME, self._port, store_config(self.root), more)
 
     def remind(self, clients: Clients) -> None:
@@ -186,7 +191,9 @@ class RocketPollBroker:
     def _check_is_running(self) -> None:
         if self._process.poll() is not None:
             said = self._log.read_text(encoding="utf-8", errors="replace")
-            raise AssertionError(f"the broker has ended with {self._process.returncode}:\n{said[-4000:]}")
+            raise AssertionError(
+                f"the broker has ended with {self._process.returncode}:\n{said[-4000:]}"
+            )
 
     def remind(self, clients: Clients) -> None:  # noqa: ARG002  # it has no name server to register with
         self._check_is_running()
@@ -213,11 +220,17 @@ KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 def every_kind(versions: Sequence[str]) -> list[Any]:
     """Parameters of fixtures: each kind that takes part, with the clients of each version."""
     kinds = KINDS if PEERS else ["rocketpoll"]
-    return [pytest.param((kind, version), id=f"{kind}-{version}") for kind in kinds for version in versions]
+    return [
+        pytest.param((kind, version), id=f"{kind}-{version}")
+        for kind in kinds
+        for version in versions
+    ]
 
 
 def started_broker(
-    kind_and_version: tuple[str, str], directory: Path, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    kind_and_version: tuple[str, str],
+    directory: Path,
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
 ) -> Iterator[RunningBroker]:
     """A broker for as long as a fixture lasts."""
     kind, version = kind_and_version

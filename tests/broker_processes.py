@@ -1,4 +1,5 @@
-"""A broker as its users run it: a process with settings, a line when it is ready, and an end in order."""
+"""A broker as its users run it: a process with settings, a line when it is ready,
+and an end in order."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _PATIENCE_SECONDS = 30
 
 
 def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
-    """A broker that is expected to end by itself: its exit code, what it printed, what it complained of.
+    """A broker that is expected to end by itself: its exit code, what it printed,
+    what it complained of.
 
     ``by`` is a command that starts it, such as `setpriv`.
     """
@@ -87,7 +89,8 @@ class BrokerProcess:
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def as_it_sees(self, path):
-        """Where a path of its own, perhaps on a disk that is mounted for it alone, is to be found."""
+        """Where a path of its own, perhaps on a disk that is mounted for it alone,
+        is to be found."""
         return Path(f"/proc/{self._process.pid}/root{path}")
 
     def descriptors(self):

@@ -1,4 +1,5 @@
-"""Whole brokers with real sockets: in the loop of a story, whose clock can be moved, or in a thread."""
+"""Whole brokers with real sockets: in the loop of a story, whose clock can be moved,
+or in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from story_loops import MovedLoop
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.controller import BrokerController, time_of_day_ms
-from rocketpoll.broker.settings import config_of
+from rocketpoll.broker.settings.settings import config_of
 
 SMALL = {
     "listenPort": "0",
@@ -87,7 +88,9 @@ class Broker:
 
 def make_topic(controller, topic="T", queues=4, perm=6):
     """A topic, as an operator would create it."""
-    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+    config = TopicConfig(
+        topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+    )
     controller.tables.topics.put(config)
 
 
@@ -95,7 +98,9 @@ def make_topic(controller, topic="T", queues=4, perm=6):
 async def _patience(seconds):
     """Fail if this takes so long that it will not come; by a clock that nobody moves."""
     task = asyncio.current_task()
-    timer = threading.Timer(seconds, asyncio.get_running_loop().call_soon_threadsafe, (task.cancel,))
+    timer = threading.Timer(
+        seconds, asyncio.get_running_loop().call_soon_threadsafe, (task.cancel,)
+    )
     timer.daemon = True
     timer.start()
     try:

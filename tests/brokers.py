@@ -1,4 +1,5 @@
-"""The parts that processors are given: a small store, the state tables and a clock, all in one directory."""
+"""The parts that processors are given: a small store, the state tables and a clock,
+all in one directory."""
 
 from __future__ import annotations
 

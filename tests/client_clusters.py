@@ -1,4 +1,5 @@
-"""A cluster of fakes: one name server and several brokers, each of which answers sends as a story has it."""
+"""A cluster of fakes: one name server and several brokers,
+each of which answers sends as a story has it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class FakeBroker:
-    """Takes sends; `story` gets each and says the code with which it is answered, None: not at all."""
+    """Takes sends; `story` gets each and says the code with which it is answered, None:
+    not at all."""
 
     def __init__(self, name, story):
         self.name = name
@@ -74,7 +76,9 @@ class FakeCluster:
             BrokerData(broker_name=name, broker_addrs={0: server.address})
             for name, server in self.servers.items()
         )
-        return request.respond(0, body=encode_body(TopicRouteData(queue_datas=queues, broker_datas=brokers)))
+        return request.respond(
+            0, body=encode_body(TopicRouteData(queue_datas=queues, broker_datas=brokers))
+        )
 
     def sends(self):
         return {name: len(broker.sent) for name, broker in self.brokers.items()}

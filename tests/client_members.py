@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from rmq_spark.wire.bodies.client_info import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+)
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -21,8 +25,12 @@ class Consumer:
 
     def consumer_data(self):
         return ConsumerData(
-            group_name=self.group, subscription_data_set=(SubscriptionData(topic="T", sub_version=1),)
+            group_name=self.group,
+            subscription_data_set=(SubscriptionData(topic="T", sub_version=1),),
         )
+
+    def connection_ended(self, address):
+        pass
 
     def rebalance_soon(self):
         self.rebalances.release()

@@ -14,8 +14,8 @@ from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.outgoing import SendRules
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
@@ -32,7 +32,9 @@ class Listener:
     def __call__(self, messages, _):
         with self._lock:
             self.messages += messages
-        return next((said for message in messages if (said := self._says(message)) is not None), None)
+        return next(
+            (said for message in messages if (said := self._says(message)) is not None), None
+        )
 
     @property
     def bodies(self):
@@ -62,7 +64,8 @@ class Clients:
         return self.cluster.until_end(producer)
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
-        """A consumer that polls, subscribed to a topic or assigned queues, from the first message on."""
+        """A consumer that polls, subscribed to a topic or assigned queues,
+        from the first message on."""
         consumer = LitePullConsumer(
             group or self.cluster.group(),
             self.cluster.instance(**settings.pop("instance", {})),
@@ -92,18 +95,34 @@ class Clients:
         wait_until(f"{count} messages", lambda: sum(self._ends(topic, queues)) >= count)
         ends = self._ends(topic, queues)
         assert sum(ends) == count
-        return [message for queue_id, end in enumerate(ends) for message in self._queue(topic, queue_id, end)]
+        return [
+            message
+            for queue_id, end in enumerate(ends)
+            for message in self._queue(topic, queue_id, end)
+        ]
 
     def _ends(self, topic, queues):
         cluster = self.cluster
-        return [cluster.api.max_offset(cluster.address, cluster.queue(topic, each)) for each in range(queues)]
+        return [
+            cluster.api.max_offset(cluster.address, cluster.queue(topic, each))
+            for each in range(queues)
+        ]
 
     def _queue(self, topic, queue_id, end):
         at = 0
         while at < end:
             header = PullMessageRequestHeader(
-                *("Readers", topic, queue_id, at, PULL_MESSAGES, PullSysFlag.SUBSCRIPTION.value),
-                *(0, 0, 0, "*", "TAG"),
+                consumer_group="Readers",
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=at,
+                max_msg_nums=PULL_MESSAGES,
+                sys_flag=PullSysFlag.SUBSCRIPTION.value,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                sub_version=0,
+                subscription="*",
+                expression_type="TAG",
             )
             pulled = self.cluster.api.pull(self.cluster.address, header)
             yield from decode_messages(pulled.records, self.cluster.broker_name)

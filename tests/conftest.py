@@ -1,19 +1,21 @@
 """Settings for every test.
 
-Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it starts in the
-background ignore Ctrl-C, and so would all programs that tests start: they are as in the foreground. Whoever
-starts Spark gets a driver that starts quickly: see `spark_classes`.
+Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it
+starts in the background ignore Ctrl-C, and so would all programs that tests start: they are as in
+the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`.
 """
 
 import os
 import signal
 
 import pytest
-from breadth import is_left_out
+from breadth import WIDE, is_left_out
 from hypothesis import settings
 from spark_classes import quick_start
 
-settings.register_profile("rocketpoll", deadline=None, print_blob=True)
+settings.register_profile(
+    "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 50
+)
 settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,7 +23,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what only ``make wide`` or ``make peers`` runs, unless they run."""
+    """Leave out what only ``make deep``, ``make wide`` or ``make peers`` runs, unless they run."""
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

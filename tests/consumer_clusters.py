@@ -1,4 +1,5 @@
-"""Brokers that our consumers are tried on: ours in a thread, and with ROCKETPOLL_PEERS=1 a real RocketMQ.
+"""Brokers that our consumers are tried on: ours in a thread,
+and with ROCKETPOLL_PEERS=1 a real RocketMQ.
 
 A test learns the same of all of them, and has topics and groups of its own.
 """
@@ -16,7 +17,7 @@ from broker_kinds import DELAYS_S, NAME, RocketMQBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 
 from rmq_spark.client.errors import ClientError, RouteNotFound
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
@@ -66,9 +67,12 @@ class Cluster:
         self._stack.close()
 
     def topic(self, queues=4, name=None):
-        """A topic that the name server knows; with a name that no other has, unless one is given."""
+        """A topic that the name server knows; with a name that no other has,
+        unless one is given."""
         topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
-        config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6
+        )
         self.api.admin.create_topic(self.address, config)
 
         def is_known():
@@ -128,7 +132,10 @@ def running(kind, directory):
     if kind == "rocketpoll":
         delays = " ".join(f"{seconds}s" for seconds in DELAYS_S)
         config = small_broker(
-            directory / "store", messageDelayLevel=delays, enablePropertyFilter=True, brokerName=NAME
+            directory / "store",
+            messageDelayLevel=delays,
+            enablePropertyFilter=True,
+            brokerName=NAME,
         )
         with BrokerThread(config) as broker:
             address = f"127.0.0.1:{broker.port}"
@@ -141,7 +148,8 @@ def running(kind, directory):
         def is_ready():
             try:
                 instance.api.admin.create_topic(
-                    broker.address, TopicConfig(topic_name="Ready", read_queue_nums=1, write_queue_nums=1)
+                    broker.address,
+                    TopicConfig(topic_name="Ready", read_queue_nums=1, write_queue_nums=1),
                 )
                 return instance.routes.refresh("Ready").subscribe_queues
             except ClientError:

@@ -1,8 +1,9 @@
-"""Whether two stores hold the same consume queues and the same index, read from their files, entry by entry.
+"""Whether two stores hold the same consume queues and the same index, read from their files,
+entry by entry.
 
-For tests that compare what a store has come to with what is made of its log from nothing. Both must have
-flushed: `save_checkpoint` does. Files need not be the same: names of index files, and entries that lie
-behind what a header counts, depend on when things happened.
+For tests that compare what a store has come to with what is made of its log from nothing. Both must
+have flushed: `save_checkpoint` does. Files need not be the same: names of index files, and entries
+that lie behind what a header counts, depend on when things happened.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.disk import LocalDisk
@@ -21,7 +23,9 @@ from rocketpoll.broker.store.index_file import IndexHeader, IndexSizes
 from rocketpoll.broker.store.parts import CONSUME_QUEUE, INDEX
 
 _HEADER = np.dtype(">i8, >i8, >i8, >i8, >i4, >i4")
-_ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time", ">i4"), ("previous", ">i4")])
+_ENTRY = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time", ">i4"), ("previous", ">i4")]
+)
 
 
 class QueueContent(NamedTuple):
@@ -58,7 +62,7 @@ def differences(config: StoreConfig, root: Path, other: Path) -> list[str]:
     return found
 
 
-def queue_contents(config: StoreConfig, root: Path) -> dict[tuple[str, int], QueueContent]:
+def queue_contents(config: StoreConfig, root: Path) -> dict[QueueKey, QueueContent]:
     """All queues that have entries."""
     group, found = FileGroup(FilePool(LocalDisk())), {}
     for path in sorted(root.glob(f"{CONSUME_QUEUE}/*/*")):
@@ -99,7 +103,9 @@ def _first(one, another) -> str:
         return f"{'here' if another is None else 'there'} only"
     for name, ours, theirs in zip(type(one)._fields, one, another, strict=True):
         if ours != theirs and isinstance(ours, list):
-            at = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+            at = next(
+                (at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None
+            )
             if at is None:
                 return f"{len(ours)} {name}, and {len(theirs)}"
             return f"{name} {at}: {ours[at]}, and {theirs[at]}"

@@ -106,10 +106,11 @@ class _WatchedFile:
 
 @dataclass(frozen=True)
 class Fault:
-    """Operation ``number`` fails, or with ``persistent`` all from there on, if they are of these kinds.
+    """Operation ``number`` fails, or with ``persistent`` all from there on,
+    if they are of these kinds.
 
-    Of a write or write_whole ``prefix`` bytes get through. With a prefix above 0 a create leaves an empty
-    file, and other operations are carried out and fail nevertheless.
+    Of a write or write_whole ``prefix`` bytes get through. With a prefix above 0 a create leaves an
+    empty file, and other operations are carried out and fail nevertheless.
     """
 
     number: int = 0
@@ -132,8 +133,9 @@ class Operation(NamedTuple):
 class FaultyDisk(_WatchedDisk):
     """Fails by its plan, a sequence of `Fault`, and when more than ``capacity`` bytes are in use.
 
-    Both can be set at any time. In use are the pages written through this disk, and not deleted since;
-    names cost nothing. A write that does not fit fails with ENOSPC and the pages before are written.
+    Both can be set at any time. In use are the pages written through this disk, and not deleted
+    since; names cost nothing. A write that does not fit fails with ENOSPC and the pages before are
+    written.
     """
 
     def __init__(self, disk, plan=(), capacity=None):
@@ -162,7 +164,9 @@ class FaultyDisk(_WatchedDisk):
         if fault.prefix:
             self._carry_out(replace(call, data=call.data[: fault.prefix], size=0))
         is_flush = call.kind in {"flush", "flush_directory"}
-        raise (FlushFailed if is_flush else OSError)(fault.error, os.strerror(fault.error), str(call.path))
+        raise (FlushFailed if is_flush else OSError)(
+            fault.error, os.strerror(fault.error), str(call.path)
+        )
 
     def _carry_out(self, call):
         with self._lock:

@@ -1,4 +1,5 @@
-"""Servers that are no brokers: plain sockets that say what a story has them say, nothing, or half of it."""
+"""Servers that are no brokers: plain sockets that say what a story has them say, nothing,
+or half of it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Peer:
 
 
 class FakeServer:
-    """Listens on a free port; `story` gets each client, in a thread of its own, and closes by returning.
+    """Listens on a free port; `story` gets each client, in a thread of its own,
+    and closes by returning.
 
     ``tls`` is a server's context: then clients have to speak that.
     """

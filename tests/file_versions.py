@@ -7,7 +7,8 @@ Durable pages are kept once, others in each version since the last flush.
   be lost and reordered between pages, not within one. One time in three the page is torn: each
   sector of 512 bytes is either as in that version or as in a later one.
 - The size is that of the last flush, or any later one. A write behind the end may come about up to
-  any sector of its own, with zeros in any page or sector of it. Zeros added at the end come about as a whole.
+  any sector of its own, with zeros in any page or sector of it. Zeros added at the end come about
+  as a whole.
 - Emptying the file takes all of its content at once. What is written afterwards is never mixed with
   what was there before.
 - A flush that failed: what it should have flushed can be lost for ever, even if another flush ends
@@ -181,7 +182,8 @@ class _Content:
 
 
 def _cut(page: bytes, size: int) -> bytes:
-    """Zero what is behind the end of the file: nothing of it comes back when the file grows again."""
+    """Zero what is behind the end of the file: nothing of it comes back when the
+    file grows again."""
     return page if size >= PAGE else page[: max(size, 0)].ljust(PAGE, b"\0")
 
 

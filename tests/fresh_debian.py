@@ -1,12 +1,13 @@
-"""Runs the README's commands, word for word, in bare Debian roots that are made for them: `make fresh`.
+"""Runs the README's commands, word for word, in bare Debian roots that are made for them:
+`make fresh`.
 
     python3 tests/fresh_debian.py --releases bookworm --commands demo --also 'make lint'
 
-A root has Debian's smallest set of packages and its python3. build/fresh keeps for each release `bare`, as
-debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run makes `root`, a copy
-of `bare` with the committed tree, which stays there if a command fails. All mounts are made in a mount
-namespace of the command's own, and end with it. How this machine reaches mirrors and registries is handed on:
-apt's mirror and proxies, pip's settings, certificates.
+A root has Debian's smallest set of packages and its python3. build/fresh keeps for each release
+`bare`, as debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run
+makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. All
+mounts are made in a mount namespace of the command's own, and end with it. How this machine reaches
+mirrors and registries is handed on: apt's mirror and proxies, pip's settings, certificates.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from pathlib import Path
 CLONE = Path(__file__).resolve().parents[1]
 RELEASES = ("bookworm", "trixie")
 TREE = "/root/rocketpoll"
-HOSTS = "127.0.0.1 localhost\n127.0.1.1 debian\n::1 localhost ip6-localhost\n"  # as Debian's installer has it
+# As Debian's installer has it.
+HOSTS = "127.0.0.1 localhost\n127.0.1.1 debian\n::1 localhost ip6-localhost\n"
 CERTIFICATES = "/etc/certificates-of-the-host.pem"
 LAST_LINES = 60
 
-# What a command's output has if it did what the README says; an exit code alone can be 0 for nothing done.
+# What a command's output has if it did what the README says;
+# an exit code alone can be 0 for nothing done.
 SHOWN = {
     "demo": re.compile(r"read [1-9][\d,]* rows in .*: every one of them once"),
     "check": re.compile(r"[1-9]\d* passed"),
@@ -78,7 +81,9 @@ class CommandFailed(Exception):
 def readme_commands(readme):
     """The README's commands that set up what they need, by their targets of make."""
     blocks = _BLOCK.findall(readme)
-    return {found[1]: block.strip() for block in blocks if (found := _OF_BOOTSTRAP.fullmatch(block))}
+    return {
+        found[1]: block.strip() for block in blocks if (found := _OF_BOOTSTRAP.fullmatch(block))
+    }
 
 
 def chosen(commands, names):
@@ -98,20 +103,27 @@ def last_lines(output, count=LAST_LINES):
 
 
 def debian_mirror(uris):
-    """The mirror of Debian itself among those that apt has; None where debootstrap's own is to be taken."""
+    """The mirror of Debian itself among those that apt has;
+    None where debootstrap's own is to be taken."""
     return next((uri for uri in uris if uri.rstrip("/").endswith("/debian")), None)
 
 
 def apt_ways(dump):
-    """What apt-config says of proxies, certificates and checks, without what only forms lists and caches."""
-    return [line for line in dump.splitlines() if _APT_WAYS.fullmatch(line) and "CaInfo" not in line]
+    """What apt-config says of proxies, certificates and checks,
+    without what only forms lists and caches."""
+    return [
+        line for line in dump.splitlines() if _APT_WAYS.fullmatch(line) and "CaInfo" not in line
+    ]
 
 
 def pip_settings(environment, home):
-    """How pip gets to its registry: variables, and binds of what they and its configuration files name."""
+    """How pip gets to its registry: variables, and binds of what they and its
+    configuration files name."""
     variables = {name: value for name, value in environment.items() if name.startswith("PIP_")}
     binds = {
-        value: value for value in variables.values() if Path(value).is_absolute() and Path(value).exists()
+        value: value
+        for value in variables.values()
+        if Path(value).is_absolute() and Path(value).exists()
     }
     own = {str(home / at): f"/root/{at}" for at in (".config/pip/pip.conf", ".pip/pip.conf")}
     files = {
@@ -160,7 +172,8 @@ def output_of(*command):
 
 
 def namespaces():
-    """The start of a command that gets mounts, processes and a host name of its own, all gone when it is."""
+    """The start of a command that gets mounts, processes and a host name of its own,
+    all gone when it is."""
     return [program("unshare"), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
 
 
@@ -181,7 +194,10 @@ def check_this_machine():
         apt_get = [program("apt-get"), "-q"]
         for action in (["update"], ["install", "-y", "--no-install-recommends", "debootstrap"]):
             subprocess.run(
-                [*apt_get, *action], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False
+                [*apt_get, *action],
+                stdout=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+                check=False,
             )
     program("debootstrap")
 
@@ -218,7 +234,8 @@ def make_bare(release, bare):
 
 
 def make_root(bare, root):
-    """A root as on the first day, with the committed tree and this machine's ways to mirrors in it."""
+    """A root as on the first day, with the committed tree and this machine's ways
+    to mirrors in it."""
     remove(root)
     subprocess.run([program("cp"), "--archive", "--reflink=auto", bare, root], check=True)
     tree = root / TREE[1:]
@@ -247,9 +264,14 @@ def remove(directory):
 
 
 def in_root(root, downloads, command):
-    """What to start for a command to run in a root, as a person would who has just logged in there."""
+    """What to start for a command to run in a root, as a person would who has
+    just logged in there."""
     variables, binds = pip_settings(os.environ, Path.home())
-    binds = {downloads / "apt": "/var/cache/apt/archives", downloads / "pip": "/root/.cache/pip", **binds}
+    binds = {
+        downloads / "apt": "/var/cache/apt/archives",
+        downloads / "pip": "/root/.cache/pip",
+        **binds,
+    }
     for kind in ("apt", "pip"):
         (downloads / kind).mkdir(parents=True, exist_ok=True)
     environment = {
@@ -268,11 +290,14 @@ def in_root(root, downloads, command):
 
 
 def on_terminal(command, log, deadline):
-    """Run a program on a terminal, with its output in a file; its exit code, None if it took too long."""
+    """Run a program on a terminal, with its output in a file; its exit code,
+    None if it took too long."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with open(ours, "rb", buffering=0) as terminal, log.open("wb", buffering=0) as file:  # noqa: PTH123  # a descriptor
-        process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=its, stdout=its, stderr=its, start_new_session=True
+        )
         os.close(its)
         try:
             while (remaining := deadline - time.monotonic()) > 0:
@@ -318,7 +343,8 @@ def alone(directory):
 
 
 def try_release(release, commands, home, deadline):
-    """Run commands in a root of a release, one behind the other in one clone; whether all worked."""
+    """Run commands in a root of a release, one behind the other in one clone;
+    whether all worked."""
     directory = home / release
     root = directory / "root"
     make_bare(release, directory / "bare")
@@ -327,7 +353,11 @@ def try_release(release, commands, home, deadline):
         say(f"{release}: {command}")
         try:
             run(
-                name, command, directory / f"{name}.log", in_root(root, home / "downloads", command), deadline
+                name,
+                command,
+                directory / f"{name}.log",
+                in_root(root, home / "downloads", command),
+                deadline,
             )
         except CommandFailed as failed:
             say(f"{release}: FAILED\n{failed}\n{root} is kept")
@@ -344,7 +374,9 @@ def parsed(arguments):
     parser.add_argument(
         "--commands", nargs="*", default=[*SHOWN], help="targets of make in the README's commands"
     )
-    parser.add_argument("--also", default="", help="a command more, in the same clone, behind these")
+    parser.add_argument(
+        "--also", default="", help="a command more, in the same clone, behind these"
+    )
     parser.add_argument("--minutes", type=float, default=120, help="for all of it (120)")
     parser.add_argument(
         "--directory", type=Path, default=CLONE / "build" / "fresh", help="where roots are kept"
@@ -354,7 +386,9 @@ def parsed(arguments):
 
 def main(arguments):
     given = parsed(arguments)
-    commands = chosen(readme_commands((CLONE / "README.md").read_text(encoding="utf-8")), given.commands)
+    commands = chosen(
+        readme_commands((CLONE / "README.md").read_text(encoding="utf-8")), given.commands
+    )
     if given.also:
         commands["also"] = given.also
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,4 +1,5 @@
-"""The checkpoints of released versions, each with its broker: `spark/golden/make_golden` makes them."""
+"""The checkpoints of released versions, each with its broker:
+`spark/golden/make_golden` makes them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).parent / "spark" / "golden"
 TOPICS = ("golden-a", "golden-b")
-QUERIES = {"subscribe": {"subscribe": ",".join(TOPICS)}, "pattern": {"subscribePattern": "golden-.*"}}
+QUERIES = {
+    "subscribe": {"subscribe": ",".join(TOPICS)},
+    "pattern": {"subscribePattern": "golden-.*"},
+}
 BATCHES = 3
 SETTINGS = {
     "brokerName": "golden",

@@ -90,8 +90,23 @@ def a_pull(
     subscription="*",
 ):
     header = PullMessageRequestHeader(
-        group, topic, queue_id, queue_offset, 32, 2, 0, timeout_ms, 0, subscription
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=2,
+        commit_offset=0,
+        suspend_timeout_millis=timeout_ms,
+        sub_version=0,
+        subscription=subscription,
     )
     return PullRequest(
-        client or Client(), RemotingCommand(11), header, now_ms, timeout_ms, wants, queue_offset
+        connection=client or Client(),
+        request=RemotingCommand(11),
+        header=header,
+        suspend_timestamp_ms=now_ms,
+        timeout_ms=timeout_ms,
+        message_filter=wants,
+        nothing_before=queue_offset,
     )

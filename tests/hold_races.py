@@ -1,8 +1,9 @@
 """Pulls at the end of their queues and messages for them, at the same moment, thousands of times.
 
-A broker runs in a thread; its clients are plain sockets of this one. In each wave every pair of clients puts
-one pull and one message into the sockets, in an order that is drawn, so that the broker sees the message
-before, after and together with the pull. Each pull must be answered once, with its message.
+A broker runs in a thread; its clients are plain sockets of this one. In each wave every pair of
+clients puts one pull and one message into the sockets, in an order that is drawn, so that the
+broker sees the message before, after and together with the pull. Each pull must be answered once,
+with its message.
 """
 
 from __future__ import annotations
@@ -52,14 +53,19 @@ class Pair:
     def pull(self):
         self.is_answered = False
         request = pull_request(
-            self.queue_offset, queue_id=self.queue_id, suspend_ms=SUSPEND_MS, opaque=self.queue_offset
+            self.queue_offset,
+            queue_id=self.queue_id,
+            suspend_ms=SUSPEND_MS,
+            opaque=self.queue_offset,
         )
         return self.consumer, request.encode()
 
     def message(self):
         self.is_stored = False
         body = f"{self.queue_id} {self.queue_offset}"
-        return self.producer, send_request(body, queue_id=self.queue_id, opaque=self.queue_offset).encode()
+        return self.producer, send_request(
+            body, queue_id=self.queue_id, opaque=self.queue_offset
+        ).encode()
 
     def answered(self, client, answer):
         """Look at what has come; the first that is wrong is kept."""

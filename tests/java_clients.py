@@ -1,7 +1,7 @@
 """Unmodified Java clients: a JVM of RocketMQ's own that does what it is told (tests/java/clients).
 
-A test starts producers and consumers in it by name. They go on by themselves; the test asks them what they
-have seen, until it is what the test waits for.
+A test starts producers and consumers in it by name. They go on by themselves; the test asks them
+what they have seen, until it is what the test waits for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
 
 _SOON = "-Drocketmq.client.rebalance.minInterval=50"
-"""Clients of 5.5 otherwise let a second pass between looking for queues and looking for queues again."""
+"""Clients of 5.5 otherwise let a second pass between looking for queues and
+looking for queues again."""
 
 ADDED_PROPERTIES = frozenset(
     [
@@ -239,7 +240,9 @@ class Scenario:
     def __init__(self, clients: JavaClients, address: str, name: str) -> None:
         self.clients = clients
         self.address = address
-        self.name = f"{name}-{next(self._numbers)}"  # a test may run more than once, with other parameters
+        self.name = (
+            f"{name}-{next(self._numbers)}"  # a test may run more than once, with other parameters
+        )
         self.group = f"{self.name}-group"
         self._started: list[Client] = []
         self._topics = itertools.count(1)
@@ -286,14 +289,17 @@ class Scenario:
         return self.ask("offsets", **queue(topic, queue_id))["max"]
 
     def wait_for_max_offset(self, topic: str, expected: int, queue_id: int = 0) -> None:
-        wait_until(f"{expected} messages in {topic}", lambda: self.max_offset(topic, queue_id) == expected)
+        wait_until(
+            f"{expected} messages in {topic}", lambda: self.max_offset(topic, queue_id) == expected
+        )
 
     def read(self, topic: str, count: int, queues: int = 1) -> list[dict[str, Any]]:
         """All messages of a topic, as a consumer gets them that is assigned all queues."""
         consumer = self.lite(group=f"{self.name}-readers")
         consumer.assign(topic, *range(queues))
         wait_until(
-            f"{count} messages in {topic}", lambda: consumer.look() and len(consumer.received) >= count
+            f"{count} messages in {topic}",
+            lambda: consumer.look() and len(consumer.received) >= count,
         )
         consumer.stop()
         assert len(consumer.received) == count

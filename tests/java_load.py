@@ -1,6 +1,8 @@
-"""Java clients under load that outlive their broker: a producer and a consumer, each in a JVM of its own.
+"""Java clients under load that outlive their broker: a producer and a consumer,
+each in a JVM of its own.
 
-Each reports line by line what it has done. What a producer's line says was acknowledged is the ledger.
+Each reports line by line what it has done. What a producer's line says was
+acknowledged is the ledger.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def differences(
     """What is wrong, of queues that end there: nothing, if all was consumed and nothing is lost."""
     seen = by_place(consumed)
     for place in sorted(set(places(ends)) ^ seen.keys()):
-        yield f"{place} was {'consumed, but is beyond the end' if place in seen else 'not consumed'}"
+        why = "consumed, but is beyond the end" if place in seen else "not consumed"
+        yield f"{place} was {why}"
     for place, bodies in seen.items():
         if len(bodies) > 1:
             yield f"{place} was one message and then another: {sorted(bodies)}"
@@ -78,7 +81,10 @@ def differences(
         if len(bodies) > 1:
             yield f"{place} was acknowledged for {sorted(bodies)}"
         if not bodies <= seen.get(place, set()):
-            yield f"{place} was acknowledged for {sorted(bodies)}, and is {sorted(seen.get(place, ()))}"
+            yield (
+                f"{place} was acknowledged for {sorted(bodies)}, and is "
+                f"{sorted(seen.get(place, ()))}"
+            )
 
 
 def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
@@ -91,4 +97,6 @@ def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
 
 def places(ends: Mapping[int, int]) -> list[Place]:
     """All places of queues that end there."""
-    return [(queue_id, queue_offset) for queue_id, end in ends.items() for queue_offset in range(end)]
+    return [
+        (queue_id, queue_offset) for queue_id, end in ends.items() for queue_offset in range(end)
+    ]

@@ -1,6 +1,8 @@
-"""Our small Java programs on top of Apache RocketMQ's own classes: built with Maven once, for each version.
+"""Our small Java programs on top of Apache RocketMQ's own classes: built with Maven once,
+for each version.
 
-Where they cannot be had, tests are skipped and say why; with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
+Where they cannot be had, tests are skipped and say why;
+with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ BUILD_SECONDS_MAX = 600
 # A JVM that lives for seconds has no use for its best compiler.
 START_QUICKLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
-# What Maven says if artifacts are out of reach, or if it runs on a JRE or an older JDK. All else is a
-# failure.
+# What Maven says if artifacts are out of reach, or if it runs on a JRE or an older JDK. All else is
+# a failure.
 CANNOT_BUILD_HERE = re.compile(
     r"\[ERROR\] .*(?:could not be resolved|Could not (?:resolve|transfer|find)|No plugin found"
     r"|No compiler is provided|release version \d+ not supported).*"
@@ -77,7 +79,9 @@ def _is_built(source: Path, build: Path) -> bool:
     """The mark is set when everything is in place, so that half a build does not count as one."""
     mark = _built_mark(build)
     sources = [source / "pom.xml", *(source / "src").rglob("*.*")]
-    return mark.exists() and mark.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+    return mark.exists() and mark.stat().st_mtime > max(
+        source.stat().st_mtime for source in sources
+    )
 
 
 def _built_mark(build: Path) -> Path:
@@ -94,7 +98,9 @@ def _build_with_maven(name: str, version: str, source: Path, build: Path) -> Non
         *(f"-Drocketmq.version={version}", f"-D{name}.build={build}"),
         *("package", "dependency:copy-dependencies", f"-DoutputDirectory={build / 'lib'}"),
     ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False)
+    run = subprocess.run(
+        command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False
+    )
     if run.returncode:
         said = run.stdout + run.stderr
         reason = CANNOT_BUILD_HERE.search(said)

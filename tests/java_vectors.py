@@ -1,4 +1,5 @@
-"""The bytes that RocketMQ's own classes made, as tests ask for them. See tests/vectors/README.md."""
+"""The bytes that RocketMQ's own classes made, as tests ask for them.
+See tests/vectors/README.md."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def load(version: str, kind: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def each(kind: str, where: Callable[[dict[str, Any]], bool] = lambda _: True) -> pytest.MarkDecorator:
+def each(
+    kind: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> pytest.MarkDecorator:
     """Run a test with each vector of a kind, of both versions, under a name that says which."""
     cases = [
         pytest.param(vector, id=f"{version}-{vector.get('name', number)}")

@@ -1,9 +1,11 @@
-"""A store that is killed again and again, and what must hold afterwards: for `store/test_kill_nine`.
+"""A store that is killed again and again, and what must hold afterwards:
+for `store/test_kill_nine`.
 
-A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger, which is
-on the disk before anything else happens; then the child is killed with SIGKILL, at any moment from the first
-line of its recovery on. What it leaves is opened, in half of the cycles where it lies, so that the next child
-starts after an orderly stop, else as a copy, so that the next child has the crash to recover from itself.
+A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger,
+which is on the disk before anything else happens; then the child is killed with SIGKILL, at any
+moment from the first line of its recovery on. What it leaves is opened, in half of the cycles where
+it lies, so that the next child starts after an orderly stop, else as a copy, so that the next child
+has the crash to recover from itself.
 
 The kernel survives: what was written is there, flushed or not. Lost flushes are the business of
 `disks.power_loss_states`.
@@ -59,7 +61,8 @@ _ALL = 1 << 30
 
 
 def store_config(root: Path) -> StoreConfig:
-    """Files so small that all kinds of them are made in every cycle; recovery begins at the checkpoint."""
+    """Files so small that all kinds of them are made in every cycle;
+    recovery begins at the checkpoint."""
     return StoreConfig(
         store_path_root_dir=root,
         mapped_file_size_commit_log=_LOG_FILE_BYTES,
@@ -86,7 +89,9 @@ def key_of(writer: int, sequence: int) -> str:
     return f"w{writer}-{sequence}"
 
 
-def message_of(writer: int, sequence: int, topic: str, queue_id: int, filling: bytes) -> StoredMessage:
+def message_of(
+    writer: int, sequence: int, topic: str, queue_id: int, filling: bytes
+) -> StoredMessage:
     """A message with a key and a tag."""
     return StoredMessage(
         topic=topic,
@@ -193,7 +198,10 @@ class Campaign:
             with _opened(rebuilt_root) as rebuilt:
                 rebuilt.save_checkpoint()
                 ours, theirs = (each.state().written_offset for each in (store, rebuilt))
-                self._note(cycle, [] if ours == theirs else [f"the log ends at {ours}, rebuilt at {theirs}"])
+                self._note(
+                    cycle,
+                    [] if ours == theirs else [f"the log ends at {ours}, rebuilt at {theirs}"],
+                )
             self._note(cycle, differences(store_config(root), opened_root, rebuilt_root))
             served = self._serve(store, cycle)
         if not is_copy and served is not None:
@@ -211,14 +219,17 @@ class Campaign:
         if b"".join(found.buffers) != bytes(store.record_at(result.physical_offset) or b"-"):
             self._note(cycle, [f"lost: a message that was put after opening, {result}"])
         crc = body_crc_of(message.body)
-        return Acknowledged(HARNESS, sequence, "orders", 0, result.queue_offset, result.physical_offset, crc)
+        return Acknowledged(
+            HARNESS, sequence, "orders", 0, result.queue_offset, result.physical_offset, crc
+        )
 
     def _note(self, cycle: int, findings: list[str]) -> None:
         self.findings += [f"cycle {cycle}: {finding}" for finding in findings]
 
 
 def is_readable(pipe: int, seconds: float | None) -> bool:
-    """Whether something is there within a time; unlike `select`, also for descriptors above 1023."""
+    """Whether something is there within a time; unlike `select`,
+    also for descriptors above 1023."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(None if seconds is None else max(seconds, 0) * 1000))
@@ -306,7 +317,9 @@ def faults_of(
     for (topic, queue_id), found in queues.items():
         low, high = store.queue_offsets(topic, queue_id)
         if low or [each.queue_offset for each in found] != list(range(high)):
-            faults.append(f"hole: {topic}/{queue_id} has {low} to {high}, and in it {len(found)} messages")
+            faults.append(
+                f"hole: {topic}/{queue_id} has {low} to {high}, and in it {len(found)} messages"
+            )
     everything = [each for found in queues.values() for each in found]
     return faults + _order_faults(everything) + _losses(store, everything, acknowledged, dice)
 
@@ -314,7 +327,9 @@ def faults_of(
 def _read(store: MessageStore, topic: str, queue_id: int) -> Iterator[Found]:
     offset, high = store.queue_offsets(topic, queue_id)
     while offset < high:
-        result = store.get_message(topic, queue_id, offset, count_max=_ALL, bytes_max=_ALL, scan_max=_ALL)
+        result = store.get_message(
+            topic, queue_id, offset, count_max=_ALL, bytes_max=_ALL, scan_max=_ALL
+        )
         for message in decode_records(b"".join(result.buffers)):
             writer, sequence, _ = message.body.split(b" ", 2)
             yield Found(int(writer), int(sequence), message.queue_offset, message)
@@ -322,7 +337,8 @@ def _read(store: MessageStore, topic: str, queue_id: int) -> Iterator[Found]:
 
 
 def _order_faults(everything: list[Found]) -> list[str]:
-    """A writer puts one after the other: in the log and in its queues they follow each other, none twice.
+    """A writer puts one after the other: in the log and in its queues they follow each other,
+    none twice.
 
     As the log is cut only behind its last record, none is missing between others either.
     """
@@ -339,7 +355,10 @@ def _order_faults(everything: list[Found]) -> list[str]:
 
 
 def _losses(
-    store: MessageStore, everything: list[Found], acknowledged: list[Acknowledged], dice: random.Random
+    store: MessageStore,
+    everything: list[Found],
+    acknowledged: list[Acknowledged],
+    dice: random.Random,
 ) -> list[str]:
     by_name = {(found.writer, found.sequence): found.message for found in everything}
     faults = []

@@ -33,4 +33,6 @@ def produce(producers, group, client_id, now_ms=0):
 
 def expelled(members, heartbeat_before_ms):
     """Who has not been heard of since then, and is out of all groups of a kind now."""
-    return [connection for connection in members.expire(heartbeat_before_ms) if connection is not None]
+    return [
+        connection for connection in members.expire(heartbeat_before_ms) if connection is not None
+    ]

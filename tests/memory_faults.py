@@ -1,11 +1,14 @@
 """Memory that is lacking at one line of the code under test, and at another one the next time.
 
-    with MemoryFault(files) as none:            # counts the lines that need memory, and lets them be
+    with MemoryFault(files) as none:            # counts the lines that need memory,
+                                                and lets them be
         ...
-    with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one of them
+    with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one
+                                                of them
         ...
 
-Only lines count that call, build or reckon something, as often as they are run, in the thread of the test.
+Only lines count that call, build or reckon something, as often as they are run,
+in the thread of the test.
 """
 
 from __future__ import annotations
@@ -40,7 +43,11 @@ class MemoryFault:
         return self._traced if frame.f_code.co_filename.endswith(self._files) else None
 
     def _traced(self, frame, event, _argument):
-        if event == "line" and self.where is None and frame.f_lineno in _lines_that_need_memory(frame.f_code):
+        if (
+            event == "line"
+            and self.where is None
+            and frame.f_lineno in _lines_that_need_memory(frame.f_code)
+        ):
             self.lines += 1
             if self._number is not None and self.lines > self._number:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -50,7 +57,8 @@ class MemoryFault:
 
 @cache
 def _lines_that_need_memory(code):
-    """Of a function; the end of a ``with`` is called in the line of its beginning, and must not fail."""
+    """Of a function; the end of a ``with`` is called in the line of its beginning,
+    and must not fail."""
     line = None
     found = set()
     for each in dis.get_instructions(code):

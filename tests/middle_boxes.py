@@ -1,4 +1,5 @@
-"""What may stand between a client and a broker, or in its place: a NAT that forgets, a host that is down."""
+"""What may stand between a client and a broker, or in its place: a NAT that forgets,
+a host that is down."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Nat:
             is_known.set()
             self._connections.append((is_known, client, server))
             for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_pass_on, args=(source, target, is_known), daemon=True).start()
+                threading.Thread(
+                    target=_pass_on, args=(source, target, is_known), daemon=True
+                ).start()
 
 
 def _pass_on(source, target, is_known):

@@ -1,11 +1,12 @@
-"""A scheduler whose clock only goes when a test moves it: what is due is done in the test's own thread."""
+"""A scheduler whose clock only goes when a test moves it:
+what is due is done in the test's own thread."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 
-from rmq_spark.client.scheduled_tasks import Task
+from rmq_spark.client.threads.scheduled_tasks import Task
 
 
 class MovedTasks:

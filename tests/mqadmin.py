@@ -1,7 +1,8 @@
-"""RocketMQ's own command line for administrators, run in the JVM of the clients, and what it prints as facts.
+"""RocketMQ's own command line for administrators, run in the JVM of the clients,
+and what it prints as facts.
 
-Its tables have headings that begin with `#`, and cells that may be missing; a row is therefore told by its
-first cells, and read from either end.
+Its tables have headings that begin with `#`, and cells that may be missing; a row is therefore told
+by its first cells, and read from either end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class MqAdmin:
 
 def rows(printed: str, *first: str) -> list[list[str]]:
     """The lines of a table that begin with these cells; each as its cells."""
-    lines = [line.split() for line in printed.splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line.split() for line in printed.splitlines() if line.strip() and not line.startswith("#")
+    ]
     return [cells for cells in lines if cells[: len(first)] == list(first)]
 
 

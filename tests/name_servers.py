@@ -1,6 +1,7 @@
 """A name server in front of brokers that are name servers themselves: it joins what they say.
 
-As with RocketMQ's, what a broker that is down has said counts for a while: until a test has it forgotten.
+As with RocketMQ's, what a broker that is down has said counts for a while:
+until a test has it forgotten.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import threading
 
 from fake_servers import FakeServer, answering
 
-from rmq_spark.client.calls import command_of
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.calls import command_of
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import CONNECTION_FAULTS
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
@@ -25,11 +26,14 @@ _BODIES = {
 
 
 class JoiningNameServer:
-    """Knows the brokers that it was made with, until it forgets one, and counts what it is asked."""
+    """Knows the brokers that it was made with, until it forgets one,
+    and counts what it is asked."""
 
     def __init__(self, *brokers):
         self.brokers = [*brokers]
-        self._addresses = {id(broker): broker.address for broker in brokers}  # they keep their ports
+        self._addresses = {
+            id(broker): broker.address for broker in brokers
+        }  # they keep their ports
         self.moved = {}  # addresses that it gives, by those that brokers give
         self.asked = {}
         self._said = {}
@@ -57,10 +61,17 @@ class JoiningNameServer:
             return None
         self.asked[request.code] = self.asked.get(request.code, 0) + 1
         with self._lock:
-            found = [said for broker in self.brokers if (said := self._said_by(broker, request, body))]
+            found = [
+                said for broker in self.brokers if (said := self._said_by(broker, request, body))
+            ]
         if not found:
-            return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server")
-        joined = {field: _joined([getattr(each, field) for each in found]) for field in body.__annotations__}
+            return request.respond(
+                ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server"
+            )
+        joined = {
+            field: _joined([getattr(each, field) for each in found])
+            for field in body.__annotations__
+        }
         data = encode_body(body(**joined))
         for before, after in self.moved.items():
             data = bytes(data).replace(before.encode(), after.encode())
@@ -70,8 +81,12 @@ class JoiningNameServer:
         """What a broker says; what it said before, if it is down."""
         key = (id(broker), request.code, tuple(sorted(request.ext_fields.items())))
         try:
-            answer = self._connections.request(self._addresses[id(broker)], request._replace(opaque=0), 1_000)
-            self._said[key] = decode_body(body, answer.body) if answer.code == ResponseCode.SUCCESS else None
+            answer = self._connections.request(
+                self._addresses[id(broker)], request._replace(opaque=0), 1_000
+            )
+            self._said[key] = (
+                decode_body(body, answer.body) if answer.code == ResponseCode.SUCCESS else None
+            )
         except CONNECTION_FAULTS:
             pass
         return self._said.get(key)

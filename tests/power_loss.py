@@ -252,8 +252,8 @@ class _Change:
 def states(model: PowerLossModel, dice: random.Random, count: int) -> Iterator[Tree]:
     """Draw up to ``count`` different states.
 
-    The first has lost all that it could, the second nothing. Of the others some have lost many names
-    and little content, or the other way.
+    The first has lost all that it could, the second nothing. Of the others some have lost many
+    names and little content, or the other way.
     """
     seen = set()
     for number in range(count):

@@ -1,4 +1,5 @@
-"""A disk that has no room for some of the small files, by their names; it may keep them waiting before."""
+"""A disk that has no room for some of the small files, by their names;
+it may keep them waiting before."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class RefusingDisk(FaultyDisk):
         self._goes.set()
 
     def refuse(self, *names, spared=0):
-        """Have no room from now on for files whose names begin so, but for so many of their writes."""
+        """Have no room from now on for files whose names begin so,
+        but for so many of their writes."""
         self._names, self._spared = names, spared
 
     def keep_waiting(self):

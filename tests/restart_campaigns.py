@@ -44,7 +44,8 @@ def kills(rounds):
 
 
 class Campaign:
-    """One query on some brokers, and drivers as long as they live; the next one gets ready meanwhile."""
+    """One query on some brokers, and drivers as long as they live;
+    the next one gets ready meanwhile."""
 
     def __init__(self, directory, brokers):
         """Take brokers that have not been started."""

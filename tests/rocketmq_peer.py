@@ -1,7 +1,8 @@
 """A real RocketMQ: name server, broker and client of one version, as processes on this machine.
 
-Whatever they write lies below the directory that they are given; they talk over loopback, on ports that were
-free. Each is ready when it answers, not after some time, and is ended by its own process id.
+Whatever they write lies below the directory that they are given; they talk over loopback, on ports
+that were free. Each is ready when it answers, not after some time, and is ended by its own process
+id.
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ class Process:
         self.log = home / f"{main_class.rpartition('.')[2]}.log"
         options = (
             *(f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", *OPENED),
-            *(f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.logLevel=ERROR", *more_options),
+            *(
+                f"-Drocketmq.client.logRoot={home}",
+                "-Drocketmq.client.logLevel=ERROR",
+                *more_options,
+            ),
         )
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -95,7 +100,9 @@ class Process:
         """Say why, if it is not."""
         if self.process.poll() is not None:
             said = self.log.read_text(encoding="utf-8", errors="replace")
-            raise AssertionError(f"{self.log.stem} has ended with {self.process.returncode}:\n{said[-4000:]}")
+            raise AssertionError(
+                f"{self.log.stem} has ended with {self.process.returncode}:\n{said[-4000:]}"
+            )
 
 
 class RocketMQ:
@@ -120,7 +127,9 @@ class RocketMQ:
         )
         main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
         arguments = ["-c", str(settings)]
-        self._process = Process(home, self._program, main_class, "256m", arguments, self._java_options)
+        self._process = Process(
+            home, self._program, main_class, "256m", arguments, self._java_options
+        )
         try:
             self._wait_until_ready()
         except BaseException:
@@ -145,7 +154,11 @@ class RocketMQ:
         return Broker(self._program, process, self.address, name, port, config, topic)
 
     def start_broker(
-        self, name: str, port: int, config: StoreConfig, more: Mapping[str, object] = MappingProxyType({})
+        self,
+        name: str,
+        port: int,
+        config: StoreConfig,
+        more: Mapping[str, object] = MappingProxyType({}),
     ) -> Process:
         """A broker alone, with more settings. Nobody waits for it."""
         home = self._directory / name
@@ -153,15 +166,19 @@ class RocketMQ:
         settings = {**_settings(self.address, name, port, config), **more}
         file = write_settings(home / "broker.conf", settings)
         main_class = "org.apache.rocketmq.broker.BrokerStartup"
-        return Process(home, self._program, main_class, "768m", ["-c", str(file)], self._java_options)
+        return Process(
+            home, self._program, main_class, "768m", ["-c", str(file)], self._java_options
+        )
 
     def kill(self) -> None:
-        """End the name server, which keeps nothing. Brokers are ended by whoever has started them."""
+        """End the name server, which keeps nothing. Brokers are ended by whoever
+        has started them."""
         self._process.kill()
 
 
 class Broker:
-    """A running broker and a client of it. Leaving its context stops it, in order unless it was killed."""
+    """A running broker and a client of it. Leaving its context stops it,
+    in order unless it was killed."""
 
     def __init__(
         self,
@@ -232,7 +249,10 @@ class Broker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._process.process.poll() is not None:
             return
@@ -268,13 +288,16 @@ def _settings(name_server: str, name: str, port: int, config: StoreConfig) -> Ma
         "diskMaxUsedSpaceRatio": 95,
         # 5.5 alone: its default of ten seconds keeps a core busy for the first ten.
         "transactionMetricFlushInterval": 500,
-        # 5.5 alone: delays that are no levels; what it needs for them takes seconds to start and stop.
+        # 5.5 alone: delays that are no levels; what it needs for them takes
+        # seconds to start and stop.
         "timerWheelEnable": "false",
     }
 
 
 def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+    path.write_text(
+        "".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8"
+    )
     return path
 
 
@@ -284,7 +307,8 @@ def free_port() -> int:
 
 
 def free_broker_port() -> int:
-    """A port whose neighbours are free as well: a broker also takes the second before and the next."""
+    """A port whose neighbours are free as well: a broker also takes the second
+    before and the next."""
     return _free_port((0, -2, 1))
 
 

@@ -1,6 +1,7 @@
 """A task that Spark runs a second copy of, as its first copy does not come to its end.
 
-Only a cluster speculates, and a second copy runs on another host than the first: `make cluster` has two.
+Only a cluster speculates, and a second copy runs on another host than the first:
+`make cluster` has two.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ SLOW = 1
 _GIVEN_UP_SECONDS = 120
 _POLL_SECONDS = 0.02
 
-ON_A_CLUSTER = pytest.mark.skipif(not is_submitted(), reason="only a cluster speculates: make cluster")
+ON_A_CLUSTER = pytest.mark.skipif(
+    not is_submitted(), reason="only a cluster speculates: make cluster"
+)
 
 
 def need_speculation(spark):
@@ -28,7 +31,8 @@ def need_speculation(spark):
 
 
 def waiting(directory):
-    """What tasks call when their work is done: a first copy stays there, and a second leaves a file.
+    """What tasks call when their work is done: a first copy stays there,
+    and a second leaves a file.
 
     It is a function within, so that workers, who do not know this file, get it by value.
     """
@@ -70,11 +74,14 @@ class SecondCopies:
 
 
 def _beaten(spark):
-    """The tasks so far, as stage and partition, whose second copy was done first, by Spark's word."""
+    """The tasks so far, as stage and partition, whose second copy was done first,
+    by Spark's word."""
     store = spark.sparkContext._jsc.sc().statusStore().store()
     tasks = spark._jvm.java.lang.Class.forName("org.apache.spark.status.TaskDataWrapper")
     found = {}
     for task in store.view(tasks).iterator():
         ends = found.setdefault((task.stageId(), task.index()), set())
         ends.add((task.speculative(), task.status()))
-    return {where for where, ends in found.items() if ends >= {(True, "SUCCESS"), (False, "KILLED")}}
+    return {
+        where for where, ends in found.items() if ends >= {(True, "SUCCESS"), (False, "KILLED")}
+    }

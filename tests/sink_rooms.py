@@ -1,4 +1,5 @@
-"""What a test of the Spark sink has at hand: a topic at a broker of some kind, and what was written to it."""
+"""What a test of the Spark sink has at hand: a topic at a broker of some kind,
+and what was written to it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class SinkRoom(SourceRoom):
         self._into(rows.write.mode(mode), options, into).save()
 
     def copy(self, rows, mode="append", into=FORMAT, **options):
-        """A stream over all that there is, with one checkpoint for the room; the query, when it has ended."""
+        """A stream over all that there is, with one checkpoint for the room; the query,
+        when it has ended."""
         checkpoint = {"checkpointLocation": str(self.checkpoint("sink"))}
         writer = self._into(rows.writeStream.outputMode(mode), {**checkpoint, **options}, into)
         running = Running(writer.trigger(availableNow=True))

@@ -1,4 +1,5 @@
-"""A disk that keeps flushes waiting until it is told to let them go: of the log, or of consume queues."""
+"""A disk that keeps flushes waiting until it is told to let them go: of the log,
+or of consume queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The parts of a source over an embedded broker, without Spark: options, queues, a query's batches."""
+"""The parts of a source over an embedded broker, without Spark: options, queues,
+a query's batches."""
 
 from __future__ import annotations
 
@@ -81,11 +82,15 @@ def send(broker, topic, number, *bodies, **more):
     """Messages to one queue, one after the other; where they are."""
     with broker.producer() as producer:
         return [
-            producer.send(Message(topic, body.encode(), **more), queue_of(topic, number)).queue_offset
+            producer.send(
+                Message(topic, body.encode(), **more), queue_of(topic, number)
+            ).queue_offset
             for body in bodies
         ]
 
 
 def offsets_in(source_offset):
     """The next offsets of a query's queues, by number."""
-    return {queue.queue_id: position.next_offset for queue, position in source_offset.positions.items()}
+    return {
+        queue.queue_id: position.next_offset for queue, position in source_offset.positions.items()
+    }

@@ -1,4 +1,5 @@
-"""What a test of the Spark source has at hand: a broker of some kind, topics, reads, and streams by batch."""
+"""What a test of the Spark source has at hand: a broker of some kind, topics, reads,
+and streams by batch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a new Python process ten seconds; a busy machine may need more."""
 
 _STARTS_MAX = 20
-_COMPLAINT = re.compile(r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE)
+_COMPLAINT = re.compile(
+    r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
+)
 
 
 class SourceRoom:
@@ -39,7 +42,9 @@ class SourceRoom:
         return self._loaded(self.spark.readStream, schema, options)
 
     def _loaded(self, reader, schema, options):
-        reader = reader.format(self._source).options(**{"namesrvAddr": self.cluster.name_server, **options})
+        reader = reader.format(self._source).options(
+            **{"namesrvAddr": self.cluster.name_server, **options}
+        )
         return (reader if schema is None else reader.schema(schema)).load()
 
     def bodies(self, **options):
@@ -52,7 +57,9 @@ class SourceRoom:
 
     def start(self, frame, checkpoint=None, **trigger):
         """A stream that runs; Spark's usual trigger, unless another is given."""
-        batches = Batches(frame, checkpoint or self.checkpoint(f"checkpoint-of-{id(frame)}"), trigger)
+        batches = Batches(
+            frame, checkpoint or self.checkpoint(f"checkpoint-of-{id(frame)}"), trigger
+        )
         self._streams.callback(batches.stop)
         return batches
 
@@ -67,7 +74,8 @@ class SourceRoom:
 
 
 class Running:
-    """A query; should Spark not even get the source's process started, the query is started again."""
+    """A query; should Spark not even get the source's process started,
+    the query is started again."""
 
     def __init__(self, writer):
         self._writer = writer
@@ -106,7 +114,9 @@ class Batches(Running):
 
     def __init__(self, frame, checkpoint, trigger):
         self._rows = {}
-        writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(checkpoint))
+        writer = frame.writeStream.foreachBatch(self._keep).option(
+            "checkpointLocation", str(checkpoint)
+        )
         super().__init__(writer.trigger(**trigger) if trigger else writer)
 
     def _keep(self, frame, batch_id):

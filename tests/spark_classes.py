@@ -1,6 +1,8 @@
-"""Drivers that start in half the time: Spark's classes in a file that a JVM maps, already loaded and checked.
+"""Drivers that start in half the time: Spark's classes in a file that a JVM maps,
+already loaded and checked.
 
-    python tests/spark_classes.py     make the file, below build/ and named for this release of Spark
+    python tests/spark_classes.py     make the file, below build/ and named for
+                                      this release of Spark
 
 `conftest` has all drivers use it. A JVM that it does not fit does without, and says nothing.
 """
@@ -28,14 +30,16 @@ from rocketpoll import EmbeddedBroker
 
 with EmbeddedBroker() as broker:
     broker.send("T", "a", "b")
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
     options = {"namesrvAddr": broker.address, "topic": "T", "startingOffsets": "earliest"}
     stream = spark.readStream.format("rocketpoll").options(**options).load()
     keep = lambda rows, _: rows.write.mode("append").parquet(sys.argv[1] + "/rows")
     writing = stream.writeStream.option("checkpointLocation", sys.argv[1] + "/checkpoint")
     writing.trigger(availableNow=True).foreachBatch(keep).start().awaitTermination()
     rows = spark.read.parquet(sys.argv[1] + "/rows").selectExpr("cast(body as string) body", "tags")
-    rows.write.format("rocketpoll").options(namesrvAddr=broker.address, topic="T").mode("append").save()
+    writer = rows.write.format("rocketpoll").options(namesrvAddr=broker.address, topic="T")
+    writer.mode("append").save()
     assert len(rows.groupBy("body").count().orderBy("body").collect()) == 2
     spark.stop()
 """

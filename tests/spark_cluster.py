@@ -1,10 +1,12 @@
-"""Runs pytest through spark-submit, on a Spark cluster of one master and two workers on this machine.
+"""Runs pytest through spark-submit, on a Spark cluster of one master and two
+workers on this machine.
 
     python tests/spark_cluster.py tests/spark -k columns
     python tests/spark_cluster.py --conf spark.speculation=true tests/spark -k speculation
 
-All of it listens on loopback, on ports that were free, keeps its files in a directory that goes with it, and
-is ended by its own process ids. Each worker has an address of its own: Spark takes them for two hosts.
+All of it listens on loopback, on ports that were free, keeps its files in a directory that goes
+with it, and is ended by its own process ids. Each worker has an address of its own: Spark takes
+them for two hosts.
 """
 
 from __future__ import annotations
@@ -108,8 +110,12 @@ def submit(directory, master, settings, arguments):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description="Run pytest on a Spark cluster.", allow_abbrev=False)
-    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark's: name=value")
+    parser = argparse.ArgumentParser(
+        description="Run pytest on a Spark cluster.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--conf", action="append", default=[], help="a setting of Spark's: name=value"
+    )
     known, others = parser.parse_known_args(arguments)
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name:
         directory = Path(name)

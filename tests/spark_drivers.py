@@ -1,4 +1,5 @@
-"""Spark drivers as processes of their own, which tests hold and kill: see `spark/programs/held_driver`."""
+"""Spark drivers as processes of their own, which tests hold and kill:
+see `spark/programs/held_driver`."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _SETTINGS = {
 
 
 class Driver:
-    """One driver process, with its JVM and workers. Nothing is waited for before the first command."""
+    """One driver process, with its JVM and workers. Nothing is waited for before
+    the first command."""
 
     def __init__(self, directory, master="local[2,4]", **settings):
         directory.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,12 @@ class Driver:
         }
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), master, *(f"{name}={text}" for name, text in texts.items())],
+                [
+                    sys.executable,
+                    str(PROGRAM),
+                    master,
+                    *(f"{name}={text}" for name, text in texts.items()),
+                ],
                 cwd=directory,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
                 stdin=subprocess.PIPE,
@@ -65,7 +72,8 @@ class Driver:
         return self._ask("stop").get("error")
 
     def end(self, seconds=PATIENCE_SECONDS):
-        """Wait until the query ends; what has ended it, None if nothing has, as with availableNow."""
+        """Wait until the query ends; what has ended it, None if nothing has,
+        as with availableNow."""
         answer = self._ask("end", seconds=seconds)
         assert answer.get("ended", True), f"the query still runs after {seconds} s"
         return answer.get("error")
@@ -139,7 +147,9 @@ class Query:
 
     def rows(self):
         """All rows in the sink, as [topic, queue, offset, body] or [second, count]."""
-        return [row for file in sorted(self.sink.glob("*.json")) for row in json.loads(file.read_text())]
+        return [
+            row for file in sorted(self.sink.glob("*.json")) for row in json.loads(file.read_text())
+        ]
 
     def differing(self):
         """Batches that had other rows when they were run again."""

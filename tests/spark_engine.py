@@ -1,9 +1,10 @@
-"""What Spark does with a streaming source, without Spark: offset log, commit log, batches, restarts.
+"""What Spark does with a streaming source, without Spark: offset log, commit log, batches,
+restarts.
 
-So that hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through JSON,
-readers and partitions through pickle, as between Spark's processes. Rows go to a sink that knows batches by
-their number, and a batch that is run again must have the very same rows. `spark/faults/test_restarts` does it
-with Spark.
+So that hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through
+JSON, readers and partitions through pickle, as between Spark's processes. Rows go to a sink that
+knows batches by their number, and a batch that is run again must have the very same rows.
+`spark/faults/test_restarts` does it with Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark.stream_reader import stream_reader
 
 SCHEMA = StructType(
@@ -30,7 +31,16 @@ SCHEMA = StructType(
     ]
 )
 
-POINTS = ("latest", "latest-done", "partitions", "partitions-done", "task", "sink", "sink-done", "commit")
+POINTS = (
+    "latest",
+    "latest-done",
+    "partitions",
+    "partitions-done",
+    "task",
+    "sink",
+    "sink-done",
+    "commit",
+)
 """Where a query can be crashed; the names are those of `spark/programs/held_driver`."""
 
 _numbers = count()
@@ -52,14 +62,17 @@ class Row(NamedTuple):
 def send(broker, topic, count, name="message"):
     """So many messages, to one queue after the other; their bodies, no two of which are equal."""
     bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
-    with Producer("feeder", broker.address) as producer:  # it has not heard of another number of queues
+    with Producer(
+        "feeder", broker.address
+    ) as producer:  # it has not heard of another number of queues
         for body in bodies:
             producer.send(Message(topic, body.encode()))
     return bodies
 
 
 def assert_read(query, bodies, *, without=()):
-    """The ledger: all of them are in the sink once, but for those that are gone, and nothing else is."""
+    """The ledger: all of them are in the sink once, but for those that are gone,
+    and nothing else is."""
     found = Counter(row.body for row in query.rows())
     assert found == Counter(bodies) - Counter(without)
     assert query.differing == []
@@ -74,7 +87,8 @@ def _unpickled(data):
 
 
 class Engine:
-    """One query over any number of starts: its checkpoint and its sink. It reads with the options given."""
+    """One query over any number of starts: its checkpoint and its sink.
+    It reads with the options given."""
 
     def __init__(self, address, **options):
         self.options = {
@@ -105,7 +119,8 @@ class Engine:
             self._reader.prepareForTriggerAvailableNow()
 
     def stop(self):
-        """End it as Spark does: mostly without a word to the reader. Its connections end with the process."""
+        """End it as Spark does: mostly without a word to the reader.
+        Its connections end with the process."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop()
@@ -116,7 +131,8 @@ class Engine:
         return self._reader is not None
 
     def trigger(self):
-        """One batch, if there is one, be it one that was planned before a restart; whether there was."""
+        """One batch, if there is one, be it one that was planned before a restart;
+        whether there was."""
         try:
             return self._trigger()
         except BaseException:
@@ -185,7 +201,9 @@ class Engine:
         return self.offsets[batch_id - 1] if batch_id else json.dumps(self._reader.initialOffset())
 
     def _latest(self, start):
-        return json.dumps(self._reader.latestOffset(json.loads(start), self._reader.getDefaultReadLimit()))
+        return json.dumps(
+            self._reader.latestOffset(json.loads(start), self._reader.getDefaultReadLimit())
+        )
 
     def _read(self, pieces):
         """Every task in a process of its own, so to speak."""

@@ -1,6 +1,8 @@
-"""One Spark for a whole run of tests: two threads of this process, or the cluster that spark-submit names.
+"""One Spark for a whole run of tests: two threads of this process,
+or the cluster that spark-submit names.
 
-Its log goes to a file, so that a test can look for what must not stand there, and a run's output stays short.
+Its log goes to a file, so that a test can look for what must not stand there,
+and a run's output stays short.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def started_session(directory: Path):
     builder = SparkSession.builder.appName("tests").config(map=_SETTINGS)
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
     if not is_submitted():
-        builder = builder.master("local[2]").config("spark.driver.extraJavaOptions", java_options(directory))
+        builder = builder.master("local[2]").config(
+            "spark.driver.extraJavaOptions", java_options(directory)
+        )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,4 +1,5 @@
-"""SQL92 expressions made at random, written down in many ways, and a slow second opinion on what they mean.
+"""SQL92 expressions made at random, written down in many ways,
+and a slow second opinion on what they mean.
 
 Everything takes its chances from a `random.Random`: hypothesis hands in one that it can shrink.
 """
@@ -36,13 +37,13 @@ FLOATS = (5.5, 5.0, 0.1, 1e3, 1e300, 5e-324, 1.7976931348623157e308, 2147483648.
 
 # What properties may hold: numbers in all spellings, what only looks like one, and text.
 VALUES = (
-    "5", "6", "1", "0", "-5", "+5", "007", "-0", "2147483647", "2147483648", "-2147483648", "-2147483649",
-    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "5.5", "5.0", "-5.5", ".5", "5.",
-    "1e3", "1E+3", "1e400", "-1e400", "1e-400", "-0.0", "0.0", "NaN", "-NaN", "nan", "Infinity", "+Infinity",
-    "-Infinity", "inf", "infinity", "5f", "5D", "NaNf", "5ff", "0x1p3", "-0X1.8P+1f", "0x1", "0x1f", "0xp1",
-    "0x1p99999999999", "-0x1p-99999999999", " 5", "5 ", "\t6\n", "\u00a05", "1_000", "5L", "5e", "e5",
-    ".", "+", "-", "--5", "1,5", "\u0663", "\uff15", "\U0001d7d3", "\u0663.5", "0" * 50 + "5",
-    "-" + "0" * 39 + "6",
+    "5", "6", "1", "0", "-5", "+5", "007", "-0", "2147483647", "2147483648", "-2147483648",
+    "-2147483649", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "5.5",
+    "5.0", "-5.5", ".5", "5.", "1e3", "1E+3", "1e400", "-1e400", "1e-400", "-0.0", "0.0", "NaN",
+    "-NaN", "nan", "Infinity", "+Infinity", "-Infinity", "inf", "infinity", "5f", "5D", "NaNf",
+    "5ff", "0x1p3", "-0X1.8P+1f", "0x1", "0x1f", "0xp1", "0x1p99999999999", "-0x1p-99999999999",
+    " 5", "5 ", "\t6\n", "\u00a05", "1_000", "5L", "5e", "e5", ".", "+", "-", "--5", "1,5",
+    "\u0663", "\uff15", "\U0001d7d3", "\u0663.5", "0" * 50 + "5", "-" + "0" * 39 + "6",
     "9" * 60, "true", "TRUE", "tRuE", "true ", "false", "yes", "x", "xyz", "it's", "''", "X",
     "\u00e9\U0001f680",
 )  # fmt: skip
@@ -68,7 +69,9 @@ def random_condition(random: Random, levels: int = 4) -> Expression:
             return Literal(random.choice((True, False, None)))
     kind = random.randrange(9)
     if levels > 0 and kind < 3:
-        conditions = tuple(random_condition(random, levels - 1) for _ in range(random.randint(2, 3)))
+        conditions = tuple(
+            random_condition(random, levels - 1) for _ in range(random.randint(2, 3))
+        )
         return (And, Or)[random.randrange(2)](conditions)
     if levels > 0 and kind == 3:
         return Not(random_condition(random, levels - 1))
@@ -93,7 +96,11 @@ def _random_comparison(random: Random, levels: int) -> Condition:
         operand = _operand(random, levels) if random.random() < 0.3 else name
         return IsNull(operand)
     left, right = _operand(random, levels), _operand(random, levels)
-    return Equal(left, right) if _can_be_equal(left, right) else Equal(name, Literal(random.choice(TEXTS)))
+    return (
+        Equal(left, right)
+        if _can_be_equal(left, right)
+        else Equal(name, Literal(random.choice(TEXTS)))
+    )
 
 
 def _random_between(random: Random) -> Between:
@@ -135,7 +142,11 @@ def _can_be_equal(left: Expression, right: Expression) -> bool:
     constants = [each.constant for each in (left, right) if isinstance(each, Literal)]
     if None in constants:
         return False
-    return not (len(constants) == 2 and isinstance(constants[0], bool) and not isinstance(constants[1], bool))
+    return not (
+        len(constants) == 2
+        and isinstance(constants[0], bool)
+        and not isinstance(constants[1], bool)
+    )
 
 
 # ---- written down
@@ -233,10 +244,10 @@ def _gap(random: Random, usual: str = " ") -> str:
 # ---- words in any order
 
 SOUP = (
-    *NAMES, *map(_quoted, TEXTS), *map(str, INTEGERS), *map(repr, FLOATS), "NOT", "AND", "OR", "BETWEEN",
-    "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH", "=", "<>", ">", ">=", "<",
-    "<=", "(", ")", ",", "+", "-", "IS NULL", "IS NOT NULL", "IN ('x', '5')", "BETWEEN 1 AND 5", "= 5",
-    "> 5", "AND a",
+    *NAMES, *map(_quoted, TEXTS), *map(str, INTEGERS), *map(repr, FLOATS), "NOT", "AND", "OR",
+    "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH", "=", "<>",
+    ">", ">=", "<", "<=", "(", ")", ",", "+", "-", "IS NULL", "IS NOT NULL", "IN ('x', '5')",
+    "BETWEEN 1 AND 5", "= 5", "> 5", "AND a",
 )  # fmt: skip
 _ODDITIES = (
     "!",
@@ -303,7 +314,10 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
             return _pair(_opinion(first, properties), second, isinstance(node, Or), properties)
         case And((*first, last)) | Or((*first, last)):
             return _pair(
-                _opinion(type(node)(tuple(first)), properties), last, isinstance(node, Or), properties
+                _opinion(type(node)(tuple(first)), properties),
+                last,
+                isinstance(node, Or),
+                properties,
             )
         case Ordered(left, sign, right):
             return _ordered(left, sign, right, properties)
@@ -334,7 +348,9 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
     raise AssertionError(node)
 
 
-def _pair(first: bool | None, second: Expression, decisive: bool, properties: Properties) -> bool | None:
+def _pair(
+    first: bool | None, second: Expression, decisive: bool, properties: Properties
+) -> bool | None:
     """AND or OR of two: one value decides."""
     if first is decisive:
         return decisive

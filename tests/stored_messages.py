@@ -1,4 +1,5 @@
-"""Hypothesis' strategies for messages on their way into the log, with every field other than its default."""
+"""Hypothesis' strategies for messages on their way into the log,
+with every field other than its default."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from rmq_spark.wire.record import StoredMessage
 MAGICS = [layout.MAGIC_V1, layout.MAGIC_V2]
 int32s, int64s = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 hosts = st.builds(
-    Host, st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(0, 1 << 16)
+    Host,
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    st.integers(0, 1 << 16),
 )
 properties = st.lists(
     st.sampled_from(
@@ -30,7 +33,9 @@ def messages(draw):
         properties_text=draw(properties),
         queue_id=draw(int32s),
         flag=draw(int32s),
-        sys_flag=draw(st.sampled_from([0, 4, 0x100])) | 0x10 * born_host.is_v6 | 0x20 * store_host.is_v6,
+        sys_flag=draw(st.sampled_from([0, 4, 0x100]))
+        | 0x10 * born_host.is_v6
+        | 0x20 * store_host.is_v6,
         born_timestamp=draw(int64s),
         born_host=born_host,
         store_host=store_host,

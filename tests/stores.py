@@ -1,4 +1,5 @@
-"""Small stores for tests: files of a few kilobytes, a clock that is moved, and messages of few words."""
+"""Small stores for tests: files of a few kilobytes, a clock that is moved,
+and messages of few words."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from rocketpoll.broker.filter.subscription import build_subscription_data, messa
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.record_draft import draft_of
 from rocketpoll.broker.store.record_template import RecordTemplate
@@ -69,9 +71,12 @@ class Listener:
         self.arrivals.append((topic, queue_id, max_offset, list(tags_codes)))
 
 
-def open_store(root: Path, disk: Disk | None = None, clock=None, listener=None, **settings) -> MessageStore:
+def open_store(
+    root: Path, disk: Disk | None = None, clock=None, listener=None, **settings
+) -> MessageStore:
     """A small store in a directory."""
-    # A store refers to itself; hundreds that were crashed would keep their files open until a collection.
+    # A store refers to itself; hundreds that were crashed would keep their files
+    # open until a collection.
     if next(_opened) % 50 == 0:
         gc.collect()
     config = small_config(root, **settings)
@@ -100,9 +105,11 @@ def messages_of(result) -> list[StoredMessage]:
     return list(decode_records(b"".join(result.buffers)))
 
 
-def read_all(store: MessageStore, topic: str, queue_id: int, start: int | None = None) -> list[StoredMessage]:
+def read_all(
+    store: MessageStore, topic: str, queue_id: int, start: int | None = None
+) -> list[StoredMessage]:
     """Every message of a queue, as a consumer would read it."""
-    low, high = store.queue_offsets(topic, queue_id)
+    low, high = store.queue_offsets(topic, queue_id, so_far=True)
     offset = low if start is None else start
     found = []
     while offset < high:
@@ -113,6 +120,27 @@ def read_all(store: MessageStore, topic: str, queue_id: int, start: int | None =
     return found
 
 
+def served_and_refused(
+    store: MessageStore, topic: str, queue_id: int, **limits
+) -> tuple[list[int], list[int]]:
+    """The offsets of a queue that are handed out, and those at which a get is
+    refused for this queue."""
+    at, high = store.queue_offsets(topic, queue_id)
+    served, refused = [], []
+    while at < high:
+        try:
+            found = store.get_message(topic, queue_id, at, **limits)
+        except UnreadableFile as error:
+            assert f"/consumequeue/{topic}/{queue_id}," in str(error)
+            refused.append(at)
+            at += 1
+            continue
+        assert found.next_begin_offset > at
+        served += [each.queue_offset for each in messages_of(found)]
+        at = found.next_begin_offset
+    return served, refused
+
+
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str]:
     """The bodies of a queue, as text."""
     return [each.body.decode() for each in read_all(store, topic, queue_id)]
@@ -120,7 +148,9 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str
 
 def without_place(found: StoredMessage) -> StoredMessage:
     """A message as it was put, without what the store gave it."""
-    return dataclasses.replace(found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None)
+    return dataclasses.replace(
+        found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None
+    )
 
 
 def wants(*tags, by_text=False):

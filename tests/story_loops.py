@@ -48,7 +48,8 @@ class _Timer:
 if uvloop is not None:
 
     class MovedUvloop(uvloop.Loop):
-        """uvloop's timers know its own clock alone: a move sets each once more, and it rings once."""
+        """uvloop's timers know its own clock alone: a move sets each once more,
+        and it rings once."""
 
         moved_seconds = 0.0
 

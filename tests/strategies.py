@@ -1,4 +1,5 @@
-"""What the wire's values can be, for hypothesis: every field, with values that are not its default."""
+"""What the wire's values can be, for hypothesis: every field,
+with values that are not its default."""
 
 from __future__ import annotations
 
@@ -51,12 +52,14 @@ properties = st.dictionaries(property_names, property_values, max_size=6)
 
 # Strings as peers may write them: separators anywhere, names twice, pieces without a value.
 ragged_properties = st.lists(
-    st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "K", "x\u00e9", "\x01", "\x02", "\x01", "\x02", "KEYS\x01"]),
+    st.sampled_from(
+        ["KEYS", "TAGS", "UNIQ_KEY", "K", "x\u00e9", "\x01", "\x02", "\x01", "\x02", "KEYS\x01"]
+    ),
     max_size=14,
 ).map("".join)
 
-# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces that
-# are no properties, or like those of a record's checksum; with the last separator and without.
+# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces
+# that are no properties, or like those of a record's checksum; with the last separator and without.
 _odd_pieces = [
     "__CRC32#\x010123456789",
     "KEYS\x01k",
@@ -107,7 +110,8 @@ def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessa
     sys_flag |= MessageSysFlag.STORE_HOST_V6 if store_host.is_v6 else 0
     ragged = draw(st.booleans())
     return StoredMessage(
-        topic=draw(st.text("abcXYZ_-%|", min_size=1, max_size=20)) + ("w" * 200 if wide_topic else ""),
+        topic=draw(st.text("abcXYZ_-%|", min_size=1, max_size=20))
+        + ("w" * 200 if wide_topic else ""),
         body=draw(st.binary(max_size=40)),
         properties_text=draw(ragged_properties) if ragged else encode_properties(draw(properties)),
         queue_id=draw(int32),

@@ -1,4 +1,5 @@
-"""Topics that come, grow and go at random under a query, and what was sent to each: the ledger of a test.
+"""Topics that come, grow and go at random under a query, and what was sent to each:
+the ledger of a test.
 
 The query is whatever runs one: without Spark (`spark/faults/test_stress`) or with it
 (`spark/faults/test_stress_with_spark`).
@@ -57,7 +58,8 @@ class World:
         self.add_topic()
 
     def stress(self, steps, rounds):
-        """So many rounds of a few steps each and a look of the query; it has read everything at the end."""
+        """So many rounds of a few steps each and a look of the query;
+        it has read everything at the end."""
         for _ in range(rounds):
             for _ in range(self.dice.randint(1, STEPS_MAX)):
                 self.dice.choice(steps)(self)

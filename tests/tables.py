@@ -39,7 +39,9 @@ def topics_in(root, clock, **settings):
 def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
     """The groups of a broker."""
     table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
-    return SubscriptionGroupManager(table, auto_create=auto_create, max_groups=max_groups, now_ms=clock)
+    return SubscriptionGroupManager(
+        table, auto_create=auto_create, max_groups=max_groups, now_ms=clock
+    )
 
 
 def offsets_in(root, *, max_offsets=1_000):

@@ -1,4 +1,5 @@
-"""The program: one line when it is ready, one line and a number when it cannot run, an end in order."""
+"""The program: one line when it is ready, one line and a number when it cannot run,
+an end in order."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
 from rocketpoll.broker.__main__ import main
-from rocketpoll.broker.setting_keys import KEYS
-from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.settings.keys import KEYS
+from rocketpoll.broker.settings.settings import load_config
 
 
 def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):
@@ -43,7 +44,10 @@ def test_an_address_of_other_machines_is_refused(tmp_path, capsys):
 
 
 def settings_in(directory, **changed):
-    return [f"{name}={value}" for name, value in {**SMALL, "storePathRootDir": directory, **changed}.items()]
+    return [
+        f"{name}={value}"
+        for name, value in {**SMALL, "storePathRootDir": directory, **changed}.items()
+    ]
 
 
 def test_a_port_that_is_in_use_is_said_in_one_line_and_the_directory_is_let_go_of(tmp_path, capsys):

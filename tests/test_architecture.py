@@ -1,4 +1,5 @@
-"""What a reader may rely on without looking: who imports whom, what stands where, how long it is."""
+"""What a reader may rely on without looking: who imports whom, what stands where,
+how long it is."""
 
 from __future__ import annotations
 
@@ -13,23 +14,25 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
 SIDES = ("rmq_spark", "broker", "rocketpoll")
-MODULES = sorted([*ROOT.glob("*.py"), *(path for side in SIDES for path in (ROOT / side).rglob("*.py"))])
+MODULES = sorted(
+    [*ROOT.glob("*.py"), *(path for side in SIDES for path in (ROOT / side).rglob("*.py"))]
+)
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
-# Modules of names and layouts only, or of one other module's parts, and where each is used to the last.
+# Modules of names and layouts only, or of one other module's parts,
+# and where each is used to the last.
 TESTED_ELSEWHERE = {
     "pyspark_rocketpoll.py": "test_testing.py",
     "broker/state/clients.py": "state/test_consumers.py",
-    "broker/config.py": "test_settings.py",
-    "broker/connection.py": "test_client_connection.py",
+    "broker/settings/config.py": "settings/test_settings.py",
+    "broker/connection.py": "server/test_client_connection.py",
     "broker/embedded/broker_thread.py": "embedded/test_embedded_broker.py",
-    "broker/event_loop.py": "test___main__.py",
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
-    "broker/setting_keys.py": "test_settings.py",
-    "broker/setting_values.py": "test_settings.py",
+    "broker/setting.py": "settings/test_settings.py",
+    "broker/settings/keys.py": "settings/test_settings.py",
     "broker/state/limits.py": "state/test_topic_config.py",
     "broker/state/stats_windows.py": "state/test_broker_stats.py",
     "broker/store/chunk_appender.py": "store/test_appender.py",
@@ -41,15 +44,17 @@ TESTED_ELSEWHERE = {
     "broker/store/opening.py": "store/test_recovery.py",
     "broker/store/parts.py": "store/test_message_store.py",
     "broker/store/record_check.py": "store/test_recovery.py",
+    "broker/store/record_checks.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
     "rocketpoll/start_broker.py": "cli/test_broker_command.py",
     "rocketpoll/__main__.py": "cli/test_main.py",
     "rocketpoll/errors.py": "test_rocketpoll.py",
-    "rmq_spark/client/message_lookups.py": "client/test_admin.py",
-    "rmq_spark/client/members.py": "client/test_broker_requests.py",
-    "rmq_spark/client/record_batches.py": "spark/test_record_batches.py",
-    "rmq_spark/client/results.py": "client/test_broker_api.py",
+    "rmq_spark/client/admin/message_lookups.py": "client/admin/test_admin.py",
+    "rmq_spark/client/instance/members.py": "client/instance/test_broker_requests.py",
+    "rmq_spark/client/producer/send_checks.py": "client/producer/test_producer.py",
+    "rmq_spark/client/reading/record_batches.py": "spark/test_record_batches.py",
+    "rmq_spark/client/results.py": "client/requests/test_broker_api.py",
     "rmq_spark/client/consumer/listeners.py": "client/consumer/test_push_consumer.py",
     "rmq_spark/wire/codes.py": "wire/test_command.py",
     "rmq_spark/wire/flags.py": "wire/test_command.py",
@@ -122,7 +127,9 @@ def test_no_module_and_no_function_is_too_long(path):
             assert (node.end_lineno or 0) - node.lineno <= FUNCTION_LINES_MAX, node.name
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.name != "__init__.py"], ids=name_of
+)
 def test_each_module_has_its_tests(path):
     name = name_of(path)
     own = Path(*path.relative_to(ROOT).parts[1:-1]) / f"test_{path.stem}.py"
@@ -138,8 +145,11 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
     [
         ("rmq_spark", ("numpy", "pyarrow", "pyspark", "msgpack", "orjson", "rocketpoll")),
         ("rmq_spark.client", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
-        ("rmq_spark.client.instance", ("ssl", "rmq_spark.client.tls_settings")),
-        ("rmq_spark.client.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        (
+            "rmq_spark.client.instance.instance",
+            ("ssl", "rmq_spark.client.connections.tls_settings"),
+        ),
+        ("rmq_spark.client.requests.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),

@@ -1,4 +1,5 @@
-"""A whole broker answers pulls as RocketMQ does: the order of its checks, its codes, and where to go on."""
+"""A whole broker answers pulls as RocketMQ does: the order of its checks, its codes,
+and where to go on."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ CHECKS = {
 
 
 @pytest.mark.parametrize(("settings", "request_of", "code", "remark"), CHECKS.values(), ids=CHECKS)
-def test_the_first_check_that_a_pull_fails_is_what_it_is_told(tmp_path, settings, request_of, code, remark):
+def test_the_first_check_that_a_pull_fails_is_what_it_is_told(
+    tmp_path, settings, request_of, code, remark
+):
     async def story(broker):
         broker.make_topic("T")
         broker.make_topic("W", perm=2)
@@ -81,7 +84,9 @@ def test_a_group_that_may_not_broadcast_does_not(tmp_path):
 # ---- what is found, by where the pull begins
 
 
-def test_a_topic_without_messages_is_waited_for_at_its_start_and_moved_to_it_from_elsewhere(tmp_path):
+def test_a_topic_without_messages_is_waited_for_at_its_start_and_moved_to_it_from_elsewhere(
+    tmp_path,
+):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -144,7 +149,7 @@ def test_a_sparse_filter_looks_at_so_many_messages_at_once_and_says_how_far_it_c
                 )
             )
         await client.put("wanted", properties={"TAGS": "B"})
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 1_001)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 1_001)
         first = await client.pull(0, subscription="B")
         assert (first.code, first.next_offset) == (20, 800)
         second = await client.pull(first.next_offset, subscription="B")
@@ -192,7 +197,9 @@ def test_tags_and_sql_choose_messages(tmp_path):
             await client.put(number, properties={"TAGS": tag, "price": str(number)})
         assert (await client.pull(0, subscription="A")).bodies == ["0", "3"]
         assert (await client.pull(0, subscription="A || B")).bodies == ["0", "1", "3", "4"]
-        sql = await client.pull(0, subscription="price > 1 AND TAGS <> 'A'", expression_type="SQL92")
+        sql = await client.pull(
+            0, subscription="price > 1 AND TAGS <> 'A'", expression_type="SQL92"
+        )
         assert (sql.bodies, sql.next_offset) == (["2", "4"], 5)
         wrong = await client.call(pull_request(0, subscription="price >", expression_type="SQL92"))
         assert wrong.code == 23
@@ -204,7 +211,9 @@ def test_a_broker_that_does_not_filter_by_properties_says_so(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"price": "1"})
-        answer = await client.call(pull_request(0, subscription="price = 1", expression_type="SQL92"))
+        answer = await client.call(
+            pull_request(0, subscription="price = 1", expression_type="SQL92")
+        )
         assert answer.code == 1
         assert "does not support consumer to filter message by SQL92" in answer.remark
 
@@ -262,7 +271,9 @@ def test_lite_pulls_are_pulls(tmp_path):
         client = await broker.connect()
         await client.put("a")
         assert (await client.pull(0, code=RequestCode.LITE_PULL_MESSAGE)).bodies == ["a"]
-        client.send(pull_request(1, code=RequestCode.LITE_PULL_MESSAGE, suspend_ms=30_000, opaque=8))
+        client.send(
+            pull_request(1, code=RequestCode.LITE_PULL_MESSAGE, suspend_ms=30_000, opaque=8)
+        )
         await broker.held(1)
         await (await broker.connect()).put("b")
         woken = pulled(await client.receive())
@@ -325,7 +336,11 @@ def test_everybody_is_answered_in_the_codec_that_he_speaks(tmp_path, serialize_t
         client = await broker.connect()
         more = {"serialize_type": serialize_type, "language": LanguageCode.JAVA, "version": 433}
         sent = await client.call(send_request("a", opaque=3, **more))
-        assert (sent.code, sent.serialize_type, sent.ext_fields["queueOffset"]) == (0, serialize_type, "0")
+        assert (sent.code, sent.serialize_type, sent.ext_fields["queueOffset"]) == (
+            0,
+            serialize_type,
+            "0",
+        )
         found = await client.call(pull_request(0, opaque=4, **more))
         assert (found.code, found.serialize_type) == (0, serialize_type)
         assert pulled(found).bodies == ["a"]
@@ -364,7 +379,9 @@ def test_a_field_that_is_missing_or_no_number_is_named(tmp_path):
         client = await broker.connect()
         fields = dict(pull_request(0).ext_fields)
         for name, value in (("queueOffset", None), ("queueOffset", "x"), ("topic", None)):
-            wrong = {**fields, name: value} if value else {k: v for k, v in fields.items() if k != name}
+            wrong = (
+                {**fields, name: value} if value else {k: v for k, v in fields.items() if k != name}
+            )
             answer = await client.ask(RequestCode.PULL_MESSAGE, ext_fields=wrong)
             assert answer.code == 1
             assert name in answer.remark

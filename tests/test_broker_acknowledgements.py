@@ -1,7 +1,7 @@
 """With SYNC_FLUSH: sends of any kinds together are answered by their flush, and all become visible.
 
-Whoever does not wait for the disk is answered before; but that message is flushed as well, or nobody
-would see it until somebody else sends.
+Whoever does not wait for the disk is answered before; but that message is flushed as well, or
+nobody would see it until somebody else sends.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ NOT_WAITING = {
 
 
 @pytest.mark.parametrize("request_of", NOT_WAITING.values(), ids=NOT_WAITING)
-def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it(tmp_path, request_of):
+def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it(
+    tmp_path, request_of
+):
     disk = SlowDisk()
 
     async def story(broker):
@@ -130,11 +132,15 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it
 
 async def _delays_over(broker):
     """Wait until all that was put has come to its queue, and let a delay pass."""
-    await broker.until(lambda: broker.store.state().reput_from_offset == broker.store.state().written_offset)
+    await broker.until(
+        lambda: broker.store.state().reput_from_offset == broker.store.state().written_offset
+    )
     broker.move(1.1)
 
 
-@pytest.mark.parametrize("properties", [{}, HASTY, {"DELAY": "1"}, {**HASTY, "DELAY": "1"}], ids=str)
+@pytest.mark.parametrize(
+    "properties", [{}, HASTY, {"DELAY": "1"}, {**HASTY, "DELAY": "1"}], ids=str
+)
 def test_what_is_sent_one_way_is_seen_without_anybody_else_sending(tmp_path, properties):
     async def story(broker):
         broker.make_topic("T")
@@ -150,7 +156,9 @@ def test_what_is_sent_one_way_is_seen_without_anybody_else_sending(tmp_path, pro
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_of_each_send_the_broker_knows_how_long_it_has_waited_for_the_disk(tmp_path, flush_disk_type):
+def test_of_each_send_the_broker_knows_how_long_it_has_waited_for_the_disk(
+    tmp_path, flush_disk_type
+):
     async def story(broker):
         client = await broker.connect()
         await client.agree()
@@ -159,7 +167,9 @@ def test_of_each_send_the_broker_knows_how_long_it_has_waited_for_the_disk(tmp_p
         for kind in kinds:
             assert (await client.call(KINDS[kind](kind, 7))).code == 0
         await client.put("hasty", properties=HASTY)
-        info = decode_body(KVTable, (await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        info = decode_body(
+            KVTable, (await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body
+        ).table
         counts = re.findall(r"\]:(\d+)", info["putMessageDistributeTime"])
         assert sum(map(int, counts)) == len(kinds) + 2
 
@@ -171,12 +181,18 @@ def test_messages_of_a_batch_keep_what_they_say_of_waiting_as_with_rocketmq(tmp_
         client = await broker.connect()
         for wait in ("false", "true"):
             named = {"WAIT": wait}
-            answer = await client.call(batch_request("a", "b", properties=named, each={**named, "A": "b"}))
+            answer = await client.call(
+                batch_request("a", "b", properties=named, each={**named, "A": "b"})
+            )
             assert answer.code == 0
         await client.put("c", properties=HASTY)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 5)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 5)
         messages = (await client.pull(0)).messages
-        assert [each.properties.get("WAIT") for each in messages] == [*["false"] * 2, *["true"] * 2, None]
+        assert [each.properties.get("WAIT") for each in messages] == [
+            *["false"] * 2,
+            *["true"] * 2,
+            None,
+        ]
         assert {each.properties.get("A") for each in messages[:4]} == {"b"}
 
     tell(story, tmp_path, **SYNC)

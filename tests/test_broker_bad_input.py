@@ -72,7 +72,9 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("data", STRANGE.values(), ids=STRANGE)
-def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(tmp_path, data, caplog):
+def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(
+    tmp_path, data, caplog
+):
     async def story(broker):
         good, waiting = await broker.connect(), await broker.connect()
         await good.put("a")
@@ -86,7 +88,11 @@ def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nob
 
     caplog.set_level(logging.INFO)
     tell(story, tmp_path)
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("rocketpoll.broker")]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("rocketpoll.broker")
+    ]
     assert len(lines) == 1
     assert len(lines[0]) < 500
     assert "closed: " in lines[0]
@@ -165,7 +171,8 @@ VALUES = [
     "1,2",
     "7F000001000026940000000000000000",
 ]
-CLIENT = b'{"clientID":"c","producerDataSet":[{}],"consumerDataSet":[{"groupName":"G"},{"groupName":null}]}'
+GROUPS = b'[{"groupName":"G"},{"groupName":null}]'
+CLIENT = b'{"clientID":"c","producerDataSet":[{}],"consumerDataSet":%s}' % GROUPS
 BODIES = [
     b"",
     b"{}",
@@ -195,7 +202,9 @@ def strange_request(code, dice):
     )
 
 
-def test_whatever_a_request_says_its_answer_is_one_of_rocketmqs_and_never_an_inner_error(tmp_path, caplog):
+def test_whatever_a_request_says_its_answer_is_one_of_rocketmqs_and_never_an_inner_error(
+    tmp_path, caplog
+):
     async def story(broker):
         dice = random.Random(REQUESTS)
         client = await broker.connect()
@@ -255,7 +264,9 @@ def test_a_broker_under_attack_serves_others_and_stays_small(tmp_path):
             await after.pull(0, count=1)
             assert broker.rss_bytes() < RSS_MAX
 
-    with BrokerProcess(tmp_path, mappedFileSizeCommitLog=16 << 20, maxMessageSize=1 << 20) as broker:
+    with BrokerProcess(
+        tmp_path, mappedFileSizeCommitLog=16 << 20, maxMessageSize=1 << 20
+    ) as broker:
         asyncio.run(story(broker))
         assert broker.stop() == 0
         # one line each, and none for a client that goes by itself

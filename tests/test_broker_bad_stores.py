@@ -1,15 +1,18 @@
-"""Stores that something has broken: the broker says in a line what and where, and loses nothing by that."""
+"""Stores that something has broken: the broker says in a line what and where,
+and loses nothing by that."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from broker_clients import BrokerClients, send_request
+from broker_clients import BrokerClients, pull_request, send_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
@@ -25,13 +28,16 @@ FIRST_LOG, SECOND_LOG, LAST_LOG = (f"{LOG}/{at:020d}" for at in (0, 1 << 16, 1 <
 FIRST_QUEUE, LAST_QUEUE = (f"{QUEUE}/{at:020d}" for at in (0, 400))
 TOPICS, MANIFEST = "config/topics.json", "config/manifest.json"
 IS_ROOT = os.geteuid() == 0
-BOUND_BY_PERMISSIONS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if IS_ROOT else []
+BOUND_BY_PERMISSIONS = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if IS_ROOT else []
+)
 NO_JSON, OTHER_KIND = b"\0\xff no json", b'{"topicConfigTable": 7, "spans": [1], "safeOffset": "x"}'
 
 
 @pytest.fixture(scope="module")
 def good_stores(tmp_path_factory):
-    """What a broker has left that was stopped, and one that was killed, each with all that was sent."""
+    """What a broker has left that was stopped, and one that was killed,
+    each with all that was sent."""
     roots = {}
     for end in ("stop", "kill"):
         roots[end] = tmp_path_factory.mktemp(end)
@@ -46,7 +52,8 @@ AFTER_BOTH_ENDS = pytest.mark.parametrize("good", ["stop", "kill"], indirect=Tru
 
 @pytest.fixture
 def good(good_stores, request):
-    """A store that is whole, of a broker that was killed unless asked otherwise; nobody writes to it."""
+    """A store that is whole, of a broker that was killed unless asked otherwise;
+    nobody writes to it."""
     return good_stores[getattr(request, "param", "kill")] / "store"
 
 
@@ -187,7 +194,10 @@ REFUSED = {
     "a table and its backup are no JSON": (TOPICS, both(NO_JSON)),
     "a table and its backup are of another kind": (TOPICS, both(OTHER_KIND)),
     "the manifest and its backup are no JSON": (MANIFEST, both(NO_JSON)),
-    "the manifest has no queue's numbers": (MANIFEST, both(b'{"safeOffset": 1, "spans": {"T": [0, 0]}}')),
+    "the manifest has no queue's numbers": (
+        MANIFEST,
+        both(b'{"safeOffset": 1, "spans": {"T": [0, 0]}}'),
+    ),
 }
 
 
@@ -202,6 +212,23 @@ def test_what_cannot_be_served_is_named_in_one_line_and_all_is_there_when_it_is_
     put_right(store, good, name)
     put_right(store, good, f"{name}.bak")
     assert served(store.parent)[0] == SENT
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it"),
+    [(FIRST_LOG, longer_by(-9_000)), (LAST_LOG, longer_by(-60_000)), (SECOND_LOG, remove)],
+    ids=["the first is cut", "the last is cut", "one is missing"],
+)
+def test_a_log_that_has_lost_a_part_is_served_without_it_once_the_advice_is_followed(
+    store, name, break_it
+):
+    break_it(store / name)
+    advice = re.search(rf"truncate -s \d+ {re.escape(str(store / name))}", refusal(store))
+    subprocess.run(shlex.split(advice[0]), check=True)
+    found, said = served(store.parent)
+    assert 15 <= len(found) < len(SENT)
+    assert found == [body for body in SENT if body in found]
+    assert str(store / name) in said[0]
 
 
 MADE_GOOD = {
@@ -224,7 +251,9 @@ def test_what_can_be_made_again_is_and_nothing_is_missing(store, name, break_it)
 
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize("numbers", ["0, 30, 5", "0, 0, 20", "0, 5, 30", f"0, 0, {1 << 60}"])
-def test_a_manifest_that_somebody_has_written_hides_nothing_and_what_is_made_again_is_said(store, numbers):
+def test_a_manifest_that_somebody_has_written_hides_nothing_and_what_is_made_again_is_said(
+    store, numbers
+):
     (store / MANIFEST).write_text(f'{{"safeOffset": 160000, "spans": {{"T": [{numbers}]}}}}')
     found, said = served(store.parent)
     assert found == SENT
@@ -266,7 +295,9 @@ def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good
 
 
 @pytest.mark.parametrize("name", [FIRST_LOG, LAST_LOG])
-def test_a_log_file_at_an_end_that_the_last_checkpoint_knew_is_missed_aloud(good_stores, tmp_path, name):
+def test_a_log_file_at_an_end_that_the_last_checkpoint_knew_is_missed_aloud(
+    good_stores, tmp_path, name
+):
     store = shutil.copytree(good_stores["stop"] / "store", tmp_path / "store")
     remove(store / name)
     found, (said,) = served(tmp_path)
@@ -280,7 +311,9 @@ def test_a_store_may_lie_behind_a_link(good, store, tmp_path):
     assert served(tmp_path) == (SENT, [])
 
 
-@pytest.mark.parametrize("break_it", [holding(b"x"), link_to_nowhere], ids=["a file", "a link to nowhere"])
+@pytest.mark.parametrize(
+    "break_it", [holding(b"x"), link_to_nowhere], ids=["a file", "a link to nowhere"]
+)
 def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
     break_it(tmp_path / "store")
     assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
@@ -289,7 +322,20 @@ def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
 @pytest.mark.wide
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
 @pytest.mark.parametrize(
-    "name", [".", LOG, SECOND_LOG, QUEUE, "config", TOPICS, MANIFEST, "lock", "abort", "checkpoint", "index"]
+    "name",
+    [
+        ".",
+        LOG,
+        SECOND_LOG,
+        QUEUE,
+        "config",
+        TOPICS,
+        MANIFEST,
+        "lock",
+        "abort",
+        "checkpoint",
+        "index",
+    ],
 )
 def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store, name):
     mode = (store / name).stat().st_mode
@@ -301,7 +347,9 @@ def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store,
     assert served(store.parent)[0] == SENT
 
 
-MOUNTING = ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
+MOUNTING = (
+    ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
+)
 """A disk of its own for one process; nobody else sees it, and it goes with the process."""
 CAN_MOUNT = not subprocess.run(
     [*MOUNTING, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
@@ -317,7 +365,8 @@ def mounted(*commands):
 
 
 async def sent_until_it_is_full(broker):
-    """What is acknowledged of messages that are sent from when there is room until there is none."""
+    """What is acknowledged of messages that are sent from when there is room
+    until there is none."""
     taken = []
     async with BrokerClients(broker.port) as clients:
         client = await clients.connect()
@@ -332,12 +381,16 @@ async def sent_until_it_is_full(broker):
                 await asyncio.sleep(0.1)  # the broker looks once a second whether there is room
 
 
-def answer_to_one_more(broker):
-    async def send():
+def answer_to(broker, request):
+    async def ask():
         async with BrokerClients(broker.port) as clients:
-            return await (await clients.connect()).call(send_request("one more"))
+            return await (await clients.connect()).call(request)
 
-    return asyncio.run(send())
+    return asyncio.run(ask())
+
+
+def answer_to_one_more(broker):
+    return answer_to(broker, send_request("one more"))
 
 
 def read_only(store):
@@ -345,8 +398,17 @@ def read_only(store):
 
 
 @needs_mounts
-def test_a_store_that_would_have_to_be_changed_first_is_refused_on_a_disk_that_is_really_read_only(store):
-    assert f"Read-only file system: '{store / QUEUE}" in refusal(store, by=read_only(store))
+def test_a_store_that_would_have_to_be_changed_first_waits_on_a_disk_that_is_really_read_only(
+    store,
+):
+    """It tells of no end of a queue to which messages are still to be carried."""
+    with BrokerProcess(store.parent, by=read_only(store), **SIZES) as broker:
+        for answer in (answer_to(broker, pull_request(0)), answer_to_one_more(broker)):
+            assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
+        assert broker.stop() == 0
+        said = broker.log()
+    assert any("the disk is read-only" in line and str(store) in line for line in said)
+    assert not any("Traceback" in line for line in said)
     assert served(store.parent) == (SENT, [])
 
 
@@ -368,7 +430,9 @@ def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_s
 
 @needs_mounts
 @AFTER_BOTH_ENDS
-def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there_is_room(store, good):
+def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there_is_room(
+    store, good
+):
     """And while it fills up: what is acknowledged is there."""
     filler = store / "filler"
     by = mounted(

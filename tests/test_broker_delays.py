@@ -58,7 +58,9 @@ def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path):
     tell(story, tmp_path, longPollingEnable=False)
 
 
-def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(tmp_path, monkeypatch, caplog):
+def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(
+    tmp_path, monkeypatch, caplog
+):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -92,7 +94,8 @@ def test_delays_of_several_levels_in_one_write_keep_nobody_from_being_told(tmp_p
         consumer.send(pull_request(0, suspend_ms=60_000))
         await broker.held(1)
         delayed = [
-            send_request("late", opaque=level, properties={"DELAY": str(level)}) for level in (1, 2, 3)
+            send_request("late", opaque=level, properties={"DELAY": str(level)})
+            for level in (1, 2, 3)
         ]
         together = [*delayed, send_request("prompt", opaque=4)]
         producer.send(b"".join(each.encode() for each in together))
@@ -113,11 +116,14 @@ def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, c
         client = await broker.connect()
         for _ in range(30):
             pulls = [
-                pull_request(0, queue_id=queue_id, suspend_ms=1, opaque=queue_id) for queue_id in range(8)
+                pull_request(0, queue_id=queue_id, suspend_ms=1, opaque=queue_id)
+                for queue_id in range(8)
             ]
             client.send(b"".join(each.encode() for each in pulls))
             answers = [pulled(await client.receive()) for _ in pulls]
-            assert sorted((each.opaque, each.code) for each in answers) == [(n, 19) for n in range(8)]
+            assert sorted((each.opaque, each.code) for each in answers) == [
+                (n, 19) for n in range(8)
+            ]
         assert broker.holds.rescued == 0
 
     tell(story, tmp_path, suspendTimeoutMillsMin=1)
@@ -140,9 +146,9 @@ def test_a_delay_is_what_it_is_whenever_the_clock_is_set(tmp_path, before_ms, af
         clock.now_ms += after_ms
         broker.move(4)
         await settled(broker)
-        assert broker.store.queue_offsets("T", 0)[1] == 1
+        assert broker.store.queue_offsets("T", 0).next == 1
         broker.move(1.1)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 2)
 
     tell(story, tmp_path, now_ms=clock)
 
@@ -170,7 +176,9 @@ def test_tries_are_not_used_up_by_a_clock_that_is_set(tmp_path, jump_ms):
             await settled(broker)
             assert (await client.pull(tried, "%RETRY%G")).bodies == []
             broker.move(2.1)
-            await broker.until(lambda tried=tried: broker.store.queue_offsets("%RETRY%G", 0)[1] == tried + 1)
+            await broker.until(
+                lambda tried=tried: broker.store.queue_offsets("%RETRY%G", 0).next == tried + 1
+            )
             (message,) = (await client.pull(tried, "%RETRY%G")).messages
             assert message.reconsume_times == tried + 1
         assert broker.store.queue_offsets("%DLQ%G", 0) == (0, 0)
@@ -193,15 +201,15 @@ def test_after_a_restart_nobody_waits_for_more_than_one_more_delay(tmp_path):
         clock.now_ms += 4_000
         broker.move(4)
         await settled(broker)
-        assert broker.store.queue_offsets("T", 0)[1] == 1
+        assert broker.store.queue_offsets("T", 0).next == 1
         broker.move(1.1)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 2)
         client = await broker.connect()
         await client.put("after that", properties={"DELAY": "1"})
         await settled(broker)
-        assert broker.store.queue_offsets("T", 0)[1] == 2
+        assert broker.store.queue_offsets("T", 0).next == 2
         broker.move(1.1)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 3)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 3)
 
     tell(first, tmp_path, now_ms=clock)
     tell(second, tmp_path, now_ms=clock)
@@ -225,9 +233,9 @@ def test_after_a_kill_nobody_is_early_nor_waits_for_more_than_one_more_delay(tmp
             wait_seconds = delay_seconds if jump_ms else delay_seconds - 3
             broker.move(start + wait_seconds - 0.5 - asyncio.get_running_loop().time())
             await settled(broker)
-            assert broker.store.queue_offsets(topic, 0)[1] == 0
+            assert broker.store.queue_offsets(topic, 0).next == 0
             broker.move(1.1)
-            await broker.until(lambda topic=topic: broker.store.queue_offsets(topic, 0)[1] == 1)
+            await broker.until(lambda topic=topic: broker.store.queue_offsets(topic, 0).next == 1)
 
     tell(first, root, now_ms=clock)
     clock.now_ms += 3_000 + jump_ms
@@ -245,12 +253,12 @@ def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_pat
         await asyncio.sleep(0)
 
     async def second(broker):
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 1)
         broker.move(2)
         await settled(broker)
-        assert broker.store.queue_offsets("T", 0)[1] == 1
+        assert broker.store.queue_offsets("T", 0).next == 1
         broker.move(2.1)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0)[1] == 2)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 2)
         bodies = (await (await broker.connect()).pull(0)).bodies
         assert bodies == ["while it was away", "in time"]
 
@@ -262,7 +270,9 @@ def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_pat
 def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_the_disk_is(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr(
+        "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02
+    )
     disk = SlowDisk()
 
     async def first(broker):
@@ -281,3 +291,37 @@ def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_th
 
     tell(first, tmp_path, disk, flushDiskType="SYNC_FLUSH")
     tell(second, tmp_path)
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "there"])
+def test_a_start_that_misses_what_was_delivered_says_that_messages_may_come_again(
+    tmp_path, caplog, lost
+):
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("later", properties={"DELAY": "1"})
+        broker.move(1.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+
+    async def second(broker):
+        await settled(broker)
+
+    tell(first, tmp_path)
+    if lost:
+        for path in (tmp_path / "config").glob("delayOffset.json*"):
+            path.unlink()
+    tell(second, tmp_path)
+    said = [
+        each.message for each in caplog.records if "delayOffset.json is missing" in each.message
+    ]
+    assert len(said) == lost
+
+
+def test_a_start_of_a_store_without_delayed_messages_misses_nothing(tmp_path, caplog):
+    async def story(broker):
+        await (await broker.connect()).put("at once")
+
+    tell(story, tmp_path)
+    tell(story, tmp_path)
+    assert "delayOffset.json" not in caplog.text

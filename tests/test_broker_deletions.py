@@ -1,4 +1,5 @@
-"""Topics are deleted on a disk that refuses it: either nothing has happened, or it is brought to its end."""
+"""Topics are deleted on a disk that refuses it: either nothing has happened,
+or it is brought to its end."""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ REFUSED_LATER = {
     "topics": ("topics.json", 0),
     "the end of the deletion": ("manifest.json", 1),
 }
-"""What cannot be saved once the store has noted the deletion: a file, and how many of its writes can."""
-DELETION = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, opaque=500, ext_fields={"topic": "T"})
+"""What cannot be saved once the store has noted the deletion: a file,
+and how many of its writes can."""
+DELETION = RemotingCommand(
+    RequestCode.DELETE_TOPIC_IN_BROKER, opaque=500, ext_fields={"topic": "T"}
+)
 
 
 @pytest.fixture
@@ -57,7 +61,9 @@ async def begun(broker, disk, operator):
     await broker.until(disk.is_waiting.is_set)
 
 
-def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_it_was(tmp_path, disk):
+def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_it_was(
+    tmp_path, disk
+):
     async def story(broker):
         broker.make_topic("T", queues=8)
         operator, producer, other = [await broker.connect() for _ in range(3)]
@@ -67,7 +73,10 @@ def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_i
         await begun(broker, disk, operator)
         producer.send(send_request("new", "T", 0, opaque=501))
         update = await other.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=wide())
-        assert (update.code, "is being deleted" in update.remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert (update.code, "is being deleted" in update.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            True,
+        )
         assert "is being deleted" in (await drop(other)).remark
         assert (await other.pull(0, "T", 6)).bodies == ["old"]
         disk.let_go()
@@ -123,7 +132,9 @@ def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tm
     tell(story, tmp_path, disk)
 
 
-def test_a_delayed_message_that_falls_due_while_a_deletion_is_refused_is_delivered_behind_it(tmp_path, disk):
+def test_a_delayed_message_that_falls_due_while_a_deletion_is_refused_is_delivered_behind_it(
+    tmp_path, disk
+):
     asked = []
 
     async def story(broker):
@@ -190,7 +201,9 @@ def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_ro
     tell(late, tmp_path / "killed late")
 
 
-def test_a_start_without_room_finishes_a_deletion_later_and_lets_nobody_make_the_topic_before(tmp_path, disk):
+def test_a_start_without_room_finishes_a_deletion_later_and_lets_nobody_make_the_topic_before(
+    tmp_path, disk
+):
     async def first(broker):
         client = await broker.connect()
         await client.put("old")

@@ -1,4 +1,5 @@
-"""A broker process that runs out of descriptors goes on for those who are there, and lets others in later."""
+"""A broker process that runs out of descriptors goes on for those who are there,
+and lets others in later."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_clients_that_find_no_descriptor_are_let_in_when_there_are_some_again(tm
         told = [
             line
             for line in broker.log()
-            if " ERROR rocketpoll.broker.server " in line or " ERROR asyncio " in line
+            if " ERROR rocketpoll.broker.server.server " in line or " ERROR asyncio " in line
         ]
         assert broker.stop() == 0
     assert len(told) == 1, told
@@ -119,7 +120,8 @@ int accept(int fd, struct sockaddr *address, socklen_t *length) {
     return accept4(fd, address, length, 0);
 }
 """
-"""A system without memory for new clients as long as a file is there, which says how often it was asked."""
+"""A system without memory for new clients as long as a file is there,
+which says how often it was asked."""
 
 
 @pytest.fixture
@@ -147,7 +149,9 @@ async def asked(lacks, count):
 
 
 @pytest.mark.usefixtures("_loop")
-def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_some(tmp_path, lacks):
+def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_some(
+    tmp_path, lacks
+):
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
             first = await clients.connect()
@@ -168,7 +172,7 @@ def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_s
         told = [
             line
             for line in broker.log()
-            if " ERROR rocketpoll.broker.server " in line or " ERROR asyncio " in line
+            if " ERROR rocketpoll.broker.server.server " in line or " ERROR asyncio " in line
         ]
         assert broker.stop() == 0
     assert len(told) == 1, told

@@ -1,8 +1,10 @@
-"""Every file of a store x every kind of damage: a broker says what is wrong, or gives out all that is right.
+"""Every file of a store x every kind of damage: a broker says what is wrong,
+or gives out all that is right.
 
-A start either refuses with a line that names the file, or serves: then each message that is given out is
-the right one, those that are whole in the log are found by offset, tag, key and time, a hole in the log is
-told of with its file, and no group has gone forward. Nothing hangs, and nobody sees a traceback.
+A start either refuses with a line that names the file, or serves: then each message that is given
+out is the right one, those that are whole in the log are found by offset, tag, key and time, a hole
+in the log is told of with its file, and no group has gone forward. Nothing hangs, and nobody sees a
+traceback.
 
 ROCKETPOLL_DAMAGE_ROUNDS takes more places for a bit, and all four stores for each damage.
 """
@@ -20,6 +22,7 @@ from broker_stories import run, small_broker, started
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_records
 from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
 
@@ -47,7 +50,7 @@ class FillingDisk(LocalDisk):
 class Message(NamedTuple):
     """One that was acknowledged, and where it lies."""
 
-    queue: tuple[str, int]
+    queue: QueueKey
     offset: int
     body: str
     tag: str
@@ -63,7 +66,7 @@ class GoodStore(NamedTuple):
     root: object
     older: object
     messages: list[Message]
-    committed: dict[tuple[str, int], int]
+    committed: dict[QueueKey, int]
 
 
 async def put_all(client, numbers):
@@ -74,10 +77,16 @@ async def put_all(client, numbers):
 
 
 async def commit(client, queue, offset):
-    fields = {"consumerGroup": GROUP, "topic": queue[0], "queueId": queue[1], "commitOffset": offset}
+    fields = {
+        "consumerGroup": GROUP,
+        "topic": queue[0],
+        "queueId": queue[1],
+        "commitOffset": offset,
+    }
     await client.call(
         RemotingCommand(
-            RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields={name: str(each) for name, each in fields.items()}
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            ext_fields={name: str(each) for name, each in fields.items()},
         )
     )
 
@@ -104,7 +113,8 @@ async def messages_in(broker):
 
 
 async def pulled(client, queue, tag="*"):
-    """What a consumer finds that goes on where it is told to: by offset; and which remark stopped it."""
+    """What a consumer finds that goes on where it is told to: by offset;
+    and which remark stopped it."""
     topic, queue_id = queue
     found, at = {}, 0
     while True:
@@ -280,7 +290,9 @@ def name_of(message):
 
 def found_by_key(store, each):
     records = store.query_message(each.queue[0], each.key, 9, 0, 1 << 62)
-    return any(found.body.decode() == each.body for data in records for found in decode_records(data))
+    return any(
+        found.body.decode() == each.body for data in records for found in decode_records(data)
+    )
 
 
 def is_intact(root, good, message):
@@ -326,7 +338,9 @@ def test_whatever_happens_to_whichever_file_it_is_told_of_and_all_else_is_right(
             refused, faults = outcome(store, good, lambda: caplog.text)
             if refused is not None and store.name not in refused:
                 faults.append(f"refused without a name: {refused}")
-            faults += [f"a traceback: {each.getMessage()}" for each in caplog.records if each.exc_info]
+            faults += [
+                f"a traceback: {each.getMessage()}" for each in caplog.records if each.exc_info
+            ]
             wrong += [f"{end}: {name}: {kind}: {fault}" for fault in faults[:3]]
             shutil.rmtree(store)
     assert not wrong, "\n".join(wrong)

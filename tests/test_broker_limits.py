@@ -26,7 +26,9 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
         request = batch_request(*range(15_000))
         client.send(request)
         server, sends = broker.controller.server, broker.controller.processors.sends
-        await broker.until(lambda: sends._taken_apart_bytes and server.in_flight_bytes >= len(request.body))
+        await broker.until(
+            lambda: sends._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
+        )
         assert (await client.receive()).code == 0
         await broker.until(lambda: not server.in_flight_bytes)
         assert sends._taken_apart_bytes == 0
@@ -34,7 +36,9 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
     tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
 
 
-@pytest.mark.parametrize("name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"])
+@pytest.mark.parametrize(
+    "name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"]
+)
 def test_so_many_clients_and_no_more(tmp_path, name, caplog):
     async def story(broker):
         clients = [await broker.connect() for _ in range(3)]
@@ -92,7 +96,13 @@ def test_max_index_hops(tmp_path):
         client = await broker.connect()
         await client.put(*range(30), properties={"KEYS": "k"})
         found = broker.store.query_message("T", "k", 64, 0, 1 << 62)
-        assert [decode_record(record).body for record in found] == [b"29", b"28", b"27", b"26", b"25"]
+        assert [decode_record(record).body for record in found] == [
+            b"29",
+            b"28",
+            b"27",
+            b"26",
+            b"25",
+        ]
 
     tell(story, tmp_path, maxIndexHops=5)
 
@@ -128,7 +138,7 @@ TIMES = {
 def test_who_lets_the_broker_wait_for_too_long_is_closed(
     tmp_path, act, name, seconds, why, caplog, monkeypatch
 ):
-    monkeypatch.setattr("rocketpoll.broker.server._SWEEPS_PER_IDLE_CHECK", 1)
+    monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(broker):
         client = await broker.connect()
@@ -207,7 +217,9 @@ def test_what_a_filter_may_cost(tmp_path, name):
         broker.make_topic("T")
         client = await broker.connect()
         assert (await client.pull(0, subscription=cheap, expression_type="SQL92")).code == 19
-        assert (await client.call(pull_request(0, subscription=dear, expression_type="SQL92"))).code == 23
+        assert (
+            await client.call(pull_request(0, subscription=dear, expression_type="SQL92"))
+        ).code == 23
 
     tell(story, tmp_path, **{name: limit})
 
@@ -275,7 +287,9 @@ def test_max_holds_per_connection_and_queue(tmp_path):
         client.send(pull_request(0, suspend_ms=60_000, opaque=3))
         await broker.until(lambda: broker.holds.put_offs)
         broker.move(1)
-        assert pulled(await client.receive()).opaque == 1  # the one that is least likely to be wanted
+        assert (
+            pulled(await client.receive()).opaque == 1
+        )  # the one that is least likely to be wanted
         assert broker.holds.held == 2
 
     tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
@@ -301,7 +315,9 @@ def test_max_queues(tmp_path):
         client = await broker.connect()
         header = {"topic": "T", "readQueueNums": 4_000, "writeQueueNums": 4_000, "perm": 6}
         header |= {"topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102", "order": False}
-        create = RemotingCommand(17, ext_fields={name: str(value) for name, value in header.items()})
+        create = RemotingCommand(
+            17, ext_fields={name: str(value) for name, value in header.items()}
+        )
         refused = await client.call(create)
         assert (refused.code, f"(maxQueues={its_own + 4})" in refused.remark) == (1, True)
         await client.put("a", topic="T0")
@@ -342,7 +358,9 @@ def test_max_group_members(tmp_path):
         await first.heartbeat("G1", "T")
         await first.heartbeat("G2", "T")
         await second.heartbeat("G1", "T")
-        with pytest.raises(AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"):
+        with pytest.raises(
+            AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"
+        ):
             await second.heartbeat("G3", "T")
         await second.heartbeat("G1", "T", "U")
         first.abort()
@@ -377,7 +395,9 @@ def test_max_consumer_offsets(tmp_path):
         async def commit(queue_id, commit_offset, group="G"):
             fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue_id)}
             fields["commitOffset"] = str(commit_offset)
-            return await client.call(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields))
+            return await client.call(
+                RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
+            )
 
         for queue_id in range(5):
             assert (await commit(queue_id, 1)).code == 0
@@ -409,7 +429,9 @@ def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
 
     async def locked(client, group, client_id):
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=queues)
-        answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
+        answer = await client.call(
+            RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body))
+        )
         return len(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)
 
     async def story(broker):
@@ -450,7 +472,9 @@ def test_a_list_that_is_over_a_quarter_of_the_room_is_given_and_one_over_half_is
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "over the 400000 that one may have, half of maxUnreadBytes" in answer.remark
         client.send(
-            RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}')
+            RemotingCommand(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}'
+            )
         )
         assert (await client.receive()).code == 0
 

@@ -95,7 +95,9 @@ def saved_topics(root):
 
 @each_loop
 @each_kind
-def test_a_message_is_stored_when_its_topic_is_on_the_disk_and_not_before(tmp_path, request_of, topic):
+def test_a_message_is_stored_when_its_topic_is_on_the_disk_and_not_before(
+    tmp_path, request_of, topic
+):
     disk = HeldTables()
 
     async def story(broker):
@@ -226,7 +228,11 @@ def test_a_broker_that_stops_answers_what_waits_for_a_topic(tmp_path, caplog):
             if asker is late:
                 late.send(send_request("b", topic="Newer", opaque=6))
             answer = await asker.receive()
-            assert (answer.opaque, answer.code, answer.remark) == (opaque, 14, "the broker is stopping")
+            assert (answer.opaque, answer.code, answer.remark) == (
+                opaque,
+                14,
+                "the broker is stopping",
+            )
         disk.let_go()
         await stopping
 
@@ -258,7 +264,9 @@ def test_a_topic_that_is_given_more_queues_takes_messages_when_that_is_saved(tmp
 def test_a_pull_of_a_new_topic_is_woken_by_its_first_message(tmp_path):
     async def story(broker):
         consumer, producer = await broker.connect(), await broker.connect()
-        producer.send(send_request("a", topic="New").encode() + pull_request(0, "New", opaque=2).encode())
+        producer.send(
+            send_request("a", topic="New").encode() + pull_request(0, "New", opaque=2).encode()
+        )
         consumer.send(pull_request(0, "New", suspend_ms=60_000))
         assert pulled(await consumer.receive()).bodies == ["a"]
 
@@ -293,4 +301,6 @@ def test_a_broker_that_is_killed_has_the_topic_of_what_it_acknowledged_just_befo
     with BrokerProcess(tmp_path, **settings) as broker:
         asyncio.run(second(broker))
         assert broker.stop() == 0
-        assert not [line for line in broker.log() if "does not exist" in line or "is missing" in line]
+        assert not [
+            line for line in broker.log() if "does not exist" in line or "is missing" in line
+        ]

@@ -1,4 +1,5 @@
-"""Operators change topics and groups on a disk that refuses it: clients see what was there before."""
+"""Operators change topics and groups on a disk that refuses it:
+clients see what was there before."""
 
 from __future__ import annotations
 
@@ -22,8 +23,15 @@ def disk():
 
 def queues(topic, count, opaque):
     fields = {"topic": topic, "readQueueNums": str(count), "writeQueueNums": str(count)}
-    usual = {"defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false"}
-    return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=opaque, ext_fields={**usual, **fields})
+    usual = {
+        "defaultTopic": "TBW102",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    return RemotingCommand(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=opaque, ext_fields={**usual, **fields}
+    )
 
 
 def test_two_operators_are_refused_and_neither_has_changed_or_made_a_topic_also_behind_a_restart(
@@ -43,7 +51,9 @@ def test_two_operators_are_refused_and_neither_has_changed_or_made_a_topic_also_
             operator.send(queues("T", 4 + opaque - 500, opaque))
             operator.send(queues("New", 4 + opaque - 500, opaque))
         topics = broker.controller.tables.topics
-        await broker.until(lambda: (disk.is_waiting.is_set(), topics.get("T").read_queue_nums) == (True, 6))
+        await broker.until(
+            lambda: (disk.is_waiting.is_set(), topics.get("T").read_queue_nums) == (True, 6)
+        )
         disk.let_go()
         for operator in operators * 2:
             answer = await operator.receive()
@@ -58,7 +68,9 @@ def test_two_operators_are_refused_and_neither_has_changed_or_made_a_topic_also_
     tell(second, tmp_path, disk)
 
 
-def test_a_group_whose_deletion_is_refused_is_the_same_though_its_members_go_on_pulling(tmp_path, disk):
+def test_a_group_whose_deletion_is_refused_is_the_same_though_its_members_go_on_pulling(
+    tmp_path, disk
+):
     async def story(broker):
         broker.make_topic("T")
         operator, member = await broker.connect(), await broker.connect()
@@ -68,7 +80,9 @@ def test_a_group_whose_deletion_is_refused_is_the_same_though_its_members_go_on_
         disk.refuse("subscriptionGroup.json")
         disk.keep_waiting()
         operator.send(
-            RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, opaque=501, ext_fields={"groupName": "G"})
+            RemotingCommand(
+                RequestCode.DELETE_SUBSCRIPTIONGROUP, opaque=501, ext_fields={"groupName": "G"}
+            )
         )
         await broker.until(disk.is_waiting.is_set)
         member.send(pull_request(0, "T", 0, group="G"))

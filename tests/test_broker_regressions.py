@@ -22,7 +22,9 @@ FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
 
 
 @pytest.mark.parametrize("flush_disk_type", FLUSHES)
-def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(tmp_path, flush_disk_type):
+def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
+    tmp_path, flush_disk_type
+):
     """10^5 rounds of this, from outside, are `make holds`."""
 
     async def story(broker):
@@ -119,7 +121,9 @@ def test_r5_queues_that_were_waited_for_leave_nothing_in_the_table(tmp_path):
             topic = f"T{number}"
             broker.make_topic(topic, queues=8)
             client.send(
-                b"".join(pull_request(0, topic, queue, suspend_ms=60_000).encode() for queue in range(8))
+                b"".join(
+                    pull_request(0, topic, queue, suspend_ms=60_000).encode() for queue in range(8)
+                )
             )
             await broker.held(8)
             for queue in range(8):
@@ -191,7 +195,10 @@ def test_r8_no_client_is_answered_later_than_it_has_asked_for(tmp_path):
 def update_request(group, queue_id, offset, opaque=1):
     header = UpdateConsumerOffsetRequestHeader(group, "T", queue_id, offset)
     codec = HEADERS[RequestCode.UPDATE_CONSUMER_OFFSET].request
-    return RequestCode.UPDATE_CONSUMER_OFFSET, {"ext_fields": codec.encode(header), "opaque": opaque}
+    return RequestCode.UPDATE_CONSUMER_OFFSET, {
+        "ext_fields": codec.encode(header),
+        "opaque": opaque,
+    }
 
 
 def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(tmp_path):
@@ -246,7 +253,11 @@ def test_r24_an_offset_beyond_the_end_goes_to_the_end_and_never_to_the_start(tmp
 
 def shrunk():
     """Settings and a disk with which `clean` gives up all files but the last."""
-    small = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096, "mappedFileSizeConsumeQueue": 400}
+    small = {
+        "mappedFileSizeCommitLog": 8_192,
+        "maxMessageSize": 4_096,
+        "mappedFileSizeConsumeQueue": 400,
+    }
     ratios = {"diskMaxUsedSpaceRatio": 1, "diskSpaceCleanForciblyRatio": 1}
     disk = FaultyDisk(LocalDisk(), capacity=1 << 20)
     return disk, {**small, **ratios}

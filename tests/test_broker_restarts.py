@@ -95,7 +95,7 @@ async def commit(client, queue_offset):
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code == 0
 
 
-def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_end_and_that_of_its_offsets(
+def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_before_the_end_of_its_offsets(
     tmp_path,
 ):
     disk = RefusingDisk()
@@ -107,7 +107,9 @@ def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_e
         await commit(client, 3)
         broker.controller.tables.offsets.save()
         disk.refuse("consumerOffset.json")
-        assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})).code == 1
+        assert (
+            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        ).code == 1
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         disk.refuse()
 
@@ -128,7 +130,9 @@ def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_between_its_e
     tell(third, tmp_path / "killed")
 
 
-def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothing_new(tmp_path, caplog):
+def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothing_new(
+    tmp_path, caplog
+):
     async def first(broker):
         client = await broker.connect()
         await client.put(*range(20))
@@ -151,7 +155,9 @@ def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothi
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
 @pytest.mark.parametrize("lost", ["missing", "an older copy"])
-def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(tmp_path, end, lost):
+def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
+    tmp_path, end, lost
+):
     """The log tells, and it is said once: later starts find all as it should be."""
     config = tmp_path / "store" / "config"
     new = [f"new {number}" for number in range(15)]

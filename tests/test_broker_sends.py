@@ -24,7 +24,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.properties import decode_properties
-from rocketpoll.broker.processor.send_message import IDS_MAX
+from rocketpoll.broker.processor.sends.send_message import IDS_MAX
 from rocketpoll.broker.store.disk import LocalDisk
 
 REFUSED = {
@@ -34,7 +34,11 @@ REFUSED = {
     "the topic of what is delayed": ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "forbidden"),
     "the topic of half messages": ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "forbidden"),
     "the topic of their ends": ({"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}, 16, "forbidden"),
-    "the topic of those checked too often": ({"topic": "TRANS_CHECK_MAX_TIME_TOPIC"}, 16, "forbidden"),
+    "the topic of those checked too often": (
+        {"topic": "TRANS_CHECK_MAX_TIME_TOPIC"},
+        16,
+        "forbidden",
+    ),
     "the self test's topic": ({"topic": "SELF_TEST_TOPIC"}, 16, "forbidden"),
     "the topic of moved offsets": ({"topic": "OFFSET_MOVED_EVENT"}, 16, "forbidden"),
     "a topic like none": ({"topic": "N", "default_topic": "None"}, 17, "apply first please"),
@@ -148,7 +152,9 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
         named = {"TAGS": "A", "KEYS": "k", "WAIT": "true", "UNIQ_KEY": "u"}
         await client.put("before")
         answer = await client.call(
-            send_request("body", properties=named, code=code, sys_flag=MessageSysFlag.MULTI_TAGS.value)
+            send_request(
+                "body", properties=named, code=code, sys_flag=MessageSysFlag.MULTI_TAGS.value
+            )
         )
         fields = answer.ext_fields
         assert answer.code == 0
@@ -161,12 +167,19 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
         assert stored.born_timestamp == 1_600_000_000_000
         assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
         assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
-        assert stored.properties == {"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "u", "CLUSTER": "DefaultCluster"}
+        assert stored.properties == {
+            "TAGS": "A",
+            "KEYS": "k",
+            "UNIQ_KEY": "u",
+            "CLUSTER": "DefaultCluster",
+        }
 
     tell(story, tmp_path)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(odd_properties, min_size=1, max_size=16))
 def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_but_the_cluster(
     tmp_path, texts
@@ -187,7 +200,9 @@ def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_bu
 
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_how_long_each_send_waited_for_the_disk_is_told_in_rocketmqs_cells(tmp_path, flush_disk_type):
+def test_how_long_each_send_waited_for_the_disk_is_told_in_rocketmqs_cells(
+    tmp_path, flush_disk_type
+):
     async def story(broker):
         client = await broker.connect()
         await client.put(*range(5))
@@ -210,7 +225,14 @@ def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
         assert decode_offset_message_id(fields["msgId"])[0] == parse_host(f"10.1.2.3:{broker.port}")
         assert (await client.pull(0)).messages[0].properties["CLUSTER"] == "C1"
 
-    tell(story, tmp_path, regionId="North", traceOn=False, brokerClusterName="C1", brokerIP1="10.1.2.3")
+    tell(
+        story,
+        tmp_path,
+        regionId="North",
+        traceOn=False,
+        brokerClusterName="C1",
+        brokerIP1="10.1.2.3",
+    )
 
 
 def test_one_way_sends_are_stored_and_not_answered_whether_they_can_be_stored_or_not(tmp_path):

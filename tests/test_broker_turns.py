@@ -1,7 +1,7 @@
 """Whatever one client asks for, the loop comes round to the others within a turn and one step.
 
-The clock stands still but for the work: each look into the store, each record that is made and each text that
-is written takes two milliseconds. What is asked for takes seconds by it.
+The clock stands still but for the work: each look into the store, each record that is made and each
+text that is written takes two milliseconds. What is asked for takes seconds by it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from broker_clients import batch_request, pull_request, send_request
 from broker_stories import tell
 
 from rmq_spark.wire.bodies import encode_body, fastjson
-from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
+from rmq_spark.wire.bodies.clients import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    SubscriptionData,
+)
 from rmq_spark.wire.bodies.configs import (
     CreateTopicListRequestBody,
     SubscriptionGroupConfig,
@@ -24,13 +29,13 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.client_connection import ClientConnection
-from rocketpoll.broker.loop_turn import TURN_SECONDS
-from rocketpoll.broker.processor import query_consume_queue
+from rocketpoll.broker.processor.reading import query_consume_queue
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.loop_turn import TURN_SECONDS
+from rocketpoll.broker.server.step_places import BYTES_MAX, SMALL_BODY_BYTES
 from rocketpoll.broker.state import stats_windows
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.step_places import BYTES_MAX, SMALL_BODY_BYTES
 from rocketpoll.broker.store.record_template import UniformBatch
 
 STEP_SECONDS = 0.002
@@ -73,9 +78,12 @@ async def longest_turn(work):
 def ask(code, body=None, **fields):
     """A request by the names of its ext fields."""
     texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
     }
-    return RemotingCommand(code, opaque=1, ext_fields=texts, body=b"" if body is None else encode_body(body))
+    return RemotingCommand(
+        code, opaque=1, ext_fields=texts, body=b"" if body is None else encode_body(body)
+    )
 
 
 def heartbeat(groups):
@@ -87,18 +95,28 @@ def heartbeat(groups):
 
 
 def topic(number, **more):
-    return TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6, **more)
+    return TopicConfig(
+        topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6, **more
+    )
 
 
 REQUESTS = {
-    "the figures of a topic of many queues": lambda: ask(RequestCode.GET_TOPIC_STATS_INFO, topic="Wide"),
-    "how far a group is in many queues": lambda: ask(RequestCode.GET_CONSUME_STATS, consumerGroup="G"),
+    "the figures of a topic of many queues": lambda: ask(
+        RequestCode.GET_TOPIC_STATS_INFO, topic="Wide"
+    ),
+    "how far a group is in many queues": lambda: ask(
+        RequestCode.GET_CONSUME_STATS, consumerGroup="G"
+    ),
     "how far all groups are": lambda: ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False),
     "how old messages of many queues are": lambda: ask(
         RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Wide", group="G"
     ),
     "a reset of many queues": lambda: ask(
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="Wide", group="G", timestamp=0, isForce=True
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        topic="Wide",
+        group="G",
+        timestamp=0,
+        isForce=True,
     ),
     "a comparison of groups": lambda: ask(
         RequestCode.QUERY_CORRECTION_OFFSET, topic="Wide", compareGroup="G", filterGroups=""
@@ -114,10 +132,14 @@ REQUESTS = {
     "many groups to be made": lambda: ask(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         SubscriptionGroupList(
-            group_config_list=tuple(SubscriptionGroupConfig(group_name=f"H{n}") for n in range(QUEUES))
+            group_config_list=tuple(
+                SubscriptionGroupConfig(group_name=f"H{n}") for n in range(QUEUES)
+            )
         ),
     ),
-    "all topics to be read-only": lambda: ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a"),
+    "all topics to be read-only": lambda: ask(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a"
+    ),
     "many queues to be locked": lambda: ask(
         RequestCode.LOCK_BATCH_MQ,
         LockBatchRequestBody(
@@ -129,7 +151,12 @@ REQUESTS = {
     "a heartbeat of many groups": lambda: heartbeat(QUEUES),
     "a batch of very many messages": lambda: batch_request(*range(12_000), topic="Wide"),
     "a look at a queue's entries": lambda: ask(
-        RequestCode.QUERY_CONSUME_QUEUE, topic="Full", queueId=0, index=0, count=256, consumerGroup=""
+        RequestCode.QUERY_CONSUME_QUEUE,
+        topic="Full",
+        queueId=0,
+        index=0,
+        count=256,
+        consumerGroup="",
     ),
 }
 
@@ -163,7 +190,9 @@ def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
         assert answer.code == 0, answer.remark
         assert whole > 2 * TURN_SECONDS
         assert longest <= TURN_AND_STEP + 3 * STEP_SECONDS
-        (answer,) = await asyncio.gather(other.call(ask(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0)))
+        (answer,) = await asyncio.gather(
+            other.call(ask(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0))
+        )
         assert answer.code == 0
 
     tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
@@ -186,7 +215,8 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
         client = await broker.connect()
         await client.put("a", properties={"KEYS": "k"})
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, broker.store, "get_message", "record_at")
+        slow_down(monkeypatch, broker.store, "get_message")
+        slow_down(monkeypatch, broker.store._key_query, "_record_at")
         client.send(b"".join(request_of(number).encode() for number in range(100)))
 
         async def answers():
@@ -210,12 +240,14 @@ def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path
         under_way = server.step_places.place(BYTES_MAX)  # somebody's batch
         for sender in senders:
             sender.send(batch)
-        await broker.until(lambda: sum(each._place is not None for each in server._connections) == 3)
+        await broker.until(
+            lambda: sum(each._place is not None for each in server._connections) == 3
+        )
         await other.heartbeat("G", "T")
         answer = await other.call(ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="G"))
         assert answer.code == 0
         assert (await other.call(batch_request(*range(500)))).code == 0
-        assert broker.store.queue_offsets("T", 0)[1] == 501
+        assert broker.store.queue_offsets("T", 0).next == 501
         under_way.release()
         assert [(await sender.receive()).code for sender in senders] == [0, 0, 0]
 
@@ -228,7 +260,10 @@ def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
         clients = [await broker.connect() for _ in range(20)]
         for client in clients:
             client.send(
-                b"".join(pull_request(0, suspend_ms=60_000, opaque=number).encode() for number in range(15))
+                b"".join(
+                    pull_request(0, suspend_ms=60_000, opaque=number).encode()
+                    for number in range(15)
+                )
             )
         await broker.held(300)
         asyncio.get_running_loop().stand_still()
@@ -298,7 +333,9 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
         flushes = []
         with monkeypatch.context() as slow_disk:
             slow_disk.setattr(acknowledger, "_in_another_thread", flushes.append)
-            client.send(b"".join(send_request("x", opaque=number).encode() for number in range(300)))
+            client.send(
+                b"".join(send_request("x", opaque=number).encode() for number in range(300))
+            )
             await broker.until(lambda: acknowledger.queue().size == 300)
             await broker.until(lambda: flushes)
         asyncio.get_running_loop().stand_still()
@@ -388,7 +425,7 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
         controller._plan_reput()
 
         async def carried():
-            await broker.until(lambda: store.queue_offsets("T", 0)[1] == 11_000)
+            await broker.until(lambda: store.queue_offsets("T", 0).next == 11_000)
 
         longest, whole, _ = await longest_turn(carried())
         assert whole > 2 * TURN_SECONDS

@@ -36,7 +36,8 @@ sys.meta_path.insert(0, Watch())
 
 
 def command(code, header, body=b""):
-    return RemotingCommand(code, opaque=9, ext_fields=HEADERS[code].request.encode(header), body=body)
+    fields = HEADERS[code].request.encode(header)
+    return RemotingCommand(code, opaque=9, ext_fields=fields, body=body)
 
 
 async def story(broker):
@@ -52,6 +53,7 @@ async def story(broker):
 tell(story, Path({root!r}))
 """
 
+NO_CHUNK = 'AppendChunkRequestHeader("P", "T", 0, "TBW102", 1), b"no chunk"'
 REQUESTS = {
     "a pull by SQL92": (
         'pull_request(0, subscription="a = \'7\'", expression_type="SQL92")',
@@ -59,7 +61,7 @@ REQUESTS = {
     ),
     "a bulk pull": ("pull_request(0)._replace(code=RequestCode.PULL_CHUNK)", 0),
     "an append of a chunk": (
-        'command(RequestCode.APPEND_CHUNK, AppendChunkRequestHeader("P", "T", 0, "TBW102", 1), b"no chunk")',
+        f"command(RequestCode.APPEND_CHUNK, {NO_CHUNK})",
         1,
     ),
 }
@@ -69,6 +71,11 @@ REQUESTS = {
 def test_the_loop_does_not_load_the_tools_for_many_messages(tmp_path, request_text, code):
     program = PROGRAM.format(request=request_text, code=code, root=str(tmp_path))
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=60,
     )
     assert run.returncode == 0, run.stderr

@@ -1,7 +1,9 @@
-"""Docstrings stand alone: in an editor, in `help()` and in a reference, without the lines around them.
+"""Docstrings stand alone: in an editor, in `help()` and in a reference,
+without the lines around them.
 
-A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What counts
-here is how the docstrings of classes, functions and documented names begin; module headers are left out.
+A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What
+counts here is how the docstrings of classes, functions and documented names begin; module headers
+are left out.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ PACKAGES = ("rmq_spark", "broker", "rocketpoll")
 
 RULES = {
     "has at least three words, or is left out": re.compile(r"\s*\S+(\s+\S+)?\s*"),
-    'says it itself, instead of "See the module"': re.compile(r"(?s).*\bsee the module\b.*", re.IGNORECASE),
-    'says what is the same, instead of "The same"': re.compile(r"(?s)(the same|likewise)\b.*", re.IGNORECASE),
+    'says it itself, instead of "See the module"': re.compile(
+        r"(?s).*\bsee the module\b.*", re.IGNORECASE
+    ),
+    'says what is the same, instead of "The same"': re.compile(
+        r"(?s)(the same|likewise)\b.*", re.IGNORECASE
+    ),
     "opens with a verb or a noun, not with a pronoun": re.compile(
         r"(?s)(it|its|they|their|them|this|that|these|those|he|his|him|she|her|we|our|you|your)\b.*",
         re.IGNORECASE,
@@ -59,7 +65,8 @@ def docstrings_of(source: str) -> Iterator[Docstring]:
 
 
 def faults_of(source: str) -> list[str]:
-    """Return a line for each rule that a docstring breaks: its place, its name, the rule, its first line."""
+    """Return a line for each rule that a docstring breaks: its place, its name, the rule,
+    its first line."""
     return [
         f"{line} {name}: a docstring {rule}: {text.splitlines()[0] if text else ''!r}"
         for line, name, text in sorted(docstrings_of(source))

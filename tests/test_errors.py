@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from rmq_spark import errors
-from rmq_spark.errors import FrameError, RocketPollError, Verbatim, WireError, excerpt
+from rmq_spark.errors import FrameError, RocketPollError, Verbatim, WireError, excerpt, legible
 
 
 def test_an_error_says_what_where_what_was_needed_and_what_was_there():
@@ -24,7 +24,13 @@ def test_an_error_travels_between_processes():
 
 @pytest.mark.parametrize(
     "found",
-    [b"x" * 9_999_999, memoryview(bytes(9_999_999)), "x" * 9_999_999, 1 << 9_999_999, [[1] * 999] * 999],
+    [
+        b"x" * 9_999_999,
+        memoryview(bytes(9_999_999)),
+        "x" * 9_999_999,
+        1 << 9_999_999,
+        [[1] * 999] * 999,
+    ],
     ids=["bytes", "view", "text", "number", "lists"],
 )
 def test_an_error_never_repeats_megabytes_of_bad_input(found):
@@ -37,13 +43,24 @@ def test_an_error_cuts_long_places_and_still_travels():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own bytes
 
 
+def test_a_text_that_somebody_has_given_can_be_shown_whatever_it_is():
+    assert legible("orders") == "orders"
+    assert legible("Bestellungen f\u00fcr \ud800") == "Bestellungen f\u00fcr \\ud800"
+    assert legible("x" * 70_000) == f"{'x' * 60}..., 70000 characters"
+
+
 def test_text_can_be_shown_without_quotes():
     assert excerpt(Verbatim("as it is")) == "as it is"
     assert excerpt("quoted") == "'quoted'"
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    "kind",
+    [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ],
 )
 def test_all_errors_are_of_one_tree_and_stand_in_its_drawing(kind):
     assert issubclass(kind, RocketPollError)

@@ -1,4 +1,5 @@
-"""What runs in a bare Debian is what the README says, with this machine's ways to mirrors and registries."""
+"""What runs in a bare Debian is what the README says, with this machine's ways to
+mirrors and registries."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def test_a_command_is_a_block_of_its_own_that_sets_up_what_it_needs():
 def test_a_command_that_the_readme_lacks_is_refused_and_those_that_it_has_are_named():
     with pytest.raises(SystemExit, match="no command dema; it has demo, check"):
         fresh_debian.chosen({"demo": "a", "check": "b"}, ["demo", "dema"])
-    assert list(fresh_debian.chosen({"demo": "a", "check": "b"}, ["check", "demo"])) == ["check", "demo"]
+    assert list(fresh_debian.chosen({"demo": "a", "check": "b"}, ["check", "demo"])) == [
+        "check",
+        "demo",
+    ]
 
 
 def test_the_last_lines_are_what_stood_on_the_terminal():
@@ -40,18 +44,28 @@ def test_the_last_lines_are_what_stood_on_the_terminal():
 @pytest.mark.parametrize(
     ("summary", "is_shown"),
     [
-        ("sent 1,480,000 messages, read 1,480,000 rows in 31 batches: every one of them once", True),
+        (
+            "sent 1,480,000 messages, read 1,480,000 rows in 31 batches: every one of them once",
+            True,
+        ),
         ("sent 0 messages, read 0 rows in 1 batches: every one of them once", False),
         ("sent 20 messages, read 10 rows in 1 batches: NOT the same number", False),
         ("sent 0 messages; no batch has ended", False),
     ],
 )
 def test_a_demo_without_rows_has_shown_nothing(summary, is_shown):
-    assert bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second")) is is_shown
+    assert (
+        bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second"))
+        is is_shown
+    )
 
 
 def test_debian_itself_comes_from_the_mirror_that_apt_has():
-    uris = ["https://other.example/postgres", "http://m.example/debian-security/", "http://m.example/debian/"]
+    uris = [
+        "https://other.example/postgres",
+        "http://m.example/debian-security/",
+        "http://m.example/debian/",
+    ]
     assert fresh_debian.debian_mirror(uris) == "http://m.example/debian/"
     assert fresh_debian.debian_mirror(uris[:2]) is None
 
@@ -78,7 +92,12 @@ def test_files_that_pip_is_told_of_are_in_the_root_where_it_looks_for_them(tmp_p
     configuration = tmp_path / ".config" / "pip" / "pip.conf"
     configuration.parent.mkdir(parents=True)
     configuration.touch()
-    environment = {"PIP_CERT": str(bundle), "PIP_FIND_LINKS": str(links), "PIP_TIMEOUT": "9", "EDITOR": "vi"}
+    environment = {
+        "PIP_CERT": str(bundle),
+        "PIP_FIND_LINKS": str(links),
+        "PIP_TIMEOUT": "9",
+        "EDITOR": "vi",
+    }
     variables, binds = fresh_debian.pip_settings(environment, tmp_path)
     assert variables == {
         "PIP_CERT": fresh_debian.CERTIFICATES,
@@ -111,7 +130,9 @@ def run_here(code, log, seconds=60):
 
 def test_a_command_sees_a_terminal_and_its_last_line_is_told(tmp_path, capsys):
     shown = "read 5 rows in 1 batches: every one of them once"
-    run_here(f"import os; print({shown!r}, os.isatty(0), *os.get_terminal_size(1))", tmp_path / "log")
+    run_here(
+        f"import os; print({shown!r}, os.isatty(0), *os.get_terminal_size(1))", tmp_path / "log"
+    )
     assert capsys.readouterr().out.endswith(f"its last line: {shown} True 80 24\n")
 
 
@@ -120,12 +141,18 @@ def test_a_command_sees_a_terminal_and_its_last_line_is_told(tmp_path, capsys):
     [
         ("print('words'); raise SystemExit(3)", 60, "words\nmake demo: exit code 3"),
         ("print('words')", 60, r"words\nmake demo: it has not shown 'read \["),
-        ("import signal; print('words', flush=True); signal.pause()", 1, "make demo: too little time"),
+        (
+            "import signal; print('words', flush=True); signal.pause()",
+            1,
+            "make demo: too little time",
+        ),
     ],
     ids=["fails", "shows nothing", "does not end"],
 )
 def test_a_command_that_fails_is_told_with_its_last_words(tmp_path, code, seconds, why):
-    with pytest.raises(fresh_debian.CommandFailed, match=f"{why}.*all of it is in {tmp_path / 'log'}"):
+    with pytest.raises(
+        fresh_debian.CommandFailed, match=f"{why}.*all of it is in {tmp_path / 'log'}"
+    ):
         run_here(code, tmp_path / "log", seconds)
 
 

@@ -87,7 +87,9 @@ def test_a_sweep_that_takes_long_is_logged_and_one_that_does_not_is_not(tmp_path
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
-        client.send(b"".join(pull_request(0, queue_id=n, suspend_ms=60_000).encode() for n in range(3)))
+        client.send(
+            b"".join(pull_request(0, queue_id=n, suspend_ms=60_000).encode() for n in range(3))
+        )
         await broker.held(3)
         asyncio.get_running_loop().stand_still()
         sweep, sweeps = broker.holds.check_hold_request, []
@@ -205,7 +207,9 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
 
 
-def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_over(tmp_path, caplog):
+def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_over(
+    tmp_path, caplog
+):
     async def story(broker):
         tables, housekeeping = broker.controller.tables, broker.controller._housekeeping
         in_the_way = tmp_path / "config" / "topics.json.tmp"
@@ -424,7 +428,9 @@ def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tm
     crash(store)
 
     async def whole():
-        config = small_broker(tmp_path, mappedFileSizeConsumeQueue=20 * 8, checkpointIntervalMills=2_000)
+        config = small_broker(
+            tmp_path, mappedFileSizeConsumeQueue=20 * 8, checkpointIntervalMills=2_000
+        )
         async with started(config) as broker:
             pass
         broker.move(3)
@@ -435,7 +441,9 @@ def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tm
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(tmp_path, monkeypatch, caplog):
+def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
+    tmp_path, monkeypatch, caplog
+):
     """A system that starts no more threads, or has no memory to remember what is to be done."""
 
     async def story(broker):

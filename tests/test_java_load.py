@@ -22,19 +22,39 @@ def test_nothing_is_wrong_if_each_place_holds_what_was_acknowledged_and_all_were
     [
         pytest.param(SENT, CONSUMED[:2], ENDS, "(1, 1) was not consumed", id="a gap"),
         pytest.param(
-            SENT, CONSUMED, {0: 1, 1: 2}, "(1, 2) was consumed, but is beyond", id="an end that is too low"
+            SENT,
+            CONSUMED,
+            {0: 1, 1: 2},
+            "(1, 2) was consumed, but is beyond",
+            id="an end that is too low",
         ),
         pytest.param(
-            [*SENT, report(1, 3, "e")], CONSUMED, ENDS, "(1, 3) was acknowledged for ['e']", id="a loss"
+            [*SENT, report(1, 3, "e")],
+            CONSUMED,
+            ENDS,
+            "(1, 3) was acknowledged for ['e']",
+            id="a loss",
         ),
         pytest.param(
-            [*SENT, report(1, 1, "e")], CONSUMED, ENDS, "(1, 1) was acknowledged for ['e']", id="another"
+            [*SENT, report(1, 1, "e")],
+            CONSUMED,
+            ENDS,
+            "(1, 1) was acknowledged for ['e']",
+            id="another",
         ),
         pytest.param(
-            [*SENT, report(0, 0, "e")], CONSUMED, ENDS, "acknowledged for ['a', 'e']", id="one place for two"
+            [*SENT, report(0, 0, "e")],
+            CONSUMED,
+            ENDS,
+            "acknowledged for ['a', 'e']",
+            id="one place for two",
         ),
         pytest.param(
-            SENT, [*CONSUMED, report(0, 0, "z")], ENDS, "one message and then another", id="a change"
+            SENT,
+            [*CONSUMED, report(0, 0, "z")],
+            ENDS,
+            "one message and then another",
+            id="a change",
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""With as many topics and groups as there may be by default, each as large as may be, all can be listed."""
+"""With as many topics and groups as there may be by default, each as large as may be,
+all can be listed."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from rmq_spark.wire.bodies.configs import (
     TopicFilterType,
 )
 from rmq_spark.wire.names import GROUP_CHARACTERS_MAX, LONG_TOPIC_CHARACTERS_MAX
-from rocketpoll.broker.processor.topic_attributes import SUPPORTED
-from rocketpoll.broker.settings import config_of
+from rocketpoll.broker.processor.topics.topic_attributes import SUPPORTED
+from rocketpoll.broker.server.unread_answers import UnreadAnswers
+from rocketpoll.broker.settings.settings import config_of
 from rocketpoll.broker.state.subscription_group import GROUP_BYTES_MAX, SubscriptionGroupManager
 from rocketpoll.broker.state.topic_config import DLQ_PREFIX, RETRY_PREFIX, topic_fault
-from rocketpoll.broker.unread_answers import UnreadAnswers
 
 
 def answer_bytes_max(config):
@@ -71,6 +72,8 @@ def test_all_topics_with_those_of_all_groups():
             attributes=attributes,
         )
 
-    table = {name: largest(name, attributes) for name in names} | {name: largest(name, None) for name in own}
+    table = {name: largest(name, attributes) for name in names} | {
+        name: largest(name, None) for name in own
+    }
     size = len(encode_body(TopicConfigSerializeWrapper(topic_config_table=table)))
     assert size <= answer_bytes_max(config)

@@ -28,13 +28,14 @@ def test_it_is_kept_without_outputs(notebook):
     assert [cell for cell in code_of(notebook) if cell["outputs"] or cell["execution_count"]] == []
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 def test_the_quickstart_reads_all_it_sends_and_the_lag_falls_to_nothing(tmp_path):
     cells = code_of(ROOT / "notebooks" / "quickstart.ipynb")
     *story, end = ["".join(cell["source"]) for cell in cells]
     look = (
-        "seen = [[lag.messages for lag in lags], spark.table('orders_read').count(), plot._repr_html_()]\n"
-        "print('SEEN', json.dumps(seen))"
+        "seen = [[lag.messages for lag in lags], spark.table('orders_read').count(), "
+        "plot._repr_html_()]\nprint('SEEN', json.dumps(seen))"
     )
     program = tmp_path / "quickstart.py"
     program.write_text("\n\n".join([*story, look, end]), encoding="utf-8")

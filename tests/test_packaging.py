@@ -1,7 +1,9 @@
-"""What is installed: a wheel and an archive of the sources, beside anything else that a user may have."""
+"""What is installed: a wheel and an archive of the sources,
+beside anything else that a user may have."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -11,9 +13,12 @@ import zipfile
 
 import pytest
 from bare_pythons import bare_python
+from breadth import ends
 from python_programs import ROOT
 
 import rocketpoll
+
+pytestmark = pytest.mark.deep
 
 PATIENCE_SECONDS = 240
 OURS = ("rocketpoll", "rmq_spark", "pyspark_rocketpoll.py")
@@ -50,7 +55,10 @@ def run(*command, cwd):
 
 def build(what, sources, directory):
     """Make a wheel or an sdist as pip does, with the setuptools that are here."""
-    script = f"import sys; from setuptools import build_meta; print(build_meta.build_{what}(sys.argv[1]))"
+    script = (
+        "import sys; from setuptools import build_meta; "
+        f"print(build_meta.build_{what}(sys.argv[1]))"
+    )
     done = run(sys.executable, "-c", script, str(directory), cwd=sources)
     assert done.returncode == 0, done.stderr
     return directory / done.stdout.splitlines()[-1]
@@ -84,29 +92,38 @@ def test_the_wheel_has_our_names_and_no_others(built):
         "pyspark_rocketpoll.py",
         info,
     }
-    assert {"rocketpoll/py.typed", "rmq_spark/py.typed", "rocketpoll/broker/store/message_store.py"} <= set(
-        names
-    )
+    assert {
+        "rocketpoll/py.typed",
+        "rmq_spark/py.typed",
+        "rocketpoll/broker/store/message_store.py",
+    } <= set(names)
     assert not [name for name in names if "tests" in name.split("/")]
 
 
 def test_the_archive_of_the_sources_makes_the_same_wheel(built, tmp_path):
     with tarfile.open(built[1]) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none
+        archive.extraction_filter = getattr(
+            tarfile, "data_filter", None
+        )  # Debian 12's Python has none
         archive.extractall(tmp_path)  # noqa: S202  # our own
     [sources] = tmp_path.iterdir()
     wheel = build("wheel", sources, tmp_path)
     assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(built[0]).namelist())
 
 
-@pytest.mark.parametrize("own_process", [False, True])
-@pytest.mark.parametrize("theirs", ["site-packages", "folder", "none"])
+@pytest.mark.parametrize(
+    ("theirs", "own_process"),
+    ends(itertools.product(("site-packages", "folder", "none"), (False, True))),
+)
 def test_another_broker_changes_nothing(site, tmp_path, theirs, own_process):
-    """As a distribution of that name, which would have overwritten ours, and as a file beside the program."""
+    """As a distribution of that name, which would have overwritten ours,
+    and as a file beside the program."""
     python, packages = site
     if theirs == "site-packages":
         (packages / "broker").mkdir()
-        (packages / "broker" / "__init__.py").write_text("raise RuntimeError('theirs')\n", encoding="utf-8")
+        (packages / "broker" / "__init__.py").write_text(
+            "raise RuntimeError('theirs')\n", encoding="utf-8"
+        )
     elif theirs == "folder":
         (tmp_path / "broker.py").write_text("raise RuntimeError('theirs')\n", encoding="utf-8")
     (tmp_path / "hello.py").write_text(HELLO % own_process, encoding="utf-8")
@@ -118,10 +135,12 @@ def test_the_command_line_runs_without_a_script(site, tmp_path):
     python, _ = site
     said = run(python, "-m", "rocketpoll", "broker", "-p", cwd=tmp_path)
     assert "listenPort=9876" in said.stdout.splitlines(), said.stderr
-    assert run(python, "-m", "rocketpoll", "--version", cwd=tmp_path).stdout.startswith("rocketpoll ")
+    assert run(python, "-m", "rocketpoll", "--version", cwd=tmp_path).stdout.startswith(
+        "rocketpoll "
+    )
 
 
-@pytest.mark.parametrize("installed", ["editable", "wheel"])
+@pytest.mark.parametrize("installed", ["editable", pytest.param("wheel", marks=pytest.mark.wide)])
 def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
     """Types reach the user by whichever way it is installed; ours here is the editable one."""
     (tmp_path / "shop.py").write_text(TYPED, encoding="utf-8")
@@ -136,5 +155,7 @@ def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
 
 
 def test_there_is_one_version():
-    [stated] = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    [stated] = re.findall(
+        r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+    )
     assert rocketpoll.__version__ == stated

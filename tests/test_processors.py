@@ -22,11 +22,23 @@ def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tm
         codes = broker.controller.processors.dispatch.codes
         assert not codes & TO_CLIENTS
         for code in (
-            *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+            *(
+                RequestCode.SEND_MESSAGE,
+                RequestCode.SEND_MESSAGE_V2,
+                RequestCode.SEND_BATCH_MESSAGE,
+            ),
             *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_CHUNK),
             *(RequestCode.EXTENSIONS, RequestCode.APPEND_CHUNK, RequestCode.CONSUMER_SEND_MSG_BACK),
-            *(RequestCode.HEART_BEAT, RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.QUERY_MESSAGE),
-            *(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ, RequestCode.PUT_KV_CONFIG),
+            *(
+                RequestCode.HEART_BEAT,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                RequestCode.QUERY_MESSAGE,
+            ),
+            *(
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                RequestCode.LOCK_BATCH_MQ,
+                RequestCode.PUT_KV_CONFIG,
+            ),
             *(RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_CONSUME_STATS),
             *(RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_CONSUMER_RUNNING_INFO),
         ):

@@ -9,6 +9,8 @@ import sys
 import pytest
 from python_programs import python_program
 
+pytestmark = pytest.mark.deep
+
 _PATIENCE_SECONDS = 120
 
 
@@ -63,7 +65,8 @@ def test_another(rocketpoll_broker, rocketpoll_topic, text):
     assert rocketpoll_topic.startswith("test_another-")
     (sent,) = rocketpoll_broker.send(rocketpoll_topic, text)
     assert (sent.queue.queue_id, sent.queue_offset) == (0, 0)
-    old = [topic for topic in rocketpoll_broker._connected().admin.topics() if topic.startswith("test_")]
+    topics = rocketpoll_broker._connected().admin.topics()
+    old = [topic for topic in topics if topic.startswith("test_")]
     assert old == [rocketpoll_topic]
 """)
     assert outcome(said) == "4 passed", said
@@ -88,6 +91,7 @@ def test_it(rocketpoll_broker, rocketpoll_topic):
     assert outcome(said) == "1 passed", said
 
 
+@pytest.mark.wide
 def test_workers_beside_each_other_have_a_broker_each(project):
     tests = """
 import pytest
@@ -107,7 +111,8 @@ def test_ports(worker_id, tmp_path_factory, rocketpoll_broker):
 def pytest_sessionfinish(session):
     if not hasattr(session.config, "workerinput"):
         place = session.config._tmp_path_factory.getbasetemp()
-        names = sorted(path.name for path in place.iterdir() if path.name.startswith("gw") and path.is_file())
+        files = [path.name for path in place.iterdir() if path.is_file()]
+        names = sorted(name for name in files if name.startswith("gw"))
         print("\\nbrokers:", *names)
 """
     said = project(tests, "-n", "2", "--dist", "each", conftest=conftest)
@@ -138,7 +143,8 @@ import sys
 def test_it():
     import broker
     assert broker.NAME == "of the project"
-    loaded = {"rocketpoll.broker", "rmq_spark", "numpy", "pyarrow", "pyspark", "uvloop"} & set(sys.modules)
+    seldom = {"rocketpoll.broker", "rmq_spark", "numpy", "pyarrow", "pyspark", "uvloop"}
+    loaded = seldom & set(sys.modules)
     assert "rocketpoll.pytest_plugin" in sys.modules
     assert not loaded
 

@@ -13,7 +13,9 @@ from rocketpoll.broker.questions import Questions
 def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():
     async def story():
         questions, answers = Questions(asyncio.get_running_loop()), []
-        first, second = [questions.asked(RemotingCommand(307), 5_000, answers.append) for _ in range(2)]
+        first, second = [
+            questions.asked(RemotingCommand(307), 5_000, answers.append) for _ in range(2)
+        ]
         assert first.opaque != second.opaque
         for _ in range(2):
             questions.answered(second.respond(0, "second"))

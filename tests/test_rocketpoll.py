@@ -1,4 +1,5 @@
-"""The front door: every name is there and costs nothing before it is used; all errors have one place."""
+"""The front door: every name is there and costs nothing before it is used;
+all errors have one place."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_its_errors_are_all_that_can_be_raised():
 
 def test_importing_it_brings_nothing_along(tmp_path):
     heavy = ("rocketpoll.broker", "rmq_spark", "numpy", "pyarrow", "pyspark")
-    done = python_program(f"import sys, rocketpoll; print(set({heavy}) & set(sys.modules))", cwd=tmp_path)
+    done = python_program(
+        f"import sys, rocketpoll; print(set({heavy}) & set(sys.modules))", cwd=tmp_path
+    )
     assert done.stdout == "set()\n", done.stderr
 
 
@@ -56,6 +59,10 @@ def test_a_module_of_the_users_that_is_called_broker_is_not_in_the_way(tmp_path,
 
 
 def test_the_broker_has_one_name_only(tmp_path):
-    """Where the repository itself is on the path of modules, its folder can be found by the wrong name."""
+    """Where the repository itself is on the path of modules,
+    its folder can be found by the wrong name."""
     done = python_program("import broker", cwd=ROOT)
-    assert "ImportError: this is rocketpoll's broker, which is imported as rocketpoll.broker" in done.stderr
+    assert (
+        "ImportError: this is rocketpoll's broker, which is imported as rocketpoll.broker"
+        in done.stderr
+    )

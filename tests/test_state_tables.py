@@ -7,7 +7,7 @@ from disks import ManualClock
 from stores import small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rocketpoll.broker.config import BrokerConfig
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import DamagedTable
@@ -35,7 +35,9 @@ def test_what_was_changed_is_there_after_a_restart(tmp_path):
     assert again.groups.get("G").retry_max_times == 2
     assert again.kv_configs.get("N", "k") == "v"
     assert again.offsets.query("G", "T", 1) == 7
-    assert sorted(path.name for path in (tmp_path / "config").iterdir() if path.suffix == ".json") == [
+    assert sorted(
+        path.name for path in (tmp_path / "config").iterdir() if path.suffix == ".json"
+    ) == [
         "consumerOffset.json",
         "kvConfig.json",
         "subscriptionGroup.json",

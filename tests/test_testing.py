@@ -1,4 +1,5 @@
-"""Helpers for tests: waiting for what nobody tells of, and the rows that a stream makes of a topic."""
+"""Helpers for tests: waiting for what nobody tells of,
+and the rows that a stream makes of a topic."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from pyspark.sql.functions import count, lit
 
 from rocketpoll.broker.embedded import NotInTime
 from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
+
+pytestmark = pytest.mark.deep
 
 PATIENCE_SECONDS = 240
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
@@ -37,7 +40,9 @@ def test_waiting_gives_the_first_answer_that_counts_as_true():
 
 
 def test_waiting_in_vain_gives_the_last_answer():
-    with pytest.raises(NotInTime, match=r"a reply was waited for, for 0.02 s: the last answer was \[\]"):
+    with pytest.raises(
+        NotInTime, match=r"a reply was waited for, for 0.02 s: the last answer was \[\]"
+    ):
         wait_until(list, 0.02, "a reply")
 
 
@@ -45,7 +50,13 @@ def test_waiting_in_vain_gives_the_last_answer():
 def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "before", tags="old")
     rows = stream_rows(
-        spark, rocketpoll_broker, rocketpoll_topic, "one", b"two", expected=3, timeout=PATIENCE_SECONDS
+        spark,
+        rocketpoll_broker,
+        rocketpoll_topic,
+        "one",
+        b"two",
+        expected=3,
+        timeout=PATIENCE_SECONDS,
     )
     assert sorted(bytes(row.body) for row in rows) == [b"before", b"one", b"two"]
     options = {"tags": "old", "columns": "body,queueId"}
@@ -58,10 +69,14 @@ def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, ro
 
 
 @needs_java
-def test_the_wrong_number_of_rows_is_shown_with_some_of_them(spark, rocketpoll_broker, rocketpoll_topic):
+def test_the_wrong_number_of_rows_is_shown_with_some_of_them(
+    spark, rocketpoll_broker, rocketpoll_topic
+):
     rocketpoll_broker.send(rocketpoll_topic, "one", "two")
     with pytest.raises(AssertionError, match=r"needed 1 rows, found 2: \[Row\(topic="):
-        stream_rows(spark, rocketpoll_broker, rocketpoll_topic, expected=1, timeout=PATIENCE_SECONDS)
+        stream_rows(
+            spark, rocketpoll_broker, rocketpoll_topic, expected=1, timeout=PATIENCE_SECONDS
+        )
     with pytest.raises(NotInTime, match="2 have arrived"):
         stream_rows(spark, rocketpoll_broker, rocketpoll_topic, expected=3, timeout=0)
 
@@ -70,7 +85,9 @@ def test_the_wrong_number_of_rows_is_shown_with_some_of_them(spark, rocketpoll_b
 def test_a_stream_of_ones_own_is_run_to_its_end(spark, rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "one", "two", "two")
     options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
-    stream = spark.readStream.format("rocketpoll").options(**options, startingOffsets="earliest").load()
+    stream = (
+        spark.readStream.format("rocketpoll").options(**options, startingOffsets="earliest").load()
+    )
     counts = stream.groupBy("body").agg(count(lit(1)).alias("n"))
     rows = collect_stream(counts, output_mode="complete", expected=2, timeout=PATIENCE_SECONDS)
     assert {bytes(row.body): row.n for row in rows} == {b"one": 1, b"two": 2}

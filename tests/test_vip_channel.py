@@ -15,7 +15,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
-from rocketpoll.broker.server import RemotingServer
+from rocketpoll.broker.server.server import RemotingServer
 
 
 def is_listened_on(port):
@@ -74,7 +74,12 @@ def test_a_port_that_another_program_has_is_warned_of_and_the_broker_runs_withou
     ):
         assert ask(port, send_request("x"))[0].code == 0
         (warning,) = [line for line in broker.log() if "WARNING" in line]
-        for said in (f"127.0.0.1:{port - 2}", "ddress already in use", "4.4", "vipChannelEnable=false"):
+        for said in (
+            f"127.0.0.1:{port - 2}",
+            "ddress already in use",
+            "4.4",
+            "vipChannelEnable=false",
+        ):
             assert said in warning
         assert broker.stop() == 0
 

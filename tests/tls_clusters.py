@@ -1,4 +1,5 @@
-"""A broker of ours that can be reached under TLS only, and clients that do: what tests see of it."""
+"""A broker of ours that can be reached under TLS only, and clients that do:
+what tests see of it."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from conforming_clients import Listener, bodies_of, messages, numbers, polled
 from consumer_clusters import Cluster
 from tls_parts import HOST, certificate, under_tls
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.message import Message
-from rmq_spark.client.tls_settings import TlsSettings
 
 KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
 """A client that the broker lets in."""
@@ -50,7 +51,8 @@ def assert_messages_go_every_way(clients):
 
 @contextmanager
 def behind_tls(directory):
-    """The broker and the terminator, to which its routes lead; it knows its clients by their certificates."""
+    """The broker and the terminator, to which its routes lead;
+    it knows its clients by their certificates."""
     config = small_broker(
         directory / "store",
         brokerName=NAME,

@@ -1,4 +1,5 @@
-"""TLS for tests: certificates, servers that speak it, and a terminator that stands before a broker without.
+"""TLS for tests: certificates, servers that speak it, and a terminator that
+stands before a broker without.
 
 The certificates are files of `tests/certificates`, whose ``make.sh`` says what each is.
 """
@@ -11,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.client.connections.tls_settings import TlsSettings
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 HOST = "127.0.0.2"
@@ -37,7 +38,8 @@ def server_context(name="server.pem", *, clients_of=None):
 
 
 class Terminator:
-    """Ends TLS, and passes on what it hears to the same port of 127.0.0.1, where a broker listens."""
+    """Ends TLS, and passes on what it hears to the same port of 127.0.0.1,
+    where a broker listens."""
 
     def __init__(self, port, context):
         self.address = f"{HOST}:{port}"
@@ -70,16 +72,23 @@ class Terminator:
         server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(self._loop), return_exceptions=True))
+        self._loop.run_until_complete(
+            asyncio.gather(*asyncio.all_tasks(self._loop), return_exceptions=True)
+        )
         self._loop.run_until_complete(server.wait_closed())
         self._loop.close()
 
     async def _serve(self, from_client, to_client):
         self.connected += 1
         from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._port)
-        ways = (self._pass_on(from_client, to_broker, None), self._pass_on(from_broker, to_client, to_client))
+        ways = (
+            self._pass_on(from_client, to_broker, None),
+            self._pass_on(from_broker, to_client, to_client),
+        )
         with suppress(OSError, asyncio.CancelledError):
-            await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                [asyncio.ensure_future(way) for way in ways], return_when="FIRST_COMPLETED"
+            )
         for writer in (to_client, to_broker):
             writer.transport.abort()
 

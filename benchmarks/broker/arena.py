@@ -21,7 +21,9 @@ from benchmarks.broker.running import RunningBroker, Side
 class Arena:
     """The sides, by the roles that they have."""
 
-    def __init__(self, directory: Path, sides: Mapping[Role, Side], client: JavaClasses | None) -> None:
+    def __init__(
+        self, directory: Path, sides: Mapping[Role, Side], client: JavaClasses | None
+    ) -> None:
         """Take an existing directory; without a client no case can have load from Java."""
         self.sides = sides
         self._directory = directory
@@ -46,7 +48,9 @@ class Arena:
         return self._shared[role]
 
     @contextmanager
-    def new_broker(self, role: Role, clients_max: int | None = None) -> Iterator[tuple[RunningBroker, Path]]:
+    def new_broker(
+        self, role: Role, clients_max: int | None = None
+    ) -> Iterator[tuple[RunningBroker, Path]]:
         """Yield a broker for one measurement, and its directory; both are removed afterwards."""
         directory = self._new_directory()
         broker = self.sides[role].start(directory, clients_max)
@@ -84,6 +88,9 @@ class Arena:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ending.close()

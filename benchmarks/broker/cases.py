@@ -78,7 +78,13 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
         def measure(role: Role) -> Sequence[float]:
             topic = subject.replace(",", "").replace(" ", "-")
             return _measure_rate(
-                arena, role, load, topic=topic, seconds=scale.seconds, bodyBytes=BODY_BYTES, **fields
+                arena,
+                role,
+                load,
+                topic=topic,
+                seconds=scale.seconds,
+                bodyBytes=BODY_BYTES,
+                **fields,
             )
 
         return Case(subject, _rate_figures(ratio), measure)
@@ -86,7 +92,12 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
     return [
         case("Java sync send, 1 thread", "send", 1.5, threads=1),
         case("Java sync send, 16 threads", "send", 1.5, threads=16),
-        case(f"Java async send, {ASYNC_WINDOW} outstanding", "send asynchronously", 1.2, window=ASYNC_WINDOW),
+        case(
+            f"Java async send, {ASYNC_WINDOW} outstanding",
+            "send asynchronously",
+            1.2,
+            window=ASYNC_WINDOW,
+        ),
         case(f"Java batches of {BATCH}, 1 thread", "send batches", 1.5, threads=1, batch=BATCH),
     ]
 
@@ -133,7 +144,9 @@ def _lite_pull_cases(arena: Arena, scale: Scale) -> list[Case]:
                 pullBatchSize=size,
             )
 
-        return Case(f"Java lite pull, pullBatchSize {size}", _rate_figures(1.0), measure, _ASYNC_FLUSH)
+        return Case(
+            f"Java lite pull, pullBatchSize {size}", _rate_figures(1.0), measure, _ASYNC_FLUSH
+        )
 
     return [case(size) for size in _PULL_BATCH_SIZES]
 
@@ -166,7 +179,9 @@ def _wake_case(arena: Arena, scale: Scale) -> Case:
         took = measure_wakes(arena.broker(role).port, scale.seconds)
         return [percentile(took, percent) for percent in (50, 99)]
 
-    return Case("a held pull, from send to answer", (Figure("p50", "ms"), Figure("p99", "ms")), measure)
+    return Case(
+        "a held pull, from send to answer", (Figure("p50", "ms"), Figure("p99", "ms")), measure
+    )
 
 
 def _held_case(arena: Arena, count: int, idle_seconds: float) -> Case:

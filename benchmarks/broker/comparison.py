@@ -51,7 +51,9 @@ def compare(
         client = None if options.client == _NONE else JavaClasses(options.client)
         sides = _sides(roles, None if options.peer == _NONE else JavaClasses(options.peer))
     except JavaUnavailable as error:
-        raise SystemExit(f"{error}\nour broker alone, without Java: --client none --peer none") from None
+        raise SystemExit(
+            f"{error}\nour broker alone, without Java: --client none --peer none"
+        ) from None
     machine = describe_machine(_LIBRARIES)
     machine["load_average_before"] = load_average()
     BUILD.mkdir(exist_ok=True)
@@ -67,11 +69,16 @@ def compare(
     machine["load_average_after"] = load_average()
     names = {role: side.name for role, side in sides.items()}
     print(f"{as_table(results, names)}\n\n{describe_conditions(machine)}")
-    print(f"Java clients {options.client}; {rounds} rounds, {time.perf_counter() - started:.0f} s in all")
+    print(
+        f"Java clients {options.client}; {rounds} rounds, {time.perf_counter() - started:.0f} s in "
+        "all"
+    )
     options.json.parent.mkdir(parents=True, exist_ok=True)
     told = {"java_clients": options.client, "peer": options.peer, "rounds": rounds, **conditions}
     report = as_json(name, machine, results, names, told)
-    options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    options.json.write_text(
+        json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(f"written to {options.json}", file=sys.stderr)
 
 
@@ -104,10 +111,16 @@ def comparison_parser(name: str, seconds: float) -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=positive, help=f"how often each case is measured on each side ({ROUNDS})"
     )
-    parser.add_argument("--seconds", type=float, help=f"how long load is put on in a round ({seconds:g})")
-    parser.add_argument("--only", default="", metavar="SUBSTRING", help="cases with this in their names")
     parser.add_argument(
-        "--quick", action="store_true", help="as little as possible of everything, to see that it works"
+        "--seconds", type=float, help=f"how long load is put on in a round ({seconds:g})"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="SUBSTRING", help="cases with this in their names"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="as little as possible of everything, to see that it works",
     )
     path = BUILD / "bench" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=path, metavar="PATH", help="for the results")

@@ -67,7 +67,9 @@ def _hold(
         each.sendall(pull)
         each.setblocking(False)  # noqa: FBT003  # its only argument
         held[each.fileno()] = each
-        if number % _CONNECTS_PER_BREATH == 0:  # more at once than a broker accepts would be tried again late
+        if (
+            number % _CONNECTS_PER_BREATH == 0
+        ):  # more at once than a broker accepts would be tried again late
             expect_success("a question", sender.ask(max_offset_request(TOPIC)))
     return held
 
@@ -85,7 +87,9 @@ def _wake(held: dict[int, socket.socket], sender: Connection) -> list[float]:
     while len(answers) < len(held):
         ready = poll.poll(SECONDS_MAX)
         if not ready:
-            raise TimeoutError(f"only {len(answers)} of {len(held)} pulls are answered after {SECONDS_MAX} s")
+            raise TimeoutError(
+                f"only {len(answers)} of {len(held)} pulls are answered after {SECONDS_MAX} s"
+            )
         for descriptor, _ in ready:
             data = held[descriptor].recv(_RECEIVE_BYTES)
             answers.append((clock() - started, data))

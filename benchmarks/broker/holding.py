@@ -34,7 +34,9 @@ class Held(NamedTuple):
     """The milliseconds until 50 percent, 99 percent and all of the pulls were answered."""
 
 
-def measure_held_pulls(broker: RunningBroker, count: int, idle_seconds: float, directory: Path) -> Held:
+def measure_held_pulls(
+    broker: RunningBroker, count: int, idle_seconds: float, directory: Path
+) -> Held:
     """Measure held pulls on a broker that nobody else uses and that allows so many clients."""
     with Connection(broker.port) as connection:
         end_of_queue(connection, holder.TOPIC)  # what only the first message needs is not counted

@@ -61,7 +61,11 @@ class JavaClasses:
             maven,
             *("-q", "-B", "-Dstyle.color=never", "-f", str(_SOURCE / "pom.xml")),
             *(f"-Drocketmq.version={self.version}", f"-Dload.build={self._build}"),
-            *("package", "dependency:copy-dependencies", f"-DoutputDirectory={self._build / 'lib'}"),
+            *(
+                "package",
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={self._build / 'lib'}",
+            ),
         ]
         run = subprocess.run(  # noqa: S603  # what we have put together ourselves
             command, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX, check=False
@@ -79,7 +83,9 @@ def java_executable() -> str:
     run = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)  # noqa: S603  # found on the path
     version = re.search(r'version "(\d+)', run.stderr)
     if version is None or int(version[1]) < _JAVA_SINCE:
-        raise JavaUnavailable(f"Java {_JAVA_SINCE} is needed, found: {run.stderr.partition(chr(10))[0]}")
+        raise JavaUnavailable(
+            f"Java {_JAVA_SINCE} is needed, found: {run.stderr.partition(chr(10))[0]}"
+        )
     return executable
 
 

@@ -32,7 +32,13 @@ class Process:
         with log.open("ab") as file:
             self.popen = subprocess.Popen(  # noqa: S603  # what we have put together ourselves
                 command,
-                **{"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file, "cwd": directory, **pipes},
+                **{
+                    "stdin": subprocess.DEVNULL,
+                    "stdout": file,
+                    "stderr": file,
+                    "cwd": directory,
+                    **pipes,
+                },
             )
 
     @property

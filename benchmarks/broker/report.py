@@ -15,7 +15,12 @@ _LEFT = {"case", "target"}  # columns of words
 def as_table(results: Sequence[Result], names: Mapping[Role, str]) -> str:
     """Return a line for each figure, below its subject, with a column for each side."""
     roles = list(names)
-    columns = ["case", *(column for role in roles for column in (names[role], "±")), "ratio", "target"]
+    columns = [
+        "case",
+        *(column for role in roles for column in (names[role], "±")),
+        "ratio",
+        "target",
+    ]
     rows = [columns]
     for subject, group in groupby(results, lambda result: result.subject):
         rows.append([subject])

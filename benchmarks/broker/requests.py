@@ -60,7 +60,10 @@ class Connection:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._socket.close()
 
@@ -76,7 +79,9 @@ def is_route_known(port: int) -> bool:
 
 def route_request() -> bytes:
     """Return a request to a name server for the route of a topic that always exists."""
-    return encode_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL))
+    return encode_request(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(TOPIC_OF_ALL)
+    )
 
 
 def max_offset_request(topic: str) -> bytes:
@@ -121,7 +126,9 @@ def pull_request(topic: str, queue_offset: int) -> bytes:
 
 def registration_request() -> bytes:
     """Return a request that makes a RocketMQ broker register, and changes nothing."""
-    return RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, opaque=1, body=b"brokerPermission=6").encode()
+    return RemotingCommand(
+        RequestCode.UPDATE_BROKER_CONFIG, opaque=1, body=b"brokerPermission=6"
+    ).encode()
 
 
 def end_of_queue(connection: Connection, topic: str) -> int:

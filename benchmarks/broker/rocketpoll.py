@@ -36,12 +36,19 @@ class RocketPoll:
             "flushDiskType": self.flush.value,
         }
         if clients_max is not None:
-            limits = ("maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond", "maxHolds")
+            limits = (
+                "maxConnections",
+                "maxConnectionsPerAddress",
+                "maxAcceptsPerSecond",
+                "maxHolds",
+            )
             settings |= dict.fromkeys(limits, clients_max)
         file = write_settings(directory / "broker.conf", settings)
         started = time.perf_counter()
         process = Process(
-            [sys.executable, "-m", "rocketpoll.broker", "-c", str(file)], directory / "broker.log", _ROOT
+            [sys.executable, "-m", "rocketpoll.broker", "-c", str(file)],
+            directory / "broker.log",
+            _ROOT,
         )
         with ExitStack() as failing:
             failing.callback(process.stop)

@@ -98,7 +98,9 @@ def wait_until(condition: Callable[[], bool], processes: Sequence[Process]) -> N
 
 def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
     """Write a settings file that both kinds of broker read."""
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+    path.write_text(
+        "".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8"
+    )
     return path
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.broker.requests import Connection, end_of_queue, expect_success, pull_request, send_request
+from benchmarks.broker.requests import (
+    Connection,
+    end_of_queue,
+    expect_success,
+    pull_request,
+    send_request,
+)
 
 TOPIC = "wake"
 _BODY = bytes(100)

@@ -64,7 +64,8 @@ class NameServer:
                 for name in addresses
             ),
             broker_datas=tuple(
-                BrokerData(broker_name=name, broker_addrs={0: address}) for name, address in addresses.items()
+                BrokerData(broker_name=name, broker_addrs={0: address})
+                for name, address in addresses.items()
             ),
         )
         self._body = encode_body(route)
@@ -75,7 +76,9 @@ class NameServer:
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                threading.Thread(target=self._answer, args=self._listener.accept()[:1], daemon=True).start()
+                threading.Thread(
+                    target=self._answer, args=self._listener.accept()[:1], daemon=True
+                ).start()
 
     def _answer(self, peer: socket.socket) -> None:
         frames = FrameReader()
@@ -86,7 +89,9 @@ class NameServer:
                     request = decode_command(frame)
                     is_known = request.ext_fields.get("topic") == TOPIC
                     code = ResponseCode.SUCCESS if is_known else ResponseCode.TOPIC_NOT_EXIST
-                    peer.sendall(request.respond(code, body=self._body if is_known else b"").encode())
+                    peer.sendall(
+                        request.respond(code, body=self._body if is_known else b"").encode()
+                    )
 
     def close(self) -> None:
         """Stop answering, and close the socket."""
@@ -125,7 +130,9 @@ def main() -> None:
         hole = BlackHole()
         stack.callback(hole.close)
         alone = NameServer(**{"broker-a": broker.address})
-        beside = NameServer(**{"a-gone": hole.address, "broker-a": broker.address, "z-gone": hole.address})
+        beside = NameServer(
+            **{"a-gone": hole.address, "broker-a": broker.address, "z-gone": hole.address}
+        )
         for name_server in (alone, beside):
             stack.callback(name_server.close)
         with Producer("senders", broker.address) as sender:
@@ -133,7 +140,9 @@ def main() -> None:
     medians = [statistics.median(each) for each in found]
     for what, each, median in zip(("alone", "beside a black hole"), found, medians, strict=True):
         tail = statistics.quantiles(each, n=100)[-1]
-        sys.stdout.write(f"{what:20} p50 {median:7.3f} ms   p99 {tail:7.3f} ms   max {max(each):7.3f} ms\n")
+        sys.stdout.write(
+            f"{what:20} p50 {median:7.3f} ms   p99 {tail:7.3f} ms   max {max(each):7.3f} ms\n"
+        )
     sys.stdout.write(f"beside / alone       {medians[1] / medians[0]:.2f} (at most {RATIO_MAX})\n")
 
 

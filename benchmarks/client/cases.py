@@ -107,7 +107,9 @@ def _java_batches(arena: Arena, scale: Scale) -> Case:
         )
         return [answer["messages"] / answer["seconds"]]
 
-    return Case(f"Java's producer, batches of {JAVA_BATCH}", [Figure("messages", "msg/s")], measure, _BOTH)
+    return Case(
+        f"Java's producer, batches of {JAVA_BATCH}", [Figure("messages", "msg/s")], measure, _BOTH
+    )
 
 
 def _table(clients: Clients, scale: Scale) -> Case:
@@ -122,7 +124,11 @@ def _table(clients: Clients, scale: Scale) -> Case:
         took = time.perf_counter() - started
         own_cpu = time.process_time() - own_cpu
         per_million = 1e6 / scale.rows
-        return [scale.rows / took, (broker.process.cpu_seconds - cpu) * per_million, own_cpu * per_million]
+        return [
+            scale.rows / took,
+            (broker.process.cpu_seconds - cpu) * per_million,
+            own_cpu * per_million,
+        ]
 
     figures = [
         Figure("messages", "msg/s", Target("value", 1e6)),
@@ -193,7 +199,11 @@ def _memory(clients: Clients, scale: Scale) -> Case:
         Figure("each more, with its own", "KiB"),
     ]
     return Case(
-        f"memory of lite consumers, {scale.consumers} more", figures, measure, (OURS,), is_warmed=False
+        f"memory of lite consumers, {scale.consumers} more",
+        figures,
+        measure,
+        (OURS,),
+        is_warmed=False,
     )
 
 
@@ -201,5 +211,8 @@ def _importing() -> Case:
     def measure(_: Role) -> Sequence[float]:
         return [seconds * _MS for seconds in import_seconds()]
 
-    figures = [Figure("producer and consumers", "ms", Target("value", 100.0)), Figure("asyncio", "ms")]
+    figures = [
+        Figure("producer and consumers", "ms", Target("value", 100.0)),
+        Figure("asyncio", "ms"),
+    ]
     return Case("importing", figures, measure, (OURS,), is_warmed=False)

@@ -68,7 +68,17 @@ def wakes(
     stop = time.perf_counter() + seconds
     while not took or time.perf_counter() < stop:
         header = PullMessageRequestHeader(
-            *(_GROUP, queue.topic, queue.queue_id, end, 32, _HELD, 0, _HOLD_MS, 0, "*", "TAG")
+            consumer_group=_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=end,
+            max_msg_nums=32,
+            sys_flag=_HELD,
+            commit_offset=0,
+            suspend_timeout_millis=_HOLD_MS,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
         )
         held = api.pull_async(address, header)
         time.sleep(_UNTIL_HELD_SECONDS)

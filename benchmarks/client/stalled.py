@@ -52,7 +52,9 @@ def main() -> None:
 def _child() -> int:
     """Return the broker's process id; it is the only child of this process."""
     [child] = {
-        int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()
+        int(pid)
+        for task in Path("/proc/self/task").glob("*/children")
+        for pid in task.read_text().split()
     }
     return child
 
@@ -66,7 +68,9 @@ def _send(producer: Producer) -> None:
     for _ in range(SENDS):
         try:
             # Each has a body of its own, as a program's messages have.
-            futures.append(producer.send_async(Message(TOPIC, bytes(bytearray(body))), timeout_ms=TIMEOUT_MS))
+            futures.append(
+                producer.send_async(Message(TOPIC, bytes(bytearray(body))), timeout_ms=TIMEOUT_MS)
+            )
         except TooManyPending:
             ends["refused at the call: TooManyPending"] += 1
         most = max(most, memory_mib())
@@ -81,7 +85,8 @@ def _send(producer: Producer) -> None:
     for end, count in ends.items():
         sys.stdout.write(f"  {count:5} {end}\n")
     sys.stdout.write(
-        f"memory {before:.0f} MiB before, {most:.0f} MiB at most, {memory_mib():.0f} MiB behind it\n"
+        f"memory {before:.0f} MiB before, {most:.0f} MiB at most, {memory_mib():.0f} MiB behind "
+        "it\n"
     )
     sys.stdout.write(f"still pending: {health.pending_sends} sends, {health.pending_bytes} bytes\n")
 

@@ -24,7 +24,9 @@ EXPRESSIONS = {
     "text": "region = 'eu'",
     "number": "price > 500",
     "number and list": "price > 500 AND region IN ('eu', 'us')",
-    "five conditions": "price BETWEEN 100 AND 800 AND (region = 'eu' OR grade >= 90) AND user IS NOT NULL",
+    "five conditions": (
+        "price BETWEEN 100 AND 800 AND (region = 'eu' OR grade >= 90) AND user IS NOT NULL"
+    ),
     "two properties": "price > grade",
     "no numbers": "user > 5",
     "85 conditions": " OR ".join(f"price = {number}" for number in range(85)),
@@ -44,7 +46,12 @@ def cases(messages: int) -> list[Case]:
         found += [
             Case(subject, _PEER, _one_at_a_time(wanted, data), messages),
             Case(
-                subject, "by the chunk", _by_chunk(wanted, data, sizes), messages, peer=_PEER, target=target
+                subject,
+                "by the chunk",
+                _by_chunk(wanted, data, sizes),
+                messages,
+                peer=_PEER,
+                target=target,
             ),
         ]
     return found

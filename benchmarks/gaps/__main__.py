@@ -17,7 +17,9 @@ _BUILD = Path(__file__).parents[2] / "build"
 
 def main() -> None:
     """Print the longest turn for each kind, as it is known."""
-    parser = argparse.ArgumentParser("python -m benchmarks.gaps", description="See benchmarks/README.md")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.gaps", description="See benchmarks/README.md"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="as little as possible; the figures mean nothing"
     )
@@ -30,7 +32,10 @@ def main() -> None:
         try:
             print(f"{'the longest turn of the loop, ms':<70} {'CPU':>8} {'wall':>8} {'in all':>8}")
             for _, name, gap in gaps(broker, scale):
-                print(f"{name:<70} {gap.cpu_ms:8.1f} {gap.wall_ms:8.1f} {gap.whole_ms:8.0f}", flush=True)
+                print(
+                    f"{name:<70} {gap.cpu_ms:8.1f} {gap.wall_ms:8.1f} {gap.whole_ms:8.0f}",
+                    flush=True,
+                )
         finally:
             broker.shutdown()
     machine["load_average_after"] = load_average()

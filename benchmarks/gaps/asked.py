@@ -40,10 +40,14 @@ QUICK = Scale(200, 5, 2_000, 300, 1_000, 2_000, 20, 50, 20, 12, 4, 3, 20, 1)
 def ask(code: RequestCode, body: object = None, **fields: object) -> RemotingCommand:
     """Return a request by the names of its ext fields, with a body of JSON or of bytes."""
     data = body if isinstance(body, bytes) else b"" if body is None else encode_body(body)
-    return RemotingCommand(code, ext_fields={name: str(each) for name, each in fields.items()}, body=data)
+    return RemotingCommand(
+        code, ext_fields={name: str(each) for name, each in fields.items()}, body=data
+    )
 
 
-def ask_long(code: RequestCode, json_bytes: int, start: str, item: str, end: str) -> RemotingCommand:
+def ask_long(
+    code: RequestCode, json_bytes: int, start: str, item: str, end: str
+) -> RemotingCommand:
     """Return a request with a list of as many items as fit; ``%d`` stands for the item's number."""
     count = (json_bytes - len(start) - len(end)) // (len(item) + 5)
     items = ",".join(item.replace("%d", str(number)) for number in range(count))
@@ -56,7 +60,9 @@ def command(code: RequestCode, header: NamedTuple, body: bytes = b"") -> Remotin
     return RemotingCommand(code, ext_fields=codec.encode(header), body=body)
 
 
-def send(topic: str, number: int, queue_id: int = 0, size: int = 100, **properties: str) -> RemotingCommand:
+def send(
+    topic: str, number: int, queue_id: int = 0, size: int = 100, **properties: str
+) -> RemotingCommand:
     """Return a request that sends a message which filters and keys can find."""
     text = encode_properties({"a": str(number), "KEYS": f"k{number % 100}", **properties})
     return command(RequestCode.SEND_MESSAGE_V2, send_header(topic, queue_id, text), bytes(size))
@@ -64,7 +70,9 @@ def send(topic: str, number: int, queue_id: int = 0, size: int = 100, **properti
 
 def batch(topic: str, body: bytes) -> RemotingCommand:
     """Return a request that sends many messages."""
-    return command(RequestCode.SEND_BATCH_MESSAGE, send_header(topic, 0, "")._replace(batch=True), body)
+    return command(
+        RequestCode.SEND_BATCH_MESSAGE, send_header(topic, 0, "")._replace(batch=True), body
+    )
 
 
 def send_header(topic: str, queue_id: int, properties: str) -> SendMessageRequestHeader:
@@ -85,6 +93,16 @@ def pull(
     flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if suspend_timeout_ms else 0)
     kind = "SQL92" if subscription is not None else "TAG"
     header = PullMessageRequestHeader(
-        "G", topic, queue_id, 0, count, int(flags), 0, suspend_timeout_ms or 0, 0, subscription or "*", kind
+        consumer_group="G",
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=0,
+        max_msg_nums=count,
+        sys_flag=int(flags),
+        commit_offset=0,
+        suspend_timeout_millis=suspend_timeout_ms or 0,
+        sub_version=0,
+        subscription=subscription or "*",
+        expression_type=kind,
     )
     return command(code, header)

@@ -57,4 +57,4 @@ def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Ga
 
 
 def _end_of(broker: MeasuredBroker, topic: str) -> int:
-    return broker.controller.store.queue_offsets(topic, 0)[1]
+    return broker.controller.store.queue_offsets(topic, 0).next

@@ -15,9 +15,9 @@ import uvloop
 
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.client_connection import ClientConnection
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store import chunks
 
 _SECONDS_MAX = 120.0
@@ -106,7 +106,8 @@ class MeasuredBroker:
         while not chunks.are_loaded():  # else the first case would be the one to wait for that
             time.sleep(_LOOK_SECONDS)
         gc.collect()
-        gc.freeze()  # a full collection takes as long as a turn, whatever is done: it is not measured here
+        # A full collection takes as long as a turn, whatever is done: it is not measured here.
+        gc.freeze()
 
     def new_connection(self) -> ClientConnection:
         """Make the broker's end of one more client."""
@@ -166,7 +167,9 @@ class MeasuredBroker:
         whole = time.perf_counter() - began
         gc.enable()
         heart.cancel()
-        return Gap(max(cpu for cpu, _ in turns) * 1e3, max(wall for _, wall in turns) * 1e3, whole * 1e3)
+        return Gap(
+            max(cpu for cpu, _ in turns) * 1e3, max(wall for _, wall in turns) * 1e3, whole * 1e3
+        )
 
     def shutdown(self) -> None:
         """Stop the broker in order, and close its loop."""

@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies.clients import (
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
-from rocketpoll.broker.client_connection import ClientConnection
+from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.state.clients import ClientChannel
 
 _GROUPS_OF_ONE = 490
@@ -49,12 +49,18 @@ def _of_bodies(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator
         "locks of as many queues as a body holds": ask_long(
             RequestCode.LOCK_BATCH_MQ, size, locked, queue, "]}"
         ),
-        "as many queues given back": ask_long(RequestCode.UNLOCK_BATCH_MQ, size, locked, queue, "]}"),
+        "as many queues given back": ask_long(
+            RequestCode.UNLOCK_BATCH_MQ, size, locked, queue, "]}"
+        ),
         "a heartbeat of as many topics": ask_long(
             RequestCode.HEART_BEAT, size, heartbeat, '{"topic":"T%d"}', "]}]}"
         ),
-        "a heartbeat of as many tags": ask_long(RequestCode.HEART_BEAT, size, tags, '"%d"', "]}]}]}"),
-        "a heartbeat of as many codes": ask_long(RequestCode.HEART_BEAT, size, codes, "%d", "]}]}]}"),
+        "a heartbeat of as many tags": ask_long(
+            RequestCode.HEART_BEAT, size, tags, '"%d"', "]}]}]}"
+        ),
+        "a heartbeat of as many codes": ask_long(
+            RequestCode.HEART_BEAT, size, codes, "%d", "]}]}]}"
+        ),
         "a heartbeat of as many groups": ask_long(
             RequestCode.HEART_BEAT, size, groups, '{"groupName":"g"}', "]}"
         ),
@@ -84,7 +90,9 @@ def _of_groups(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
 
 
 def _goes(
-    broker: MeasuredBroker, client: Client, groups_with: Callable[[ClientConnection], Collection[str]]
+    broker: MeasuredBroker,
+    client: Client,
+    groups_with: Callable[[ClientConnection], Collection[str]],
 ) -> Gap:
     return broker.longest_turn(act=client.close, until=lambda: not groups_with(client.connection))
 
@@ -103,8 +111,12 @@ def _of_members(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
     broker.controller.tables.offsets.commit("huge", "filled", 0, 1)
     requests: dict[str, RemotingCommand] = {
         f"the ids of {members}": ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="huge"),
-        f"{members} as consumers": ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="huge"),
-        f"{members} as producers": ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="huge"),
+        f"{members} as consumers": ask(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="huge"
+        ),
+        f"{members} as producers": ask(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="huge"
+        ),
         f"all producers, {members}": ask(RequestCode.GET_ALL_PRODUCER_INFO),
         f"a reset of {members}": ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **reset),
         f"one of {members} that is not there is asked": ask(
@@ -113,14 +125,17 @@ def _of_members(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
     }
     yield from rows_of(broker, client, requests, scale.rounds)
     status = command(
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader("wide", "huge")
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        GetConsumerStatusRequestHeader("wide", "huge"),
     )
     yield row_of(
         f"{members} are asked for offsets, and do not answer",
         broker.longest_turn(client, [status]),
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     )
-    leave = ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="huge", producerGroup="huge")
+    leave = ask(
+        RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="huge", producerGroup="huge"
+    )
     name = f"one of {members} takes leave"
     yield row_of(name, broker.longest_turn(clients[0], [leave]), RequestCode.UNREGISTER_CLIENT)
     server = broker.controller.server

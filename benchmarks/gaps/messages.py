@@ -60,17 +60,23 @@ def _of_sends(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         count = scale.batch if not message.properties_text else scale.batch // 2
         request = batch(f"batches-{len(variant)}", encode_batch([message] * count))
         gap = broker.usual_turn(scale.rounds, client, [request])
-        yield row_of(f"a batch of {count:,} messages {variant}", gap, RequestCode.SEND_BATCH_MESSAGE)
+        yield row_of(
+            f"a batch of {count:,} messages {variant}", gap, RequestCode.SEND_BATCH_MESSAGE
+        )
     for size, count in ((1, scale.chunk), (scale.message_bytes // 4, 12)):
         request = _chunk(count, size)
         broker.send(client, [request])
         gap = broker.usual_turn(scale.rounds, client, [request])
-        yield row_of(f"a chunk of {count:,} messages of {size:,} bytes", gap, RequestCode.APPEND_CHUNK)
+        yield row_of(
+            f"a chunk of {count:,} messages of {size:,} bytes", gap, RequestCode.APPEND_CHUNK
+        )
 
 
 def _chunk(count: int, size: int) -> RemotingCommand:
     record = encode_record(
-        StoredMessage(topic="chunks", body=bytes(size), properties_text=encode_properties({"KEYS": "k"}))
+        StoredMessage(
+            topic="chunks", body=bytes(size), properties_text=encode_properties({"KEYS": "k"})
+        )
     )
     header = AppendChunkRequestHeader("P", "chunks", 0, "TBW102", 1)
     sizes = np.full(count, len(record), np.int32)
@@ -106,16 +112,28 @@ def _send_of_many_properties() -> RemotingCommand:
 
 def _of_looks(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
     query = ask(
-        RequestCode.QUERY_MESSAGE, topic="filled", key="k5", maxNum=64, beginTimestamp=0, endTimestamp=1 << 62
+        RequestCode.QUERY_MESSAGE,
+        topic="filled",
+        key="k5",
+        maxNum=64,
+        beginTimestamp=0,
+        endTimestamp=1 << 62,
     )
     count = 4 * scale.requests
     gap = broker.usual_turn(scale.rounds, client, [query] * count)
     yield row_of(f"{count} queries by key", gap, RequestCode.QUERY_MESSAGE)
     missing = ask(
-        RequestCode.QUERY_MESSAGE, topic="batches-10", key="k", maxNum=64, beginTimestamp=0, endTimestamp=1
+        RequestCode.QUERY_MESSAGE,
+        topic="batches-10",
+        key="k",
+        maxNum=64,
+        beginTimestamp=0,
+        endTimestamp=1,
     )
     fields = {"topic": "filled", "queueId": 0, "index": 0, "count": 256, "consumerGroup": "G"}
-    broker.send(client, [send("large", number, size=scale.message_bytes // 100) for number in range(200)])
+    broker.send(
+        client, [send("large", number, size=scale.message_bytes // 100) for number in range(200)]
+    )
     tail = broker.controller.store.state().written_offset
     broker.send(client, [send("large", 0, size=scale.message_bytes)])
     host = broker.controller.advertised_host(client.connection)
@@ -128,7 +146,11 @@ def _of_looks(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         ),
         "a message of the largest by its place": ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=tail),
         "the largest message given back": ask(
-            RequestCode.CONSUMER_SEND_MSG_BACK, group="G", offset=tail, delayLevel=0, originMsgId=message_id
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            group="G",
+            offset=tail,
+            delayLevel=0,
+            originMsgId=message_id,
         ),
         "a member is asked to consume the largest": ask(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="G", clientId="c", msgId=message_id

@@ -78,14 +78,20 @@ def make_topic(broker: MeasuredBroker, topic: str, queues: int, flag: int = 0) -
     """Make a topic at once."""
     broker.controller.tables.topics.put(
         TopicConfig(
-            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_sys_flag=flag
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            topic_sys_flag=flag,
         )
     )
 
 
 def _of_queues(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
     make_topic(broker, "wide", scale.queues)
-    broker.send(client, [send("wide", queue_id, queue_id=queue_id) for queue_id in range(scale.queues)])
+    broker.send(
+        client, [send("wide", queue_id, queue_id=queue_id) for queue_id in range(scale.queues)]
+    )
     tables = broker.controller.tables
     for group in ("G", "other"):
         tables.groups.find_or_create(group)
@@ -104,10 +110,14 @@ def _of_queues(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator
         "the figures of": ask(RequestCode.GET_TOPIC_STATS_INFO, topic="wide"),
         "the progress of a group in": ask(RequestCode.GET_CONSUME_STATS, consumerGroup="G"),
         "the progress of two groups in": ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false"),
-        "the ages of messages in": ask(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="wide", group="G"),
+        "the ages of messages in": ask(
+            RequestCode.QUERY_CONSUME_TIME_SPAN, topic="wide", group="G"
+        ),
         "a reset of": ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **reset),
         "a comparison of groups in": ask(RequestCode.QUERY_CORRECTION_OFFSET, **compare),
-        "a clone of the offsets of": ask(RequestCode.CLONE_GROUP_OFFSET, srcGroup="G", destGroup="clone"),
+        "a clone of the offsets of": ask(
+            RequestCode.CLONE_GROUP_OFFSET, srcGroup="G", destGroup="clone"
+        ),
     }
     named = {f"{what} {scale.queues:,} queues": request for what, request in requests.items()}
     yield from rows_of(broker, client, named, scale.rounds)
@@ -129,16 +139,28 @@ def _of_lists(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
     requests: dict[str, RemotingCommand] = {
         f"all of {topics}": ask(RequestCode.GET_ALL_TOPIC_CONFIG),
         f"the names of {topics}": ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        f"the names of {topics} of a cluster": ask(RequestCode.GET_TOPICS_BY_CLUSTER, cluster=CLUSTER),
+        f"the names of {topics} of a cluster": ask(
+            RequestCode.GET_TOPICS_BY_CLUSTER, cluster=CLUSTER
+        ),
         f"system topics among {topics}": ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
         f"unit topics among {topics}": ask(RequestCode.GET_UNIT_TOPIC_LIST),
-        f"topics with unit subscriptions among {topics}": ask(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST),
-        f"those that are no unit topics among {topics}": ask(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
+        f"topics with unit subscriptions among {topics}": ask(
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
+        ),
+        f"those that are no unit topics among {topics}": ask(
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
+        ),
         f"all of {groups}": ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
         f"all offsets of {topics}": ask(RequestCode.GET_ALL_CONSUMER_OFFSET),
-        f"the topics of a group among {topics}": ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="G"),
-        f"the groups of a topic among {groups}": ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="wide"),
-        f"{scale.values:,} values of a namespace": ask(RequestCode.GET_KVLIST_BY_NAMESPACE, **namespace),
+        f"the topics of a group among {topics}": ask(
+            RequestCode.QUERY_TOPICS_BY_CONSUMER, group="G"
+        ),
+        f"the groups of a topic among {groups}": ask(
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="wide"
+        ),
+        f"{scale.values:,} values of a namespace": ask(
+            RequestCode.GET_KVLIST_BY_NAMESPACE, **namespace
+        ),
         "a data version": ask(RequestCode.QUERY_DATA_VERSION, DataVersion(), brokerName=BROKER),
     }
     yield from rows_of(broker, client, requests, scale.rounds)
@@ -183,7 +205,8 @@ def _of_changes(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
     yield row_of(
         "the deletion of a group beside many counters",
         broker.longest_turn(
-            client, [ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="clone", removeOffset="true")]
+            client,
+            [ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="clone", removeOffset="true")],
         ),
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
     )

@@ -21,7 +21,13 @@ from benchmarks.machine import describe_machine, load_average
 from benchmarks.report import describe_conditions
 from benchmarks.spark.cases import FROM_ROCKETMQ, QUICK, Arena, Scale, spark_cases
 from benchmarks.spark.environment import PEER_VERSION, SparkUnavailable
-from benchmarks.spark.sides import DRIVER_MEMORY, SparkSide, kafka_broker, our_broker, rocketmq_broker
+from benchmarks.spark.sides import (
+    DRIVER_MEMORY,
+    SparkSide,
+    kafka_broker,
+    our_broker,
+    rocketmq_broker,
+)
 
 ROUNDS = 3
 LIBRARIES = ("numpy", "pyarrow", "uvloop")
@@ -35,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     scale = QUICK if options.quick else Scale()
     scale = replace(
-        scale, **{name: value for name in vars(scale) if (value := getattr(options, name)) is not None}
+        scale,
+        **{name: value for name in vars(scale) if (value := getattr(options, name)) is not None},
     )
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     machine = describe_machine(LIBRARIES)
@@ -71,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     options.json.parent.mkdir(parents=True, exist_ok=True)
     report = as_json("spark", machine, results, names, conditions)
-    options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    options.json.write_text(
+        json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(f"written to {options.json}", file=sys.stderr)
 
 
@@ -79,7 +88,9 @@ def _sides(options: argparse.Namespace) -> dict[Role, SparkSide]:
     settings = dict(options.conf)
     sides = {OURS: our_broker(options.spark, settings)}
     if options.rocketmq != _NONE:
-        sides[FROM_ROCKETMQ] = rocketmq_broker(JavaClasses(options.rocketmq), options.spark, settings)
+        sides[FROM_ROCKETMQ] = rocketmq_broker(
+            JavaClasses(options.rocketmq), options.spark, settings
+        )
     if options.peer != _NONE:
         sides[PEER] = kafka_broker(settings)
     return sides
@@ -93,10 +104,14 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds", type=positive, help=f"how often each case is measured on each side ({ROUNDS})"
     )
     parser.add_argument(
-        "--rows", type=positive, help=f"of 100 B to be read, three times as many as of 1 KB ({Scale.rows})"
+        "--rows",
+        type=positive,
+        help=f"of 100 B to be read, three times as many as of 1 KB ({Scale.rows})",
     )
     parser.add_argument(
-        "--rocketmq-rows", type=positive, help=f"so many at most from RocketMQ ({Scale.rocketmq_rows})"
+        "--rocketmq-rows",
+        type=positive,
+        help=f"so many at most from RocketMQ ({Scale.rocketmq_rows})",
     )
     parser.add_argument(
         "--written-rows", type=positive, help=f"how many are written at once ({Scale.written_rows})"
@@ -107,7 +122,10 @@ def _parser() -> argparse.ArgumentParser:
         help=f"how long messages are timed, and how long a query idles ({Scale.seconds:g})",
     )
     parser.add_argument(
-        "--peer", choices=("kafka", _NONE), default="kafka", help="Kafka, or ours alone (%(default)s)"
+        "--peer",
+        choices=("kafka", _NONE),
+        default="kafka",
+        help="Kafka, or ours alone (%(default)s)",
     )
     parser.add_argument(
         "--rocketmq",
@@ -119,7 +137,10 @@ def _parser() -> argparse.ArgumentParser:
         "--spark",
         default=PEER_VERSION,
         metavar="VERSION",
-        help="the pyspark that ours runs in; Kafka's source is there for %(default)s only (%(default)s)",
+        help=(
+            "the pyspark that ours runs in; Kafka's source is there for %(default)s only "
+            "(%(default)s)"
+        ),
     )
     parser.add_argument(
         "--conf",
@@ -129,12 +150,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting of Spark, on every side",
     )
-    parser.add_argument("--only", default="", metavar="SUBSTRING", help="cases with this in their names")
     parser.add_argument(
-        "--quick", action="store_true", help="as little as possible of everything, to see that it works"
+        "--only", default="", metavar="SUBSTRING", help="cases with this in their names"
     )
     parser.add_argument(
-        "--json", type=Path, default=_BUILD / "bench" / "spark.json", metavar="PATH", help="for the results"
+        "--quick",
+        action="store_true",
+        help="as little as possible of everything, to see that it works",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=_BUILD / "bench" / "spark.json",
+        metavar="PATH",
+        help="for the results",
     )
     return parser
 
@@ -147,5 +176,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without ending the brokers
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # not without ending the brokers
     main()

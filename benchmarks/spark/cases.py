@@ -76,7 +76,10 @@ class Arena:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ending.close()
 
@@ -93,7 +96,9 @@ def spark_cases(arena: Arena, scale: Scale) -> list[Case]:
     ]
 
 
-def _ingest_case(arena: Arena, scale: Scale, size: str, body_bytes: int, rows: int, ratio: float) -> Case:
+def _ingest_case(
+    arena: Arena, scale: Scale, size: str, body_bytes: int, rows: int, ratio: float
+) -> Case:
     def measure(role: Role) -> Sequence[float]:
         messages = min(rows, scale.rocketmq_rows) if role == FROM_ROCKETMQ else rows
         topic = f"ingest-{body_bytes}"
@@ -118,7 +123,9 @@ def _latency_case(arena: Arena, scale: Scale) -> Case:
         return [percentile(took, percent) / 1e3 for percent in (50, 95)]
 
     figures = (Figure("p50", "s", Target("value", 0.25)), Figure("p95", "s"))
-    return Case("send to foreachBatch, a message now and then", figures, measure, _ALL, is_warmed=False)
+    return Case(
+        "send to foreachBatch, a message now and then", figures, measure, _ALL, is_warmed=False
+    )
 
 
 def _idle_case(arena: Arena, scale: Scale) -> Case:

@@ -35,7 +35,18 @@ def python_with_spark(version: str) -> Path:
     if mark.exists() and mark.stat().st_mtime > max(file.stat().st_mtime for file in needs):
         return python
     _run([sys.executable, "-m", "venv", str(directory)])
-    _run([str(python), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), f"pyspark=={version}"])
+    _run(
+        [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--editable",
+            str(ROOT),
+            f"pyspark=={version}",
+        ]
+    )
     mark.touch()
     return python
 

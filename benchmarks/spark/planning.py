@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rounds = [_plan(broker.address, producer) for _ in range(options.rounds)]
     first, next_one = (statistics.median(each) for each in zip(*rounds, strict=True))
     sys.stdout.write(
-        f"{options.topics} topics of {options.queues} queues, median of {options.rounds}: "
-        f"the first batch {first:.2f} s (routes, starts and ends), the next {next_one:.2f} s (ends)\n"
+        f"{options.topics} topics of {options.queues} queues, median of {options.rounds}: the "
+        f"first batch {first:.2f} s (routes, starts and ends), the next {next_one:.2f} s (ends)\n"
     )
 
 

@@ -155,7 +155,9 @@ def _answer(driver: Process) -> Any:
 def _send_table(address: str, topic: str, messages: int, body_bytes: int) -> None:
     with Admin(address) as admin:
         admin.create_topic(topic, QUEUES)
-    rows = pa.table({"body": pa.array([bytes(body_bytes)] * min(messages, _FILL_ROWS), pa.binary())})
+    rows = pa.table(
+        {"body": pa.array([bytes(body_bytes)] * min(messages, _FILL_ROWS), pa.binary())}
+    )
     with Producer("benchmarks", address) as producer:
         for sent in range(0, messages, _FILL_ROWS):
             producer.send_table(rows.slice(0, min(_FILL_ROWS, messages - sent)), topic)

@@ -23,7 +23,10 @@ def _own_options() -> argparse.ArgumentParser:
         help="how many the largest log has that is read from (%(default)s)",
     )
     parser.add_argument(
-        "--gib", type=float, default=GIB, help="how large the log of a store is that is opened (%(default)s)"
+        "--gib",
+        type=float,
+        default=GIB,
+        help="how large the log of a store is that is opened (%(default)s)",
     )
     return parser
 

@@ -39,7 +39,9 @@ def cases(workspace: Workspace, chunk_bytes: int) -> list[Case]:
 class _Peer:
     """A file with room for all that a run writes."""
 
-    def __init__(self, workspace: Workspace, piece: bytes, count: int, flush_every: int = 0) -> None:
+    def __init__(
+        self, workspace: Workspace, piece: bytes, count: int, flush_every: int = 0
+    ) -> None:
         self._workspace = workspace
         self._piece = piece
         self._count = count
@@ -139,7 +141,11 @@ def _message_cases_sync(workspace: Workspace) -> list[Case]:
         _case(subject, "put_message, wait", _Store(workspace, put_one, sync), _MESSAGES_SYNC, peer),
         _case(subject, many_peer, _Peer(workspace, piece, count, _IN_FLIGHT), count, None),
         _case(
-            subject, f"put_message x {_IN_FLIGHT}, wait", _Store(workspace, put_many, sync), count, many_peer
+            subject,
+            f"put_message x {_IN_FLIGHT}, wait",
+            _Store(workspace, put_many, sync),
+            count,
+            many_peer,
         ),
     ]
 
@@ -155,16 +161,23 @@ def _chunk_cases(workspace: Workspace, chunk_bytes: int) -> list[Case]:
         ("put_chunk, dispatched and indexed too", True, True),
     ):
         store = _Store(workspace, put, with_index=with_index, is_dispatched=is_dispatched)
-        found.append(_case(subject, variant, store, count, "pwrite", None if is_dispatched else target))
+        found.append(
+            _case(subject, variant, store, count, "pwrite", None if is_dispatched else target)
+        )
     return found
 
 
 def _chunk_cases_sync(workspace: Workspace, chunk_bytes: int) -> list[Case]:
     piece, count, put = _chunks(chunk_bytes)
-    subject = f"append a chunk of {samples.size_name(chunk_bytes)}, 100 B bodies, flush before the answer"
+    subject = (
+        f"append a chunk of {samples.size_name(chunk_bytes)}, 100 B bodies, flush before the answer"
+    )
     peer = "pwrite, fdatasync"
     found = [_case(subject, peer, _Peer(workspace, piece, _CHUNKS, 1), count, None)]
-    for variant, with_index in (("put_chunk, dispatched too", False), ("dispatched and indexed too", True)):
+    for variant, with_index in (
+        ("put_chunk, dispatched too", False),
+        ("dispatched and indexed too", True),
+    ):
         store = _Store(workspace, put, FlushDiskType.SYNC_FLUSH, with_index=with_index)
         found.append(_case(subject, variant, store, count, peer))
     return found
@@ -173,7 +186,9 @@ def _chunk_cases_sync(workspace: Workspace, chunk_bytes: int) -> list[Case]:
 def _chunks(chunk_bytes: int) -> tuple[bytes, int, Callable[[MessageStore], None]]:
     """Return a chunk's bytes, how many messages a run has, and the run."""
     per_chunk = int(chunk_bytes / samples.record_bytes())
-    chunks = [samples.encoded(first, per_chunk) for first in range(0, _CHUNKS * per_chunk, per_chunk)]
+    chunks = [
+        samples.encoded(first, per_chunk) for first in range(0, _CHUNKS * per_chunk, per_chunk)
+    ]
     pieces = [(chunk.data.to_pybytes(), chunk.sizes.tolist()) for chunk in chunks]
 
     def put(store: MessageStore) -> None:

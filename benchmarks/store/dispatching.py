@@ -43,7 +43,11 @@ def cases(workspace: Workspace, messages: int) -> list[Case]:
 
 
 def _case(
-    subject: str, variant: str, run: Callable[[], object], prepare: Callable[[], object], messages: int
+    subject: str,
+    variant: str,
+    run: Callable[[], object],
+    prepare: Callable[[], object],
+    messages: int,
 ) -> Case:
     is_peer = variant == _PEER
     return Case(
@@ -87,7 +91,9 @@ class _Following:
 class _Reput:
     """The dispatch of a whole log to queues and index that were just made."""
 
-    def __init__(self, workspace: Workspace, log: Callable[[], CommitLog], *, with_index: bool) -> None:
+    def __init__(
+        self, workspace: Workspace, log: Callable[[], CommitLog], *, with_index: bool
+    ) -> None:
         self._workspace = workspace
         self._log = log
         self._with_index = with_index
@@ -96,8 +102,14 @@ class _Reput:
     def prepare(self) -> None:
         log, root = self._log(), self._workspace.fresh()
         config = StoreConfig(store_path_root_dir=root)
-        queues = QueueTable(FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue)
-        index = IndexService(FilePool(LocalDisk()), root / "index", now_ms) if self._with_index else None
+        queues = QueueTable(
+            FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue
+        )
+        index = (
+            IndexService(FilePool(LocalDisk()), root / "index", now_ms)
+            if self._with_index
+            else None
+        )
         if index is not None:
             index.load()
         self._workspace.closing(_Closing(queues, index))

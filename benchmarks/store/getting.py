@@ -67,7 +67,9 @@ def _store_of(workspace: Workspace, messages: int, queues: int) -> Opener:
 
 
 def _large_cases(stores: dict[int, Opener], queues: int, chunk_bytes: int) -> list[Case]:
-    subject = f"get {samples.size_name(chunk_bytes)} of {queues} queue{'s' * (queues > 1)}, 100 B bodies"
+    subject = (
+        f"get {samples.size_name(chunk_bytes)} of {queues} queue{'s' * (queues > 1)}, 100 B bodies"
+    )
     width = samples.record_bytes()
     peer = "plain copy"
     found: list[Case] = []
@@ -77,7 +79,9 @@ def _large_cases(stores: dict[int, Opener], queues: int, chunk_bytes: int) -> li
         target = Target("bytes_per_second", _BYTES_PER_SECOND_MIN) if size > min(stores) else None
         units = get.times * queues * count
         if size == max(stores):
-            found.insert(0, Case(subject, peer, get.copy, units, bytes_per_unit=width, prepare=get.prepare))
+            found.insert(
+                0, Case(subject, peer, get.copy, units, bytes_per_unit=width, prepare=get.prepare)
+            )
         found.append(
             Case(
                 subject,
@@ -120,7 +124,13 @@ class _Getting:
     """Gets of some messages from each of some queues, many times, from places all over the log."""
 
     def __init__(
-        self, store: Opener, size: int, queues: int, count: int, times: int, stride: int | None = None
+        self,
+        store: Opener,
+        size: int,
+        queues: int,
+        count: int,
+        times: int,
+        stride: int | None = None,
     ) -> None:
         self._open = store
         self._queues = queues

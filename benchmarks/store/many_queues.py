@@ -111,7 +111,9 @@ def _say(what: str, began: float) -> None:
     seconds = time.perf_counter() - began
     resident = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    sys.stdout.write(f"{what:<40} {seconds:8.2f} s {resident:6d} MiB {descriptors:6d} descriptors\n")
+    sys.stdout.write(
+        f"{what:<40} {seconds:8.2f} s {resident:6d} MiB {descriptors:6d} descriptors\n"
+    )
     sys.stdout.flush()
 
 
@@ -125,7 +127,9 @@ def _empty_caches() -> None:
     try:
         _DROP_CACHES.write_text("3")
     except OSError as error:
-        sys.stdout.write(f"the caches are not emptied, so starts are faster than they would be: {error}\n")
+        sys.stdout.write(
+            f"the caches are not emptied, so starts are faster than they would be: {error}\n"
+        )
 
 
 def _in_process(

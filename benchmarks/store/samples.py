@@ -49,7 +49,9 @@ def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
         "topic": TOPIC,
         "queueId": pa.array((numbers % queues).astype(np.int32)),
         "body": pa.BinaryArray.from_buffers(
-            pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(bodies))]
+            pa.binary(),
+            count,
+            [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(bodies))],
         ),
         "keys": pc.binary_join_element_wise("order-", digits, ""),
         "tags": _TAGS.take(pa.array(numbers % len(_TAGS))),
@@ -72,7 +74,10 @@ def record_bytes() -> float:
 
 def message(number: int) -> StoredMessage:
     """Return one of these messages, for queue 0."""
-    properties = {"KEYS": f"order-{number:0{KEY_DIGITS}}", "TAGS": _TAGS[number % len(_TAGS)].as_py()}
+    properties = {
+        "KEYS": f"order-{number:0{KEY_DIGITS}}",
+        "TAGS": _TAGS[number % len(_TAGS)].as_py(),
+    }
     host = parse_host(_HOST)
     return StoredMessage(
         topic=TOPIC,

@@ -100,7 +100,9 @@ def _reput_cases(workspace: Workspace) -> list[Case]:
         target = None if with_index else Target("microseconds", _REPUT_MICROSECONDS[count])
         subject = "reput what one turn of the loop has brought, 4 queues"
         variant = f"{count} message{'s' * (count > 1)}{', and index' * with_index}"
-        found.append(Case(subject, variant, reput.run, _MESSAGES, target=target, prepare=reput.prepare))
+        found.append(
+            Case(subject, variant, reput.run, _MESSAGES, target=target, prepare=reput.prepare)
+        )
     return found
 
 
@@ -112,7 +114,10 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
         ends = [store.put_message(_as_sent(number)).end_offset for number in range(_MESSAGES)]
         store.shutdown()
         log = CommitLog(
-            FilePool(LocalDisk()), root / "commitlog", StoreConfig.mapped_file_size_commit_log, now_ms
+            FilePool(LocalDisk()),
+            root / "commitlog",
+            StoreConfig.mapped_file_size_commit_log,
+            now_ms,
         )
         log.files.load()
         log.resume(ends[-1], 0, sealed_from=0)
@@ -142,13 +147,21 @@ class _Reput:
     def prepare(self) -> None:
         (log, _), root = self._log(), self._workspace.fresh()
         config = StoreConfig(store_path_root_dir=root)
-        queues = QueueTable(FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue)
-        index = IndexService(FilePool(LocalDisk()), root / "index", now_ms) if self._with_index else None
+        queues = QueueTable(
+            FilePool(LocalDisk()), root / "queues", config.mapped_file_size_consume_queue
+        )
+        index = (
+            IndexService(FilePool(LocalDisk()), root / "index", now_ms)
+            if self._with_index
+            else None
+        )
         if index is not None:
             index.load()
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = 0
-        self._service = ReputMessageService(log, queues, index, dispatcher, self._confirm_offset, none_yet())
+        self._service = ReputMessageService(
+            log, queues, index, dispatcher, self._confirm_offset, none_yet()
+        )
         self._service.tell(_Listener())
 
     def _confirm_offset(self) -> int:
@@ -179,14 +192,18 @@ def _get_cases(workspace: Workspace) -> list[Case]:
         workspace.keep_open(store)
         return store
 
-    def run(count: int, message_filter: MessageFilter | None, *, at_the_end: bool) -> Callable[[], None]:
+    def run(
+        count: int, message_filter: MessageFilter | None, *, at_the_end: bool
+    ) -> Callable[[], None]:
         starts = np.random.default_rng(1).integers(0, _KEPT - 2 * count, _GETS).tolist()
 
         def get() -> None:
             get_message = workspace.kept("store-singles", make).get_message
             for start in starts:
                 at = _KEPT - count if at_the_end else start
-                found = get_message(samples.TOPIC, 0, at, count_max=count, message_filter=message_filter)
+                found = get_message(
+                    samples.TOPIC, 0, at, count_max=count, message_filter=message_filter
+                )
                 if found.status is not GetMessageStatus.FOUND:
                     raise RuntimeError(f"needed {count} messages, found {found}")
 
@@ -198,7 +215,8 @@ def _get_cases(workspace: Workspace) -> list[Case]:
     return [
         Case(
             subject,
-            f"{count} of {'the newest' if at_the_end else 'many'}{', by tags' if message_filter else ''}",
+            f"{count} of "
+            f"{'the newest' if at_the_end else 'many'}{', by tags' if message_filter else ''}",
             run(count, message_filter, at_the_end=at_the_end),
             _GETS,
             unit="get",

@@ -23,10 +23,10 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rocketpoll.broker.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.loop_turn import LoopTurn
-from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store import chunks
 
 LIBRARIES = ("orjson", "numpy", "uvloop")
@@ -126,7 +126,9 @@ def turn_cases(turns: Turns) -> list[Case]:
     turns.play([_batch(_FILLED) for _ in range(_QUEUES * 5)])
     return [
         *(_send_case(turns, count) for count in _SENDS_PER_TURN),
-        _case(turns, f"a batch of {BATCH}", [_batch("batches") for _ in range(_TURNS)], BATCH * _TURNS),
+        _case(
+            turns, f"a batch of {BATCH}", [_batch("batches") for _ in range(_TURNS)], BATCH * _TURNS
+        ),
         *(_pull_case(turns, size) for size in _PULL_SIZES),
     ]
 
@@ -157,7 +159,9 @@ def _send(topic: str) -> bytes:
 
 def _batch(topic: str) -> bytes:
     body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
-    return _encode(RequestCode.SEND_BATCH_MESSAGE, _send_header(topic, "")._replace(batch=True), body)
+    return _encode(
+        RequestCode.SEND_BATCH_MESSAGE, _send_header(topic, "")._replace(batch=True), body
+    )
 
 
 def _send_header(topic: str, properties: str) -> SendMessageRequestHeader:

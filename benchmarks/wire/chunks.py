@@ -52,9 +52,15 @@ def _decoding_cases(chunk_bytes: int, size: str, *, with_properties: bool) -> li
     data, count = chunk.data.to_pybytes(), len(chunk.sizes)
     head, head_count = _head_of(chunk)
     subject = f"chunk decode, {size} body, {'3 properties' if with_properties else 'no property'}"
-    target = Target("per_second", _DECODED_PER_SECOND_MIN) if size == _SMALL and with_properties else None
+    target = (
+        Target("per_second", _DECODED_PER_SECOND_MIN)
+        if size == _SMALL and with_properties
+        else None
+    )
 
-    def case(variant: str, names: Iterable[str], *, sizes_given: bool, target: Target | None = None) -> Case:
+    def case(
+        variant: str, names: Iterable[str], *, sizes_given: bool, target: Target | None = None
+    ) -> Case:
         run = _decoding(data, chunk if sizes_given else None, tuple(names))
         return Case(subject, variant, run, count, peer=_PEER, target=target)
 
@@ -87,7 +93,9 @@ def _encoding_cases(chunk_bytes: int, size: str) -> list[Case]:
     ]
 
 
-def _decoding(data: bytes, chunk: EncodedChunk | None, names: tuple[str, ...]) -> Callable[[], object]:
+def _decoding(
+    data: bytes, chunk: EncodedChunk | None, names: tuple[str, ...]
+) -> Callable[[], object]:
     sizes = None if chunk is None else chunk.sizes
     return lambda: chunk_columns(RecordChunk(data, sizes), names)
 

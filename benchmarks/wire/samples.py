@@ -124,7 +124,9 @@ def stored_messages(count: int, body_bytes: int, *, with_properties: bool) -> Co
         "queueId": 3,
         "queueOffset": pa.array(1_000_000 + np.arange(count)),
         "commitLogOffset": pa.array((1 << 30) + np.arange(count) * body_bytes),
-        "storeTimestamp": pa.array(_NOW + 2 + np.arange(count)).view(COLUMNS["storeTimestamp"].type),
+        "storeTimestamp": pa.array(_NOW + 2 + np.arange(count)).view(
+            COLUMNS["storeTimestamp"].type
+        ),
         "bornHost": "10.0.0.7:51234",
         "storeHost": "10.0.0.1:10911",
     }
@@ -141,5 +143,10 @@ def _request(
 ) -> RemotingCommand:
     ext_fields = codec_of(code).encode(header)
     return RemotingCommand(
-        code, LanguageCode.JAVA, opaque=77, ext_fields=ext_fields, body=body, serialize_type=serialize_type
+        code,
+        LanguageCode.JAVA,
+        opaque=77,
+        ext_fields=ext_fields,
+        body=body,
+        serialize_type=serialize_type,
     )

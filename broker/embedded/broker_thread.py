@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.event_loop import new_event_loop
+from rocketpoll.broker.server.event_loop import new_event_loop
+from rocketpoll.broker.settings.config import BrokerConfig
 
 _STOP_SECONDS = 30.0
 

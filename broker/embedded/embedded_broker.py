@@ -30,7 +30,7 @@ from rmq_spark.errors import RocketPollError, excerpt
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
 from rocketpoll.broker.embedded.helpers import BrokerHelpers
-from rocketpoll.broker.settings import config_of
+from rocketpoll.broker.settings.settings import config_of
 
 _log = logging.getLogger(__name__)
 
@@ -84,14 +84,22 @@ class EmbeddedBroker(BrokerHelpers):
 
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
-            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting.
-            TypeError: The directory is no path.
+            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or no
+                directory can have the path.
+            TypeError: The directory is no path, or own_process is not True or False.
         """
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
             found = f"{type(directory).__name__} {excerpt(directory)}"
             example = "EmbeddedBroker('some/directory'), or EmbeddedBroker(port=9876)"
             raise TypeError(f"directory: needed a path, found {found}; for example: {example}")
+        if directory is not None and "\0" in str(directory):
+            raise EmbeddedBrokerError(
+                f"directory: needed a path without NUL, found {excerpt(str(directory))}"
+            )
+        if type(own_process) is not bool:
+            found = f"{type(own_process).__name__} {excerpt(own_process)}"
+            raise TypeError(f"own_process: needed True or False, found {found}; for example: True")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
@@ -157,7 +165,9 @@ class EmbeddedBroker(BrokerHelpers):
             _begun.discard(self)
             atexit.unregister(self.stop)
             if failure is not None:
-                raise EmbeddedBrokerError(f"the broker has not stopped in order: {failure}") from failure
+                raise EmbeddedBrokerError(
+                    f"the broker has not stopped in order: {failure}"
+                ) from failure
 
     def restart(self) -> None:
         """Stop the broker, unless it was killed, and start it again on the same port and directory.
@@ -217,7 +227,10 @@ class EmbeddedBroker(BrokerHelpers):
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             self.stop()
@@ -288,12 +301,16 @@ class EmbeddedBroker(BrokerHelpers):
     def _check_owner(self, what: str) -> None:
         if os.getpid() != self._owner:
             raise EmbeddedBrokerError(
-                f"process {os.getpid()} cannot {what} the broker of process {self._owner}, of which it is a "
-                "fork: make another one here"
+                f"process {os.getpid()} cannot {what} the broker of process {self._owner}, of "
+                "which it is a fork: make another one here"
             )
 
     def _launch(self) -> None:
-        texts = {**self._texts, "listenPort": str(self._port), "storePathRootDir": str(self._directory)}
+        texts = {
+            **self._texts,
+            "listenPort": str(self._port),
+            "storePathRootDir": str(self._directory),
+        }
         runner = (
             BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
             if self._own_process
@@ -342,7 +359,9 @@ def _texts_of(settings: dict[str, object]) -> dict[str, str]:
     """
     for name, argument in _OF_ARGUMENTS.items():
         if name in settings:
-            raise EmbeddedBrokerError(f"{name} is given as {argument}, EmbeddedBroker({argument}=...)")
+            raise EmbeddedBrokerError(
+                f"{name} is given as {argument}, EmbeddedBroker({argument}=...)"
+            )
     return {name: _text_of(value) for name, value in settings.items()}
 
 

@@ -18,18 +18,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.admin import Admin, Lag
+from rmq_spark.client.admin.admin import Admin, Lag
+from rmq_spark.client.admin.shown import ROWS_MAX, Messages, html_of
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
-from rmq_spark.client.broker_api import BrokerApi
-from rmq_spark.client.bulk_pull import BulkPull
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt, decode_messages
-from rmq_spark.client.producer import Producer
-from rmq_spark.client.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, SendResult
-from rmq_spark.client.shown import ROWS_MAX, Messages, html_of
 from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -118,7 +118,8 @@ class BrokerHelpers(ABC):
         for body in bodies:
             _check_body(body)
         messages = [
-            Message(topic, body.encode() if isinstance(body, str) else body, tags, keys) for body in bodies
+            Message(topic, body.encode() if isinstance(body, str) else body, tags, keys)
+            for body in bodies
         ]
         sender = self._connected().sender
         return [sender.send(message) for message in messages]
@@ -136,7 +137,14 @@ class BrokerHelpers(ABC):
         with _Reader(address) as reader:
             for queue, span in self._connected().admin.topic_offsets(topic).items():
                 low, high = span.min_offset, span.max_offset
-                for chunk in BulkPull(reader.api, address, READER_GROUP, queue, low, high):
+                for chunk in BulkPull(
+                    api=reader.api,
+                    address=address,
+                    group=READER_GROUP,
+                    queue=queue,
+                    start=low,
+                    end=high,
+                ):
                     found += decode_messages(chunk.records, queue.broker_name)
         return Messages(sorted(found, key=lambda message: message.commit_log_offset))
 
@@ -208,8 +216,9 @@ class BrokerHelpers(ABC):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise NotInTime(
-                    f"group {group} was to consume all of topic {topic} within {timeout} s: it has committed "
-                    f"{_committed(behind)}; {len(admin.members(group))} of its consumers are online"
+                    f"group {group} was to consume all of topic {topic} within {timeout} s: it has "
+                    f"committed {_committed(behind)}; {len(admin.members(group))} of its consumers "
+                    "are online"
                 )
             time.sleep(min(LOOK_AGAIN_SECONDS, remaining))
 
@@ -245,7 +254,7 @@ class BrokerHelpers(ABC):
         return html_of(title, ("topic", "queues", "messages"), rows, count)
 
     def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
-        """Return the first topics that users have made with what they hold, and how many there are."""
+        """Return the first topics of users with what they hold, and the number of all."""
         admin = self._connected().admin
         cluster = admin.cluster_info()
         own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
@@ -267,8 +276,13 @@ class BrokerHelpers(ABC):
 
     def _arrived(self, topic: str, ends: Mapping[MessageQueue, int] | None) -> str:
         if ends is None:
-            return f"there is no topic {topic}, only {', '.join(sorted(self._connected().admin.topics()))}"
-        queues = ", ".join(f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items()))
+            return (
+                f"there is no topic {topic}, only "
+                f"{', '.join(sorted(self._connected().admin.topics()))}"
+            )
+        queues = ", ".join(
+            f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items())
+        )
         return f"{sum(ends.values())} have arrived, {queues}"
 
 
@@ -276,8 +290,14 @@ def _check_body(body: object) -> None:
     kinds = (str, bytes, bytearray, memoryview)
     if isinstance(body, (list, tuple)) and all(isinstance(each, kinds) for each in body):
         found = f"{type(body).__name__} {excerpt(body)}"
-        raise wrong_kind("body", "each body as an argument of its own", found, "send('orders', *bodies)")
-    example = "json.dumps({'id': 1})" if isinstance(body, (dict, list, tuple)) else f"str({excerpt(body)})"
+        raise wrong_kind(
+            "body", "each body as an argument of its own", found, "send('orders', *bodies)"
+        )
+    example = (
+        "json.dumps({'id': 1})"
+        if isinstance(body, (dict, list, tuple))
+        else f"str({excerpt(body)})"
+    )
     check_kind("body", body, kinds, "text (str) or bytes", example)
 
 
@@ -293,7 +313,8 @@ def _is_brokers_own(topic: str) -> bool:
 
 def _committed(behind: list[Lag]) -> str:
     return ", ".join(
-        f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue {lag.queue.queue_id}" for lag in behind
+        f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue {lag.queue.queue_id}"
+        for lag in behind
     )
 
 
@@ -348,7 +369,10 @@ class _Reader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._connections.shutdown()
 
@@ -358,7 +382,17 @@ class _Reader:
             if queue not in self._held:
                 suspend_ms = max(int(seconds * 1000), 1)
                 header = PullMessageRequestHeader(
-                    READER_GROUP, queue.topic, queue.queue_id, end, 1, _HELD, 0, suspend_ms, 0, "*", "TAG"
+                    consumer_group=READER_GROUP,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    queue_offset=end,
+                    max_msg_nums=1,
+                    sys_flag=_HELD,
+                    commit_offset=0,
+                    suspend_timeout_millis=suspend_ms,
+                    sub_version=0,
+                    subscription="*",
+                    expression_type="TAG",
                 )
                 self._held[queue] = self.api.pull_async(self._address, header)
         done, _ = wait(self._held.values(), seconds, FIRST_COMPLETED)

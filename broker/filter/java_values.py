@@ -23,7 +23,9 @@ _Number = TypeVar("_Number", int, float)
 
 _DIGITS_WITHIN_INTEGER = 10  # fewer of them always fit
 _DIGITS_MAX = 40  # of what java_numbers reads
-_BASIC_PLANE_LAST = "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
+_BASIC_PLANE_LAST = (
+    "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
+)
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
@@ -140,7 +142,11 @@ def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
             except ValueError:
                 pass
         return [_or_none(parse_double, text) for text in texts]
-    if all_of_them.isascii() and all_of_them.isdecimal() and max(map(len, texts)) < _DIGITS_WITHIN_INTEGER:
+    if (
+        all_of_them.isascii()
+        and all_of_them.isdecimal()
+        and max(map(len, texts)) < _DIGITS_WITHIN_INTEGER
+    ):
         return list(map(int, texts))
     return [_or_none(parse_integer, text, like) for text in texts]
 

@@ -109,7 +109,10 @@ class _Question:
 
     def _between(self, operand: Property, condition: Between) -> States:
         if condition.negated:
-            below, above = Ordered(operand, "<", condition.low), Ordered(operand, ">", condition.high)
+            below, above = (
+                Ordered(operand, "<", condition.low),
+                Ordered(operand, ">", condition.high),
+            )
             return self._joined(_OR, below, above)
         above, below = Ordered(operand, ">=", condition.low), Ordered(operand, "<=", condition.high)
         return self._joined(_AND, above, below)
@@ -123,7 +126,9 @@ class _Question:
         names = sorted(condition.names)
         columns = [[*self._text(name).values, None] for name in names]
         states = np.empty(self._rows, np.uint8)
-        for row, numbers in enumerate(zip(*(self._text(name).of_row for name in names), strict=True)):
+        for row, numbers in enumerate(
+            zip(*(self._text(name).of_row for name in names), strict=True)
+        ):
             texts = zip(names, columns, numbers, strict=True)
             properties = {
                 name: text for name, values, number in texts if (text := values[number]) is not None

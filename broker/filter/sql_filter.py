@@ -35,12 +35,19 @@ class SqlFilter:
     """Always true: the tags code alone never decides that a message matches."""
 
     def __init__(self, expression: SqlExpression, characters: int = 0) -> None:
-        """``characters`` is how long the expression's text is: its values are kept as well as its nodes."""
+        """Take an expression, and its text's length in characters.
+
+        The values in it are kept as well as its nodes.
+        """
         self.expression = expression
-        self.size_bytes = _BYTES_OF_NODE * expression.condition.nodes + _BYTES_OF_CHARACTER * characters
+        self.size_bytes = (
+            _BYTES_OF_NODE * expression.condition.nodes + _BYTES_OF_CHARACTER * characters
+        )
         """Bytes of memory that the expression takes, about."""
         self.looks_max = _NODES_ASKED_MAX // expression.condition.nodes
-        self._weight = _WEIGHT_OF_PROPERTIES + len(expression.condition.names) // _NAMES_THAT_WEIGH_ONE
+        self._weight = (
+            _WEIGHT_OF_PROPERTIES + len(expression.condition.names) // _NAMES_THAT_WEIGH_ONE
+        )
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return that any entry may match."""
@@ -62,8 +69,13 @@ class SqlFilter:
         evaluate, data = self.expression.evaluate, memoryview(chunk.buffer)
         starts = chunk.properties_at.tolist()
         ends = (chunk.properties_at + chunk.properties_length).tolist()
-        texts = (str(data[start:end], "utf-8", "replace") for start, end in zip(starts, ends, strict=True))
-        return np.fromiter((evaluate(decode_properties(text)) for text in texts), np.bool_, len(chunk))
+        texts = (
+            str(data[start:end], "utf-8", "replace")
+            for start, end in zip(starts, ends, strict=True)
+        )
+        return np.fromiter(
+            (evaluate(decode_properties(text)) for text in texts), np.bool_, len(chunk)
+        )
 
     def cost_of(self, chunk: RecordChunk) -> int:
         """Return the cost of a look at all properties, in bytes that could be read instead."""

@@ -48,7 +48,16 @@ from rocketpoll.broker.filter.sql_expression import (
     Truth,
 )
 from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
-from rocketpoll.broker.filter.sql_tokens import END, FLOAT, INTEGER, NAME, SUBJECT, TEXT, Token, Tokens
+from rocketpoll.broker.filter.sql_tokens import (
+    END,
+    FLOAT,
+    INTEGER,
+    NAME,
+    SUBJECT,
+    TEXT,
+    Token,
+    Tokens,
+)
 
 _Node = TypeVar("_Node", bound=Expression)
 
@@ -136,8 +145,14 @@ class _Parser:
         for side in (left, right):
             if isinstance(side, Literal) and side.constant is None:
                 raise _unfit(token, f"IS NULL in place of {token.kind} NULL", side)
-        if _is_boolean(left) and isinstance(right, Literal) and not isinstance(right.constant, bool):
-            raise _unfit(token, f"TRUE, FALSE or a property behind {_shown(left)} {token.kind}", right)
+        if (
+            _is_boolean(left)
+            and isinstance(right, Literal)
+            and not isinstance(right.constant, bool)
+        ):
+            raise _unfit(
+                token, f"TRUE, FALSE or a property behind {_shown(left)} {token.kind}", right
+            )
         equal = self._made(Equal(left, right), token)
         return self._made(Not(equal), token) if token.kind == "<>" else equal
 
@@ -290,11 +305,15 @@ def _need_number(operand: Expression, token: Token) -> Expression:
 
 def _is_boolean(operand: Expression) -> bool:
     """Return whether an operand is one of the words TRUE, FALSE and NULL."""
-    return isinstance(operand, Literal) and (operand.constant is None or isinstance(operand.constant, bool))
+    return isinstance(operand, Literal) and (
+        operand.constant is None or isinstance(operand.constant, bool)
+    )
 
 
 def _unexpected(token: Token, needed: str) -> FilterError:
-    return FilterError(SUBJECT, at=token.at, needed=needed, found=Verbatim(excerpt(token.describe())))
+    return FilterError(
+        SUBJECT, at=token.at, needed=needed, found=Verbatim(excerpt(token.describe()))
+    )
 
 
 def _unfit(token: Token, needed: str, found: Expression) -> FilterError:

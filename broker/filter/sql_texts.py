@@ -94,7 +94,11 @@ class Texts:
         if isinstance(condition, In):
             texts, negated = condition.texts, condition.negated
             return self._where((value in texts) is not negated for value in self.values)
-        if isinstance(condition, TextMatch) and isinstance(condition.operand, Property) and condition.text:
+        if (
+            isinstance(condition, TextMatch)
+            and isinstance(condition.operand, Property)
+            and condition.text
+        ):
             matches, text, negated = MATCHES[condition.kind], condition.text, condition.negated
             found = (matches(value, text) is not negated for value in self.values)
             return self._where(found, without=FALSE)
@@ -116,9 +120,13 @@ def compare_columns(left: Texts, sign: str, right: Texts) -> States:
         row_numbers = Numbers(numbers.keys[left.of_row], numbers.states[left.of_row])
         states = _compared(row_numbers, sign, keys)
         # NULL on one side takes precedence over a text that is no number on the other.
-        return np.where((missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states)
+        return np.where(
+            (missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states
+        )
     number_of = {value: number for number, value in enumerate(right.values)}
-    on_the_right = np.array([*(number_of.get(value, -1) for value in left.values), len(right.values)])
+    on_the_right = np.array(
+        [*(number_of.get(value, -1) for value in left.values), len(right.values)]
+    )
     same = on_the_right[left.of_row] == right.of_row
     is_missing = left.of_row == len(left.values)
     return np.where(is_missing & ~same, NULL, same).astype(np.uint8)

@@ -84,7 +84,9 @@ class Tokens:
             return Token(END, "", start + 1)
         word = _WORD.match(self._text, start)
         if word is None:
-            raise FilterError(SUBJECT, at=start + 1, needed="a word of SQL92", found=self._text[start:])
+            raise FilterError(
+                SUBJECT, at=start + 1, needed="a word of SQL92", found=self._text[start:]
+            )
         self._position = word.end()
         written = word[0]
         kind = word.lastgroup or ""

@@ -29,7 +29,11 @@ _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 
 
 def build_subscription_data(
-    topic: str, sub_string: str | None, expression_type: str | None = TAG_EXPRESSION, *, sub_version: int = 0
+    topic: str,
+    sub_string: str | None,
+    expression_type: str | None = TAG_EXPRESSION,
+    *,
+    sub_version: int = 0,
 ) -> SubscriptionData:
     """Build the subscription of a topic from its text.
 
@@ -41,7 +45,9 @@ def build_subscription_data(
     if not _is_tag_type(expression_type):
         if not sub_string:
             raise FilterError(
-                f"{expression_type} subscription of {topic}", needed="an expression", found=sub_string
+                f"{expression_type} subscription of {topic}",
+                needed="an expression",
+                found=sub_string,
             )
         return SubscriptionData(
             topic=topic,
@@ -110,7 +116,9 @@ def _tags(topic: str, sub_string: str) -> frozenset[str]:
         raise FilterError(subject, needed=needed, found=sub_string)
     count = tag_count(sub_string)
     if count > TAGS_MAX:
-        raise FilterError(subject, needed=f"at most {TAGS_MAX} tags, or several groups", found=count)
+        raise FilterError(
+            subject, needed=f"at most {TAGS_MAX} tags, or several groups", found=count
+        )
     pieces = sub_string.split(_SEPARATOR)
     if not any(pieces):
         raise FilterError(subject, needed="a tag beside ||", found=sub_string)

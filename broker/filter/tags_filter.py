@@ -42,7 +42,12 @@ class TagsFilter:
         """Bytes of memory that its codes and tags take, about."""
         tags = self.tags or ()
         sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
-        return sets + _BYTES_OF_CODE * len(self.codes) + _BYTES_OF_TAG * len(tags) + sum(map(len, tags))
+        return (
+            sets
+            + _BYTES_OF_CODE * len(self.codes)
+            + _BYTES_OF_TAG * len(tags)
+            + sum(map(len, tags))
+        )
 
     @property
     def needs_messages(self) -> bool:

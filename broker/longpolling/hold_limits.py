@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketpoll.broker.setting import COUNT, FLAG, MS, setting
+
 
 @dataclass(frozen=True, kw_only=True)
 class HoldLimits:
     """The limits of waiting pulls: how long they wait, in milliseconds, and how many may."""
 
-    long_polling_enable: bool = True
-    short_polling_time_ms: int = 1_000
-    suspend_timeout_min_ms: int = 1_000
-    suspend_timeout_max_ms: int = 60_000
-    holds_per_connection_and_queue: int = 16
-    holds_max: int = 20_000
-    """Places, of which a usual pull takes one; one with a long subscription or a large filter takes more."""
+    long_polling_enable: bool = setting(
+        "longPollingEnable",
+        FLAG,
+        "false: pulls wait for shortPollingTimeMills, and arrivals do not wake them",
+        default=True,
+    )
+    short_polling_time_ms: int = setting(
+        "shortPollingTimeMills",
+        MS,
+        "wait of a pull without long polling, or when too many pulls wait; ms",
+        default=1_000,
+    )
+    suspend_timeout_min_ms: int = setting(
+        "suspendTimeoutMillsMin",
+        MS,
+        "minimum time that a pull is held, whatever the client asks for; ms",
+        default=1_000,
+    )
+    suspend_timeout_max_ms: int = setting(
+        "suspendTimeoutMillsMax",
+        MS,
+        "maximum time that a pull is held, whatever the client asks for; ms",
+        default=60_000,
+    )
+    holds_per_connection_and_queue: int = setting(
+        "maxHoldsPerConnectionAndQueue",
+        COUNT,
+        "held pulls of one client and queue; more wait for shortPollingTimeMills only",
+        default=16,
+    )
+    holds_max: int = setting(
+        "maxHolds",
+        COUNT,
+        "held pulls of all clients; as many more wait for shortPollingTimeMills, the rest are "
+        "refused",
+        default=20_000,
+    )

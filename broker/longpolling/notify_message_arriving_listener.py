@@ -22,7 +22,9 @@ class NotifyMessageArrivingListener:
         self._hold_service = hold_service
         self._others = others
 
-    def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
+    def arriving(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
         """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._others(topic, queue_id)

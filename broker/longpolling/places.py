@@ -83,7 +83,10 @@ class Places:
             del self._of[request.connection]
 
     def _changes(self, connection: Connection, by: int) -> None:
-        """Let a client have one place more or less: in single steps, the next greediest is known at once."""
+        """Let a client have one place more or less.
+
+        In single steps, the next greediest is known at once.
+        """
         before = self._taken_by.get(connection, 0)
         after = before + by
         self.taken += by

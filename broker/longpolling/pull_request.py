@@ -1,7 +1,8 @@
 """PullRequest: one pull that waits, with all that its replay needs and nothing else.
 
-The request's ext fields are dropped: the typed header says the same, in a fraction of the memory. What a
-client can make long in it, its subscription and the filter made of that, takes more places than one.
+The request's ext fields are dropped: the typed header says the same, in a fraction of the memory.
+What a client can make long in it, its subscription and the filter made of that, takes more places
+than one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.connection import Connection
 
 PLACE_BYTES: Final = 1_400
@@ -48,19 +50,22 @@ class PullRequest:
     """The queue offset below which there is no message that matches."""
 
     @property
-    def queue(self) -> tuple[str, int]:
+    def queue(self) -> QueueKey:
         """The topic and the number of the queue."""
         return self.header.topic, self.header.queue_id
 
     @property
     def places(self) -> int:
-        """The number of places that the pull takes without its filter: several for a long subscription."""
+        """The number of places that the pull takes without its filter.
+
+        Several for a long subscription.
+        """
         texts = self.header.subscription, self.header.expression_type
         return 1 + sum(map(sys.getsizeof, texts)) // PLACE_BYTES
 
     @property
     def filter_places(self) -> int:
-        """The number of places of the filter, which all pulls of one client with this filter share."""
+        """The places of the filter, which all pulls of one client with this filter share."""
         return 0 if self.message_filter is None else self.message_filter.size_bytes // PLACE_BYTES
 
     @property

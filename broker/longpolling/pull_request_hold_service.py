@@ -35,6 +35,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
+from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.many_pull_request import ManyPullRequest
@@ -46,7 +47,9 @@ _log = logging.getLogger(__name__)
 EXPIRED_MAX: Final = 1_000
 """The maximum number of pulls of one call, which take a few milliseconds."""
 
-_Queue: TypeAlias = tuple[str, int]
+LATE_MS: Final = 1_000
+"""So late a deadline may be met by a loop that has much to do: nobody has overlooked it."""
+
 _Codes: TypeAlias = "frozenset[int] | None"
 _Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
 """The known answers to: is there a message for this filter of this group from an offset on?"""
@@ -81,7 +84,7 @@ class PullRequestHoldService:
         self._is_matched_by_commit_log = is_matched_by_commit_log
         self._wake = wake
         self._work = work
-        self._pull_request_table: dict[_Queue, ManyPullRequest] = {}
+        self._pull_request_table: dict[QueueKey, ManyPullRequest] = {}
         self._held = Places()
         self._put_off = Places()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
@@ -91,8 +94,8 @@ class PullRequestHoldService:
         self._is_working = False
         self._leaving: deque[PullRequest] = deque()
         self._gone: deque[Connection] = deque()
-        self._arrivals: dict[_Queue, _Arrival] = {}
-        self._looked_for: _Queue | None = None
+        self._arrivals: dict[QueueKey, _Arrival] = {}
+        self._looked_for: QueueKey | None = None
         """The queue whose arrivals are being looked at."""
         self.put_offs = 0
         self.rescued = 0
@@ -127,7 +130,8 @@ class PullRequestHoldService:
         limits, many = self._limits, self._pull_request_table.get(request.queue)
         of_owner = many.of_owner(request) if many is not None else []
         if len(of_owner) >= limits.holds_per_connection_and_queue:
-            # A client that goes on elsewhere leaves its pulls behind: the oldest is the least likely wanted.
+            # A client that goes on elsewhere leaves its pulls behind:
+            # the oldest is the least likely wanted.
             self._make_room(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._held, request):
             would_have = self._held.count_of(request.connection) + self._held.needed_by(request)
@@ -158,17 +162,23 @@ class PullRequestHoldService:
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Look at every deadline and every queue, in steps, as if nobody had told of anything."""
-        self._rescue(self.expire(now_ms - 1), "deadlines")  # those of this very millisecond are on their way
+        self._rescue(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
             if queue not in self._arrivals and queue != self._looked_for:
-                self._arrivals[queue] = _Arrival(self._max_offset_in_queue(*queue), None, is_sweep=True)
+                self._arrivals[queue] = _Arrival(
+                    self._max_offset_in_queue(*queue), None, is_sweep=True
+                )
                 self._go_on()
             yield
 
     def expire(self, now_ms: int) -> int:
         """Let pulls leave whose time is over, at most `EXPIRED_MAX`, and return their number."""
         expired = 0
-        while (next_ms := self.next_deadline_ms) is not None and next_ms <= now_ms and expired < EXPIRED_MAX:
+        while (
+            (next_ms := self.next_deadline_ms) is not None
+            and next_ms <= now_ms
+            and expired < EXPIRED_MAX
+        ):
             request = next(iter(self._deadlines[next_ms]), None)
             if request is None:
                 break
@@ -208,8 +218,13 @@ class PullRequestHoldService:
             self._go_on()
 
     def _has_room(self, places: Places, request: PullRequest) -> bool:
-        """Tell whether there are places enough: for one that needs more than all, if no other is there."""
-        return not places.taken or places.taken + places.needed_by(request) <= self._limits.holds_max
+        """Tell whether there are places enough.
+
+        For a pull that needs more than all, there are if no other is there.
+        """
+        return (
+            not places.taken or places.taken + places.needed_by(request) <= self._limits.holds_max
+        )
 
     def _put_it_off(self, request: PullRequest, now_ms: int) -> bool:
         if not self._has_room(self._put_off, request):
@@ -287,7 +302,7 @@ class PullRequestHoldService:
                 self._remove(request)
                 yield
 
-    def _look(self, queue: _Queue, arrival: _Arrival) -> Iterator[None]:
+    def _look(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
         """Let pulls leave that may want what has arrived."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
         matched: _Matched = {}
@@ -303,7 +318,9 @@ class PullRequestHoldService:
     def _rescue(self, rescued: int, where: object) -> None:
         self.rescued += rescued
         if rescued:
-            _log.warning("%d waiting pulls of %s were overlooked, and are answered late", rescued, where)
+            _log.warning(
+                "%d waiting pulls of %s were overlooked, and are answered late", rescued, where
+            )
 
     def _is_ready(
         self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched
@@ -326,7 +343,9 @@ class PullRequestHoldService:
         many.note(request, arrival.max_offset)
         return False
 
-    def _look_for_match(self, request: PullRequest, from_queue_offset: int) -> Generator[None, None, bool]:
+    def _look_for_match(
+        self, request: PullRequest, from_queue_offset: int
+    ) -> Generator[None, None, bool]:
         try:
             return (yield from self._is_matched_by_commit_log(request, from_queue_offset))
         except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client

@@ -41,7 +41,12 @@ class AfterSaving:
         """Save, then answer; if that fails, answer ``failure`` and why."""
         request = request.bare()
         self.go_on(
-            connection, request, save, lambda: reply(connection, request, success), lambda: None, failure
+            connection,
+            request,
+            save,
+            lambda: reply(connection, request, success),
+            lambda: None,
+            failure,
         )
 
     def settle(

@@ -14,11 +14,11 @@ from rmq_spark.wire.bodies.lists import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.processor.configuration import properties_text, read_only_configuration
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
 from rocketpoll.broker.processor.runtime_info import RuntimeInfo
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import STATS_NAMES, BrokerStats
 
 
@@ -78,7 +78,9 @@ class BrokerAdminProcessor:
         header = header_of(request)
         data = self._stats.data(header.stats_name, header.stats_key)
         if data is None:
-            known = "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
+            known = (
+                "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
+            )
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.settings import settings_of
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.settings import settings_of
 
 
 def properties_text(config: BrokerConfig) -> bytes:
@@ -18,8 +18,8 @@ def read_only_configuration(request: RemotingCommand) -> RequestRejected:
     """Return the refusal of a remote change of settings."""
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
-        f"remote configuration is read-only ({RequestCode(request.code).name}): change the broker's file, "
-        "and restart it",
+        f"remote configuration is read-only ({RequestCode(request.code).name}): change the "
+        "broker's file, and restart it",
     )
 
 

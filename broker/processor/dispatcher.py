@@ -18,7 +18,7 @@ from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from rocketpoll.broker.state.limits import TooMany
 from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.lacks import Hindrance, is_lack, what_is_wrong
+from rocketpoll.broker.store.lacks import Hindrances, is_lack, what_is_wrong
 
 Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
 
@@ -48,7 +48,7 @@ class RequestDispatcher:
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
-        self._hindrances: dict[int, Hindrance] = {}
+        self._hindrances = Hindrances[int]()
         """What hinders requests, by code: the disk fails, or something is lacking."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
@@ -62,7 +62,9 @@ class RequestDispatcher:
         """The codes of the requests that are understood."""
         return frozenset(self._handlers)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
+    def __call__(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Steps | None:
         """Dispatch a request to its handler.
 
         Return the answer; or the steps to it, if it takes many; or None if it comes later, or is
@@ -80,11 +82,12 @@ class RequestDispatcher:
         else:
             if not (answer is None or isinstance(answer, RemotingCommand)):
                 return self._excused_steps(connection, request, answer)
-            if self._hindrances:
-                self._end_hindrance(request.code)
+            self._hindrances.end(request.code)
         return None if request.flag & _ONE_WAY else answer
 
-    def _excused_steps(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
+    def _excused_steps(
+        self, connection: Connection, request: RemotingCommand, steps: Steps
+    ) -> Steps:
         """Pass on a handler's steps, with an answer in place of any exception."""
         try:
             answer = yield from steps
@@ -93,14 +96,8 @@ class RequestDispatcher:
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:
-            if self._hindrances:
-                self._end_hindrance(request.code)
+            self._hindrances.end(request.code)
         return None if request.flag & _ONE_WAY else answer
-
-    def _end_hindrance(self, code: int) -> None:
-        """Note that a request with this code was answered, so that it lacks nothing any more."""
-        if code in self._hindrances:
-            self._hindrances.pop(code).end()
 
     def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         raise RequestRejected(
@@ -109,7 +106,9 @@ class RequestDispatcher:
             f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
         )
 
-    def excused(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
+    def excused(
+        self, connection: Connection, request: RemotingCommand, error: Exception
+    ) -> RemotingCommand:
         """Return the answer for an exception, so that the client is not left waiting."""
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
@@ -118,8 +117,7 @@ class RequestDispatcher:
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         if isinstance(error, OSError) or is_lack(error):  # what the disk says names a file
-            what = f"requests {request.code} are refused"
-            self._hindrances.setdefault(request.code, Hindrance(what)).begin(error)
+            self._hindrances.begin(request.code, f"requests {request.code} are refused", error)
             return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")

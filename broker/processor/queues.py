@@ -17,8 +17,15 @@ def topic_of(topics: TopicConfigManager, topic: str) -> TopicConfig:
     """
     config = topics.get(topic)
     if config is None:
-        raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        raise topic_not_exist(topic)
     return config
+
+
+def topic_not_exist(topic: str) -> RequestRejected:
+    """Return the refusal of a request that names a topic which is not there."""
+    return RequestRejected(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+    )
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
@@ -28,9 +35,12 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
         RequestRejected: The topic has no such queue.
     """
     queues = max(config.read_queue_nums, config.write_queue_nums)
-    if 0 <= queue_id < queues or (queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id)[1]):
+    if 0 <= queue_id < queues or (
+        queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
+    ):
         return
     raise RequestRejected(
         ResponseCode.SYSTEM_ERROR,
-        f"queueId[{queue_id}] is illegal, topic[{config.topic_name}] has the queues 0 to {queues - 1}",
+        f"queueId[{queue_id}] is illegal, topic[{config.topic_name}] has the queues 0 to "
+        f"{queues - 1}",
     )

@@ -14,7 +14,12 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from rmq_spark.errors import HeaderError, RocketPollError
-from rmq_spark.wire.bodies import decode_body, decode_body_in_steps, encode_body, encode_body_in_steps
+from rmq_spark.wire.bodies import (
+    decode_body,
+    decode_body_in_steps,
+    encode_body,
+    encode_body_in_steps,
+)
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -30,7 +35,9 @@ LIBERTIES_BYTES_MAX: Final = 16_384
 """Longer bodies must be strict JSON, as clients send: lenient parsing takes 100 times as long."""
 
 _DECODERS = {
-    int(code): exchange.request.decode for code, exchange in HEADERS.items() if exchange.request is not None
+    int(code): exchange.request.decode
+    for code, exchange in HEADERS.items()
+    if exchange.request is not None
 }
 
 
@@ -60,9 +67,16 @@ def header_of(request: RemotingCommand) -> Any:
 
 
 def size_of(request: RemotingCommand) -> int:
-    """Return the bytes of memory that a request takes while it waits: its body and its fields, about."""
+    """Return the bytes of memory that a request takes while it waits.
+
+    That is about what its body and its fields take.
+    """
     fields = request.ext_fields
-    return len(request.body) + sum(map(sys.getsizeof, fields)) + sum(map(sys.getsizeof, fields.values()))
+    return (
+        len(request.body)
+        + sum(map(sys.getsizeof, fields))
+        + sum(map(sys.getsizeof, fields.values()))
+    )
 
 
 def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
@@ -76,7 +90,11 @@ def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[
     """Decode, in steps, the JSON body of a request that may hold thousands of values."""
     if not request.body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return (yield from decode_body_in_steps(body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX))
+    return (
+        yield from decode_body_in_steps(
+            body_type, request.body, liberties_bytes_max=LIBERTIES_BYTES_MAX
+        )
+    )
 
 
 def answer(request: RemotingCommand, header: Any = None, body: object = None) -> RemotingCommand:
@@ -85,9 +103,13 @@ def answer(request: RemotingCommand, header: Any = None, body: object = None) ->
     if header is not None:
         codec = HEADERS[request.code].response
         if codec is None:
-            raise HeaderError("answer", at="code", needed="a code whose answer has one", found=request.code)
+            raise HeaderError(
+                "answer", at="code", needed="a code whose answer has one", found=request.code
+            )
         ext_fields = codec.encode(header)
-    return request.respond(ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body))
+    return request.respond(
+        ResponseCode.SUCCESS, None, ext_fields, b"" if body is None else encode_body(body)
+    )
 
 
 def answer_in_steps(request: RemotingCommand, body: object) -> Steps:
@@ -108,7 +130,8 @@ def negotiated(extension: Extension, handler: Handler) -> Handler:
     def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | Steps | None:
         if extension not in connection.extensions:
             raise RequestRejected(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.code} not supported",
             )
         return handler(connection, request)
 

@@ -13,8 +13,8 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.config import BrokerConfig
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.disk import DiskUsage
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -196,7 +196,7 @@ class RuntimeInfo:
         }
 
     def _max_delayed(self, level: int) -> int:
-        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1)[1]
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
 
 
 def _runtime(running_ms: int) -> str:

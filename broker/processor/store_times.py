@@ -18,5 +18,7 @@ def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset
     found = store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)
     if not found.message_count:
         return NO_TIME
-    record = found.buffers[0]  # a queue's lists ask for thousands of these: the bodies are not touched
+    record = found.buffers[
+        0
+    ]  # a queue's lists ask for thousands of these: the bodies are not touched
     return glance(record, 0, len(record))[4]

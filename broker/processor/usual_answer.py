@@ -25,7 +25,10 @@ class UsualAnswer:
     """An answer of success of one handler, with some ext fields that stay and some that vary."""
 
     def __init__(
-        self, varying: Mapping[str, str], staying: Mapping[str, str] | None = None, remark: str | None = None
+        self,
+        varying: Mapping[str, str],
+        staying: Mapping[str, str] | None = None,
+        remark: str | None = None,
     ) -> None:
         """Take the varying fields with their formats; no value may need an escape in JSON."""
         self._varying = varying
@@ -50,7 +53,9 @@ class UsualAnswer:
             return
         body_bytes = sum(map(len, body))
         if is_json:
-            connection.send_frame(self._json.encode(request.opaque, *values, body_bytes=body_bytes), body)
+            connection.send_frame(
+                self._json.encode(request.opaque, *values, body_bytes=body_bytes), body
+            )
             return
         texts = ("\n".join(self._varying.values()) % values).split("\n")
         fields = {**self._staying, **dict(zip(self._varying, texts, strict=True))}

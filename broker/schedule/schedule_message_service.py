@@ -29,7 +29,8 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.schedule.delay_level import DelayLevel, Start
 from rocketpoll.broker.schedule.delayed_message import Undeliverable, delivered, scheduled
 from rocketpoll.broker.state.table import Saver, Table
-from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
+from rocketpoll.broker.store.lacks import Hindrances, Lacking
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import (
     GetMessageResult,
@@ -98,14 +99,19 @@ class ScheduleMessageService:
         self._data_version = loaded.data_version
         # A level that was taken away may still have messages: they wait as long as the last one's.
         self._offsets = dict.fromkeys(range(1, len(self._levels_ms) + 1), 0)
-        self._offsets |= {level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0}
-        self._delay_levels = {level: self._new_level(level, self._end_of(level)) for level in self._offsets}
+        self._offsets |= {
+            level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0
+        }
+        self._delay_levels = {
+            level: self._new_level(level, self._end_of(level)) for level in self._offsets
+        }
         self._due_ms: dict[int, int | None] = {}
         """The due time of each level's next message, if known; None if there is no message."""
         self._next_level = 1
         self._end_offset = 0
         """The end of the last delivered message in the log."""
         self._why_waiting: str | None = None
+        self._hindrances = Hindrances[int]()
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
@@ -122,14 +128,18 @@ class ScheduleMessageService:
         room = _Room()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
-        due = [self._deliver_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
+        due = [self._try_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
         if self._end_offset > self._store.confirm_offset():
-            self._store.flushed(self._end_offset)  # or it would stay invisible until somebody else sends
+            self._store.flushed(
+                self._end_offset
+            )  # or it would stay invisible until somebody else sends
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def offsets(self) -> DelayOffsetSerializeWrapper:
         """Return how far each level has been delivered, as GET_ALL_DELAY_OFFSET answers it."""
-        return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets), data_version=self._data_version)
+        return DelayOffsetSerializeWrapper(
+            offset_table=dict(self._offsets), data_version=self._data_version
+        )
 
     @property
     def is_dirty(self) -> bool:
@@ -152,7 +162,9 @@ class ScheduleMessageService:
             try:
                 self._store.flushed(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
             except FutureTimeoutError:
-                raise Lacking(f"the disk takes longer than {_FLUSH_TIMEOUT_SECONDS} s for a flush") from None
+                raise Lacking(
+                    f"the disk takes longer than {_FLUSH_TIMEOUT_SECONDS} s for a flush"
+                ) from None
         return offsets
 
     # ---- one level
@@ -162,7 +174,21 @@ class ScheduleMessageService:
         return DelayLevel(delay_ms, self._start, end_queue_offset)
 
     def _end_of(self, level: int) -> int:
-        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1)[1]
+        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
+
+    def _try_level(self, level: int, now_ms: int, room: _Room) -> int | None:
+        """Deliver a level's due messages; one that cannot be read holds up no other level."""
+        try:
+            due_ms = self._deliver_level(level, now_ms, room)
+        except EndUnknown:  # the store tells what is in the way
+            return now_ms + RETRY_MS
+        except UnreadableFile as error:
+            self._hindrances.begin(
+                level, f"messages of delay level {level} are not delivered", error
+            )
+            return now_ms + RETRY_MS
+        self._hindrances.end(level)
+        return due_ms
 
     def _deliver_level(self, level: int, now_ms: int, room: _Room) -> int | None:
         """Deliver a level's due messages; return when the next is due, or now without room."""
@@ -219,7 +245,10 @@ class ScheduleMessageService:
                 message = decode_record(data, position)
             except RecordError as error:
                 _log.error(
-                    "delayed message %d of level %d is damaged: %s", self._offsets[level], level, error
+                    "delayed message %d of level %d is damaged: %s",
+                    self._offsets[level],
+                    level,
+                    error,
                 )
                 self._advance(level, self._offsets[level] + 1)
                 room.take(size)

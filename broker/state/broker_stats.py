@@ -81,7 +81,9 @@ class BrokerRates(NamedTuple):
     @property
     def gets(self) -> Rates:
         """The rates of all gets, with messages or without."""
-        return Rates(*(found + missed for found, missed in zip(self.found, self.missed, strict=True)))
+        return Rates(
+            *(found + missed for found, missed in zip(self.found, self.missed, strict=True))
+        )
 
 
 class DayTotals(NamedTuple):
@@ -188,7 +190,9 @@ class BrokerStats:
         """Forget a deleted topic, in steps: another of the same name begins at zero."""
         prefix = f"{topic}@"
         return self._forget(
-            lambda key: key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+            lambda key: (
+                key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+            )
         )
 
     def forget_group(self, group: str) -> Iterator[None]:
@@ -236,7 +240,9 @@ class BrokerStats:
 
     def _rates(self, key: Key, what: str) -> Rates:
         totals = (self._recent.total(key, buckets) for buckets in (1, 6, 60))
-        return Rates(*(per_second(getattr(total, what), covered_ms) for total, covered_ms in totals))
+        return Rates(
+            *(per_second(getattr(total, what), covered_ms) for total, covered_ms in totals)
+        )
 
 
 def _is_of_group(key: Key) -> bool:

@@ -55,7 +55,9 @@ class ConsumerOffsetManager:
             TooMany: The table is full.
         """
         if queue_id < 0 or queue_offset < 0:
-            raise ValueError(f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero")
+            raise ValueError(
+                f"offset {queue_offset} of queue {queue_id} cannot be stored: below zero"
+            )
         stored = self.query(group, topic, queue_id)
         if stored != queue_offset:
             if stored is None:
@@ -133,7 +135,9 @@ class ConsumerOffsetManager:
 
     def _make_room(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""
-        check_room("consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more)
+        check_room(
+            "consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more
+        )
         self._count += more
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
@@ -149,7 +153,8 @@ class ConsumerOffsetManager:
         return self._wrapper(table)
 
     def _entries(self) -> Iterator[tuple[str, Mapping[int, int]]]:
-        # Each level is copied before it is walked: commits go on meanwhile, also while another thread saves.
+        # Each level is copied before it is walked: commits go on meanwhile,
+        # also while another thread saves.
         for group, topics in tuple(self._groups.items()):
             for topic, queues in tuple(topics.items()):
                 yield f"{topic}{_SEPARATOR}{group}", dict(queues)

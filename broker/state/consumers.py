@@ -70,7 +70,9 @@ class ConsumerGroup:
                 wanted[topic] = known
         return wanted
 
-    def subscribe(self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int) -> bool:
+    def subscribe(
+        self, connection: Connection, chosen: Mapping[str, SubscriptionData], size: int
+    ) -> bool:
         """Take what was `chosen`, and its size; return whether topics came or went."""
         changed = chosen.keys() != self._subscriptions.keys()
         for topic in self._subscriptions.keys() - chosen.keys():
@@ -90,7 +92,9 @@ class ConsumerGroup:
 class ConsumerManager:
     """All consumer groups that have members."""
 
-    def __init__(self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom) -> None:
+    def __init__(
+        self, on_members_changed: Callable[[ConsumerGroup], None], room: MemberRoom
+    ) -> None:
         """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
         self._room = room
         self._on_members_changed = on_members_changed
@@ -183,12 +187,16 @@ class ConsumerManager:
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """Return the groups whose members subscribe to a topic."""
-        return frozenset(name for name, group in self._groups.items() if topic in group.subscriptions)
+        return frozenset(
+            name for name, group in self._groups.items() if topic in group.subscriptions
+        )
 
     def find(self, group: str, client_id: str) -> ClientChannel | None:
         """Return the member with an id, or None; of two connections, the one heard of last."""
         members = self._groups.get(group)
         if members is None:
             return None
-        channels = [channel for channel in members.clients.values() if channel.client_id == client_id]
+        channels = [
+            channel for channel in members.clients.values() if channel.client_id == client_id
+        ]
         return max(channels, key=lambda channel: channel.last_heartbeat_ms, default=None)

@@ -6,7 +6,27 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
 
-_LOWS_MS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 4000, 5000, 10000)
+_LOWS_MS: Final = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    10,
+    20,
+    30,
+    50,
+    100,
+    200,
+    300,
+    500,
+    1000,
+    2000,
+    3000,
+    4000,
+    5000,
+    10000,
+)
 """The start of each cell, which is the end of the one before."""
 
 _SHOWN_FROM_MS: Final[Mapping[int, str]] = {

@@ -43,7 +43,9 @@ class KVConfigs:
         self.changes = Changes[KVName, str](self._restore)
         """The changes under way, which undo a `put` or `delete` that is refused."""
 
-    def put(self, namespace: str, key: str, value: str, change: Change[KVName, str] | None = None) -> None:
+    def put(
+        self, namespace: str, key: str, value: str, change: Change[KVName, str] | None = None
+    ) -> None:
         """Set one value, as part of a change that may still be refused.
 
         Raises:
@@ -54,7 +56,9 @@ class KVConfigs:
             there_are = sum(map(len, self._namespaces.values()))
             check_room("key-value configurations", there_are, VALUES_MAX)
         if len(namespace) + len(key) + len(value) > CHARACTERS_MAX:
-            raise TooMany(f"namespace, key and value have over {CHARACTERS_MAX} characters together")
+            raise TooMany(
+                f"namespace, key and value have over {CHARACTERS_MAX} characters together"
+            )
         self._set(namespace, key, value)
         if change is not None:
             change.note((namespace, key), before, value)

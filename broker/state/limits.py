@@ -14,7 +14,10 @@ class TooMany(RocketPollError, ValueError):
 
 
 def int32_fault(what: str, value: int | None) -> str | None:
-    """Return why a number does not fit where a broker in Java, which may open the tables, has an int."""
+    """Return why a number does not fit where a broker in Java has an int.
+
+    Such a broker may open the tables.
+    """
     if value is None or -(1 << 31) <= value < 1 << 31:
         return None
     return f"{what} must be an integer of 32 bits, not {value}"

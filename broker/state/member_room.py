@@ -30,7 +30,12 @@ def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
         + _BYTES_OF_TAG * len(data.tags_set)
         + _BYTES_OF_CODE * len(data.code_set)
         + _BYTES_OF_CHARACTER
-        * (len(data.topic) + len(data.sub_string) + len(data.expression_type) + sum(map(len, data.tags_set)))
+        * (
+            len(data.topic)
+            + len(data.sub_string)
+            + len(data.expression_type)
+            + sum(map(len, data.tags_set))
+        )
         for data in subscriptions
     )
 
@@ -46,13 +51,17 @@ class MemberRoom:
         self._said: dict[Connection, int] = {}
         self._kept = 0
 
-    def take(self, connection: Connection, *, members: int = 0, said: int = 0, kept: int = 0) -> None:
+    def take(
+        self, connection: Connection, *, members: int = 0, said: int = 0, kept: int = 0
+    ) -> None:
         """Change the counts of members, of a client's bytes, and of its groups' bytes, up or down.
 
         Raises:
             TooMany: There is no room for more. Nothing was counted.
         """
-        check_room("members of groups", self._members, self._members_max, "maxGroupMembers", more=members)
+        check_room(
+            "members of groups", self._members, self._members_max, "maxGroupMembers", more=members
+        )
         said_then, kept_then = self._said.get(connection, 0) + said, self._kept + kept
         if said > 0:
             self._check_bytes(said_then, self._bytes_max // SHARE, "one client")

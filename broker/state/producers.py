@@ -26,7 +26,9 @@ class ProducerManager:
         self._groups: dict[str, dict[Connection, ClientChannel]] = {}
         self._groups_of: dict[Connection, dict[str, None]] = defaultdict(dict)
         self._by_client_id: dict[str, ClientChannel] = {}
-        self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(self._groups)
+        self.groups: Mapping[str, Mapping[Connection, ClientChannel]] = MappingProxyType(
+            self._groups
+        )
 
     def register(self, group: str, channel: ClientChannel) -> None:
         """Take a client's heartbeat.

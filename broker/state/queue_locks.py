@@ -1,9 +1,9 @@
 """Locks of queues for groups that consume in order: one client for each queue at a time.
 
-A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. A member that has
-lost its connection may still be at work on its queues, and may come back, so its locks last that long as
-well; those of others go with the connection. All locks are forgotten with the broker: its clients renew
-theirs before anybody else gets them.
+A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. A member
+that has lost its connection may still be at work on its queues, and may come back, so its locks
+last that long as well; those of others go with the connection. All locks are forgotten with the
+broker: its clients renew theirs before anybody else gets them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LOCK_BYTES_MAX: Final = 128 << 20
 MEMBER_SHARE: Final = 16
 """A member of a group may take this part of all: the locks of 12,000 queues as a rule."""
 STRANGER_SHARE: Final = 128
-"""The part of all for a connection that is no member yet: after a restart, locks come before heartbeats."""
+"""The part of all for a connection that is no member yet: after a restart,
+locks come before heartbeats."""
 _BYTES_OF_ONE: Final = 512
 _FORGOTTEN_MAX: Final = 1_000
 """Expired locks that are forgotten at a time: more would keep all others waiting."""
@@ -74,8 +75,8 @@ class QueueLocks:
     ) -> frozenset[MessageQueue]:
         """Lock what is free, renew what the client has; return which of the queues it holds now.
 
-        A lock that the client has is always renewed. A connection gets no new ones beyond its share, which is
-        small if it is no member of the group.
+        A lock that the client has is always renewed. A connection gets no new ones beyond its
+        share, which is small if it is no member of the group.
         """
         now_ms = self._now_ms()
         self._forget_expired(now_ms)
@@ -115,7 +116,8 @@ class QueueLocks:
     ) -> Iterator[None]:
         """Release in steps what a connection held, but for locks of members.
 
-        ``is_member`` tells of a group and a client's id whether these may still be at work on their queues.
+        ``is_member`` tells of a group and a client's id whether these may still
+        be at work on their queues.
         """
         for key in tuple(self._held[connection].keys) if connection in self._held else ():
             yield

@@ -13,8 +13,8 @@ from typing import Final
 SAMPLE_INTERVAL_MS: Final = 10_000
 
 KEYS_MAX: Final = 30_000
-"""Of one bucket: topics, and pairs of a topic and a group, of which one client could make millions in a day.
-What moves beyond is left out of the statistics of single topics and groups."""
+"""Of one bucket: topics, and pairs of a topic and a group, of which one client could make millions
+in a day. What moves beyond is left out of the statistics of single topics and groups."""
 
 _KEYS_PER_STEP: Final = 512
 
@@ -56,7 +56,9 @@ class Window:
     def add(self, sums: Sums, elapsed_ms: int) -> Iterator[None]:
         """Add the sums of a period of milliseconds, in steps, but for keys dropped meanwhile."""
         duration_ms, bucket = self._buckets[-1]
-        if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:  # samples come a little early or late
+        if (
+            duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms
+        ):  # samples come a little early or late
             duration_ms, bucket = 0, {}
             self._buckets.append((0, bucket))
         for some in in_steps(tuple(sums)):

@@ -11,7 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_spark.wire.bodies.configs import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 from rocketpoll.broker.state.changes import Change, Changes
 from rocketpoll.broker.state.limits import check_room, int32_fault
@@ -42,7 +46,9 @@ class SubscriptionGroupManager:
         self._now_ms = now_ms
         loaded = table.load(SubscriptionGroupWrapper())
         self._groups = dict(loaded.subscription_group_table)
-        self._forbidden = loaded.forbidden_table  # 5.x: nothing is made of it here, and nothing lost
+        self._forbidden = (
+            loaded.forbidden_table
+        )  # 5.x: nothing is made of it here, and nothing lost
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.changes = Changes[str, SubscriptionGroupConfig](self._restore)
         """The changes under way, which undo a `put` that is refused."""
@@ -70,7 +76,9 @@ class SubscriptionGroupManager:
         return self._groups.get(group)
 
     def put(
-        self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig] | None = None
+        self,
+        config: SubscriptionGroupConfig,
+        change: Change[str, SubscriptionGroupConfig] | None = None,
     ) -> None:
         """Create a group, or overwrite it, as part of a change that may still be refused.
 
@@ -88,7 +96,9 @@ class SubscriptionGroupManager:
             change.note(group, known, self._groups[group])
 
     def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
-        """Check in steps what `put` of these groups, one after another, would refuse. Nothing is changed.
+        """Check in steps what `put` of these groups, one after another, would refuse.
+
+        Nothing is changed.
 
         Raises:
             ValueError: One cannot be as it is configured.
@@ -168,7 +178,9 @@ class SubscriptionGroupManager:
     def _changed(self) -> None:
         version = self.data_version
         self.data_version = DataVersion(
-            timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
+            timestamp=self._now_ms(),
+            counter=version.counter + 1,
+            state_version=version.state_version,
         )
         self._saver.is_dirty = True
 
@@ -192,11 +204,15 @@ def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
             f"not {config.retry_queue_nums}"
         )
     if config.retry_max_times < 0:
-        return f"group {config.group_name} cannot retry {config.retry_max_times} times; 0 means never"
+        return (
+            f"group {config.group_name} cannot retry {config.retry_max_times} times; 0 means never"
+        )
     return (
         int32_fault(f"retryMaxTimes of group {config.group_name}", config.retry_max_times)
         or int32_fault(f"groupSysFlag of group {config.group_name}", config.group_sys_flag)
-        or int32_fault(f"consumeTimeoutMinute of group {config.group_name}", config.consume_timeout_minute)
+        or int32_fault(
+            f"consumeTimeoutMinute of group {config.group_name}", config.consume_timeout_minute
+        )
     )
 
 
@@ -217,6 +233,6 @@ def _fault_of_size(config: SubscriptionGroupConfig) -> str | None:
     if size <= GROUP_BYTES_MAX:
         return None
     return (
-        f"group {config.group_name} takes {size} bytes, over {GROUP_BYTES_MAX}: make its attributes, "
-        "groupRetryPolicy or subscriptionDataSet shorter"
+        f"group {config.group_name} takes {size} bytes, over {GROUP_BYTES_MAX}: make its "
+        "attributes, groupRetryPolicy or subscriptionDataSet shorter"
     )

@@ -43,7 +43,9 @@ class Saver(Generic[Body]):
         with self._lock:
             if not self.is_dirty:
                 return
-            self.is_dirty = False  # before the copy is made: what changes from here on is saved the next time
+            self.is_dirty = (
+                False  # before the copy is made: what changes from here on is saved the next time
+            )
             try:
                 saved = self._wrapper()
                 self._table.save(saved)

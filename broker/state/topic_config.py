@@ -130,7 +130,9 @@ class TopicConfigManager:
             change.note(config.topic_name, known, self._topics[config.topic_name])
 
     def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
-        """Check in steps what `put` of these topics, one after another, would refuse. Nothing is changed.
+        """Check in steps what `put` of these topics, one after another, would refuse.
+
+        Nothing is changed.
 
         Raises:
             ValueError: One cannot be as it is configured.
@@ -173,11 +175,16 @@ class TopicConfigManager:
             return None
         queues = max(1, min(queue_nums, default.write_queue_nums))
         self.put(
-            replace(_topic(topic, queues, default.perm & ~_INHERIT), topic_sys_flag=default.topic_sys_flag)
+            replace(
+                _topic(topic, queues, default.perm & ~_INHERIT),
+                topic_sys_flag=default.topic_sys_flag,
+            )
         )
         return self._topics[topic]
 
-    def create_in_send_back(self, topic: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    def create_in_send_back(
+        self, topic: str, queue_nums: int, perm: int = _READ_WRITE
+    ) -> TopicConfig:
         """Return a topic that the broker itself needs, as for retries, made if it is missing."""
         known = self._topics.get(topic)
         if known is not None:
@@ -263,7 +270,9 @@ class TopicConfigManager:
     def _changed(self) -> None:
         version = self.data_version
         self.data_version = DataVersion(
-            timestamp=self._now_ms(), counter=version.counter + 1, state_version=version.state_version
+            timestamp=self._now_ms(),
+            counter=version.counter + 1,
+            state_version=version.state_version,
         )
         self._saver.is_dirty = True
 
@@ -282,7 +291,9 @@ def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ..
 
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm
+    )
 
 
 def _queues_of(config: TopicConfig | None) -> int:
@@ -299,7 +310,9 @@ def _check(config: TopicConfig) -> None:
 def _fault_of_numbers(config: TopicConfig) -> str | None:
     for name, queues in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
         if not 1 <= queues <= QUEUE_NUMS_MAX:
-            return f"topic {config.topic_name} needs 1 to {QUEUE_NUMS_MAX} {name} queues, not {queues}"
+            return (
+                f"topic {config.topic_name} needs 1 to {QUEUE_NUMS_MAX} {name} queues, not {queues}"
+            )
     if not 0 <= config.perm <= _PERM_MAX:
         return (
             f"topic {config.topic_name} has no permission {config.perm}: it is the sum of "

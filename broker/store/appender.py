@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
@@ -73,7 +74,7 @@ class MessageAppender:
         self._refusal = refusal
         self._fresh = fresh
         self._lock = threading.Lock()
-        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._next_offsets: dict[QueueKey, int] = {}
         self._later: list[FreshRecord] = []
         """The records that have their places and are not written yet."""
         self._put_later: list[PutMessageResult] = []
@@ -127,7 +128,9 @@ class MessageAppender:
             except StoreFailed as error:
                 return unavailable(error)
             queue_offset = self._next_offset(queue)
-            self._later.append(_new_fresh(FreshRecord, (queue, queue_offset, position, size, properties)))
+            self._later.append(
+                _new_fresh(FreshRecord, (queue, queue_offset, position, size, properties))
+            )
             try:
                 self._next_offsets[queue] = queue_offset + 1
                 self._log.append_later(
@@ -174,7 +177,9 @@ class MessageAppender:
             timestamp = self._log.later_timestamp
             run = FreshRun(later, timestamp, self._log.end_offset)
             results = self._put_later + [
-                _new_result(PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None))
+                _new_result(
+                    PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None)
+                )
                 for _, queue_offset, at, size, _ in later
             ]
             self._log.write_out()
@@ -226,7 +231,7 @@ class MessageAppender:
             self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
         return result, batch.sizes
 
-    def _append(self, draft: Draft, queue: tuple[str, int], offsets: int, count: int) -> PutMessageResult:
+    def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take this number of its offsets."""
         if draft.size > self.file_room:
             what = "a record" if count == 1 else "a batch"
@@ -243,7 +248,7 @@ class MessageAppender:
         return self.in_turn(queue, append, offsets)
 
     def in_turn(
-        self, queue: tuple[str, int], append: Callable[[int], PutMessageResult], offsets: int
+        self, queue: QueueKey, append: Callable[[int], PutMessageResult], offsets: int
     ) -> PutMessageResult:
         """Append with the next offset of a queue while nobody else does, behind all earlier puts.
 
@@ -288,9 +293,13 @@ class MessageAppender:
                     del self._next_offsets[topic, queue_id]
 
     def _numbers_of(self, topic: str) -> dict[int, int]:
-        return {queue_id: number for (name, queue_id), number in self._next_offsets.items() if name == topic}
+        return {
+            queue_id: number
+            for (name, queue_id), number in self._next_offsets.items()
+            if name == topic
+        }
 
-    def _next_offset(self, queue: tuple[str, int]) -> int:
+    def _next_offset(self, queue: QueueKey) -> int:
         known = self._next_offsets.get(queue)
         if known is not None:
             return known
@@ -301,7 +310,7 @@ class MessageAppender:
         return self.fault_in((draft.topic, draft.queue_id), len(draft.body), len(draft.properties))
 
     def fault_in(
-        self, queue: tuple[str, int], body_bytes: int, properties_bytes: int
+        self, queue: QueueKey, body_bytes: int, properties_bytes: int
     ) -> PutMessageResult | None:
         """Return why messages of these lengths can never be put into a queue, or None."""
         if queue not in self._next_offsets:

@@ -43,7 +43,8 @@ class Checkpoint:
     store_timestamp: int
     sealed_from: int = 0
     manifest_serial: int = 0
-    """The manifest that was saved last has this number, or a higher one if a crash came between the two."""
+    """The manifest that was saved last has this number,
+    or a higher one if a crash came between the two."""
 
 
 def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:

@@ -155,7 +155,9 @@ class Checkpointing:
                 self.noted_offset = safe_offset
                 self._noted_index_from = index_from
                 self._noted_spans = [
-                    span for span in spans if ends.queues[span[:2]].has_files_before(span.min_offset)
+                    span
+                    for span in spans
+                    if ends.queues[span[:2]].has_files_before(span.min_offset)
                 ]
         return True
 
@@ -168,7 +170,10 @@ class Checkpointing:
         self._noted = checkpoint
 
     def _note_serial(self) -> None:
-        """Have the checkpoint say which manifest is the newest; what that says holds without it, too."""
+        """Have the checkpoint say which manifest is the newest.
+
+        What the manifest says holds without that, too.
+        """
         if self._noted is not None:
             with suppress(OSError):  # then the next checkpoint says it
                 self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
@@ -187,7 +192,10 @@ class Checkpointing:
         is_saved = _save_within(_LAST_CHECKPOINT_SECONDS, save)
         if is_saved is None:
             with self.maintenance:  # what is just being noted is true
-                what = "not all consume queues are flushed after %d s: the next start is one as after a crash"
+                what = (
+                    "not all consume queues are flushed after %d s: the next start is one as after "
+                    "a crash"
+                )
                 _log.warning(what, _LAST_CHECKPOINT_SECONDS)
         return bool(is_saved)
 
@@ -240,7 +248,9 @@ class Checkpointing:
             queue = self._parts.queues.get(topic, queue_id)
             try:
                 if queue is not None:  # its topic may have been deleted meanwhile
-                    queue.forget_before(max(first, self._parts.dispatcher.deleted_topics.get(topic, 0)))
+                    queue.forget_before(
+                        max(first, self._parts.dispatcher.deleted_topics.get(topic, 0))
+                    )
             except UnreadableFile as error:
                 return error
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
@@ -77,7 +78,7 @@ class ChunkAppender:
         if len(all_sizes) > RECORDS_MAX:
             return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
         parts: list[_Part] = []
-        queues: dict[tuple[str, int], None] = {}
+        queues: dict[QueueKey, None] = {}
         try:
             for first, data, part_sizes in _parted(records, all_sizes):
                 try:
@@ -89,7 +90,9 @@ class ChunkAppender:
                 if fault is not None:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
-                parts.append(_Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk)))
+                parts.append(
+                    _Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
+                )
                 yield None
         except RecordError as error:
             return illegal(str(error))
@@ -118,7 +121,11 @@ class ChunkAppender:
         return None
 
     def put_large(
-        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
+        self,
+        template: RecordTemplate,
+        parts: Iterable[UniformParts],
+        born_timestamp: int,
+        admit: Admit,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append a batch of very many messages, all or none, in steps; return the sizes, too.
 
@@ -135,7 +142,9 @@ class ChunkAppender:
         admit()
         return self._put_batch(batch, chunk, sealing), batch.sizes
 
-    def _put_batch(self, batch: LargeBatch, chunk: RecordChunk, sealing: Sealing) -> PutMessageResult:
+    def _put_batch(
+        self, batch: LargeBatch, chunk: RecordChunk, sealing: Sealing
+    ) -> PutMessageResult:
         fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
         if fault is not None:
             return fault
@@ -167,7 +176,9 @@ class ChunkAppender:
             while row < len(part.chunk):
                 end = row + self._fitting(part.chunk.sizes[row:])
                 try:
-                    position, end_offset, timestamp = self._append_rows(part, row, end, queue_offset + done)
+                    position, end_offset, timestamp = self._append_rows(
+                        part, row, end, queue_offset + done
+                    )
                 except (Lacking, StoreFailed) as error:
                     return first or unavailable(error)
                 done += end - row
@@ -182,7 +193,9 @@ class ChunkAppender:
                 )
         return first or illegal("the chunk is empty")
 
-    def _append_rows(self, part: _Part, first: int, end: int, queue_offset: int) -> tuple[int, int, int]:
+    def _append_rows(
+        self, part: _Part, first: int, end: int, queue_offset: int
+    ) -> tuple[int, int, int]:
         chunk = part.chunk
         starts = chunk.starts[first:end] - chunk.starts[first]
         offsets = np.arange(queue_offset, queue_offset + end - first)
@@ -216,7 +229,9 @@ def _parted(
     Sizes that are invalid, or do not come to the whole, are left to `RecordChunk` to refuse, in one
     part.
     """
-    is_whole = not len(sizes) or (int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records))
+    is_whole = not len(sizes) or (
+        int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records)
+    )
     if not is_whole:
         yield 0, bytearray(records), sizes
         return
@@ -231,7 +246,11 @@ def _parted(
         first, start = end, stop
 
 
-def _queues_of(chunk: RecordChunk) -> Iterable[tuple[str, int]]:
+def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
     """Return the topics and the queues that a chunk's records name, each topic with each queue."""
     topics = chunks.COLUMNS["topic"].build(chunk).unique().to_pylist()
-    return [(topic, queue_id) for topic in topics for queue_id in np.unique(chunk.head["queue_id"]).tolist()]
+    return [
+        (topic, queue_id)
+        for topic in topics
+        for queue_id in np.unique(chunk.head["queue_id"]).tolist()
+    ]

@@ -75,7 +75,9 @@ def loading() -> Future[None]:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
             attempt = Future()
-            threading.Thread(target=_load, args=(attempt,), name="LoadChunkTools", daemon=True).start()
+            threading.Thread(
+                target=_load, args=(attempt,), name="LoadChunkTools", daemon=True
+            ).start()
             _state.attempt = attempt
     return attempt
 

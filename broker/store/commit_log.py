@@ -28,7 +28,14 @@ from rmq_spark.wire.record import encode_blank
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
-from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, may_succeed_later, what_is_wrong
+from rocketpoll.broker.store.lacks import (
+    Hindrance,
+    Lacking,
+    is_lack,
+    lacks_room,
+    may_succeed_later,
+    what_is_wrong,
+)
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
@@ -44,9 +51,13 @@ cost a fifth more.
 """
 _RECORD_BYTES_LIKELY = 1 << 12
 _IS_LEFT = (
-    "%s holds what is left of messages that were refused, from %d to %d of the commit log: it could not be "
-    "wiped, and the next start may find them"
+    "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
+    "could not be wiped, and the next start may find them"
 )
+_STILL_FULL_MS = 10_000
+"""So long a disk counts as full where only less than was refused has found room,
+as little may always."""
+
 _PAGE_BYTES = 1 << 12
 """A disk that is full has pages as a whole, or not: one that is there can be written over."""
 
@@ -68,7 +79,9 @@ class Draft(Protocol):
 class CommitLog:
     """The log. The caller has to ensure that only one thread appends at a time."""
 
-    def __init__(self, pool: FilePool, directory: Path, file_size: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, pool: FilePool, directory: Path, file_size: int, now_ms: Callable[[], int]
+    ) -> None:
         """Prepare without touching the disk, until the log is loaded or appended to."""
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
@@ -84,6 +97,8 @@ class CommitLog:
         """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
         self.writing = Hindrance("the commit log is not written to")
+        self._refused = 0, 0
+        """Bytes for which there was no room, and when."""
         self.flushing = Hindrance("the commit log is not flushed")
 
     @property
@@ -214,12 +229,16 @@ class CommitLog:
             OSError: Something is lacking for that: it may be tried again.
             StoreFailed: The disk has failed.
         """
-        with self._flushing:  # else a second one would find nothing to do, and return before the first
+        with (
+            self._flushing
+        ):  # else a second one would find nothing to do, and return before the first
             self._check_failure()
             end_offset = self.written_offset
             try:
                 self._files.flush()
-            except Exception as error:  # of whatever kind: what was not flushed is not known any more
+            except (
+                Exception
+            ) as error:  # of whatever kind: what was not flushed is not known any more
                 if may_succeed_later(error):
                     self.flushing.begin(error)
                     raise
@@ -230,10 +249,12 @@ class CommitLog:
             return end_offset
 
     def wipe(self) -> None:
-        """Put zeros where a write has failed half-way: a whole record in it must not come back to life.
+        """Put zeros where a write has failed half-way.
 
-        Only pages that hold something are written, which needs no room. The last one comes first: if this
-        is stopped, what is left is what a write that was stopped itself might have left.
+        A whole record in it must not come back to life.
+
+        Only pages that hold something are written, which needs no room. The last one comes first:
+        if this is stopped, what is left is what a write that was stopped itself might have left.
 
         Raises:
             OSError, StoreFailed: The disk says no. What is left is wiped by the next call.
@@ -285,8 +306,11 @@ class CommitLog:
             # If writing the records fails, this blank is overwritten, or written again.
             self._attempt(self.written_offset, encode_blank(position - self.written_offset))
         self._attempt(position, records)
-        self.writing.end()
         self._to_wipe = None  # from here on, nothing can fail, and the records count as written
+        if self.writing.text is not None:
+            size, refused_ms = self._refused
+            if len(records) >= size or timestamp >= refused_ms + _STILL_FULL_MS:
+                self.writing.end()
         self.written_offset = placed[1]
         return placed
 
@@ -298,7 +322,8 @@ class CommitLog:
         except Exception as error:
             with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
                 self.wipe()
-            raise self._refusal(error, is_final=not may_succeed_later(error)) from error
+            is_final = not may_succeed_later(error)
+            raise self._refusal(error, len(data), is_final=is_final) from error
 
     def _holds_other(self, position: int, zeros: bytes) -> bool:
         try:
@@ -310,11 +335,12 @@ class CommitLog:
         try:
             self.wipe()
         except Exception as error:
-            raise self._refusal(error, is_final=not is_lack(error)) from error
+            raise self._refusal(error, 0, is_final=not is_lack(error)) from error
 
-    def _refusal(self, error: Exception, *, is_final: bool) -> Exception:
+    def _refusal(self, error: Exception, size: int, *, is_final: bool) -> Exception:
         if not is_final:
             self.writing.begin(error)
+            self._refused = size if lacks_room(error) else 0, self._last_timestamp
             return Lacking(what_is_wrong(error))
         self.failure = error
         return StoreFailed("writing the commit log failed", error)

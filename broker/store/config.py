@@ -6,12 +6,43 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from rocketpoll.broker.setting import (
+    COUNT,
+    DELAY_LEVELS,
+    DIRECTORY,
+    FLAG,
+    HOURS,
+    PERCENT,
+    choice,
+    number,
+    required_setting,
+    setting,
+)
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.file_pool import OPEN_FILES_MAX
 from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX
 
 _MIB = 1 << 20
-_DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_DELAY_SECONDS = (
+    1,
+    5,
+    10,
+    30,
+    60,
+    120,
+    180,
+    240,
+    300,
+    360,
+    420,
+    480,
+    540,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+)
 
 
 class FlushDiskType(Enum):
@@ -32,26 +63,106 @@ class BrokerRole(Enum):
 class StoreConfig:
     """All settings of a `MessageStore`. File sizes must stay those of an existing store."""
 
-    store_path_root_dir: Path
-    mapped_file_size_commit_log: int = 1024 * _MIB
-    mapped_file_size_consume_queue: int = 300_000 * ENTRY_BYTES
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
-    message_index_enable: bool = True
-    index_hops_max: int = INDEX_HOPS_MAX
-    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH
-    flush_interval_commit_log_ms: int = 500
-    check_whole_log_bytes: int = 256 * _MIB
-    """The size in bytes up to which a log is checked from its start whenever it is opened.
-
-    A larger one is checked from its checkpoint.
-    """
-    open_files_max: int = OPEN_FILES_MAX
-    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    max_message_size: int = 4 * _MIB
-    file_reserved_time_hours: int = 72
-    delete_when_hours: tuple[int, ...] = (4,)
-    disk_max_used_space_ratio: float = 0.75
-    disk_space_clean_forcibly_ratio: float = 0.85
-    disk_space_warning_level_ratio: float = 0.90
-    message_delay_level_ms: tuple[int, ...] = tuple(1000 * seconds for seconds in _DELAY_SECONDS)
+    broker_role: BrokerRole = setting(
+        "brokerRole",
+        choice(BrokerRole, "; a SYNC_MASTER needs a cluster of RocketMQ's"),
+        "ASYNC_MASTER, or SLAVE: read-only",
+        default=BrokerRole.ASYNC_MASTER,
+    )
+    max_message_size: int = setting(
+        "maxMessageSize",
+        number(1, 16 * _MIB - 1),
+        "maximum size of one message, in bytes",
+        default=4 * _MIB,
+    )
+    message_delay_level_ms: tuple[int, ...] = setting(
+        "messageDelayLevel",
+        DELAY_LEVELS,
+        "delays of the levels 1, 2, 3 ...",
+        default=tuple(1000 * seconds for seconds in _DELAY_SECONDS),
+    )
+    store_path_root_dir: Path = required_setting(
+        "storePathRootDir", DIRECTORY, "directory of the store"
+    )
+    open_files_max: int = setting(
+        "maxOpenFiles",
+        COUNT,
+        "maximum number of open files of the store; fewer where the system allows fewer",
+        default=OPEN_FILES_MAX,
+    )
+    mapped_file_size_commit_log: int = setting(
+        "mappedFileSizeCommitLog",
+        number(4_096),
+        "size of a commit log file, in bytes; never change it for an existing store",
+        default=1024 * _MIB,
+    )
+    mapped_file_size_consume_queue: int = setting(
+        "mappedFileSizeConsumeQueue",
+        number(20),
+        "size of a consume queue file, in bytes; never change it for an existing store",
+        default=300_000 * ENTRY_BYTES,
+    )
+    max_hash_slot_num: int = setting(
+        "maxHashSlotNum",
+        COUNT,
+        "hash slots of an index file; never change it for an existing store",
+        default=5_000_000,
+    )
+    max_index_num: int = setting(
+        "maxIndexNum",
+        COUNT,
+        "entries of an index file; never change it for an existing store",
+        default=20_000_000,
+    )
+    message_index_enable: bool = setting(
+        "messageIndexEnable", FLAG, "whether messages can be found by key", default=True
+    )
+    index_hops_max: int = setting(
+        "maxIndexHops",
+        COUNT,
+        "maximum number of index entries that one query looks at",
+        default=INDEX_HOPS_MAX,
+    )
+    flush_disk_type: FlushDiskType = setting(
+        "flushDiskType",
+        choice(FlushDiskType),
+        "SYNC_FLUSH: an acknowledged message is on the disk; ASYNC_FLUSH: it will be soon",
+        default=FlushDiskType.SYNC_FLUSH,
+        rocketmq="ASYNC_FLUSH",
+    )
+    flush_interval_commit_log_ms: int = setting(
+        "flushIntervalCommitLog",
+        COUNT,
+        "interval between flushes with ASYNC_FLUSH; ms",
+        default=500,
+    )
+    check_whole_log_bytes: int = setting(
+        "checkWholeLogBytes",
+        number(0),
+        "a commit log up to this size, in bytes, is checked as a whole at every start",
+        default=256 * _MIB,
+    )
+    file_reserved_time_hours: int = setting(
+        "fileReservedTime", COUNT, "hours for which messages are kept", default=72
+    )
+    delete_when_hours: tuple[int, ...] = setting(
+        "deleteWhen", HOURS, "hours of the day in which expired messages are deleted", default=(4,)
+    )
+    disk_max_used_space_ratio: float = setting(
+        "diskMaxUsedSpaceRatio",
+        PERCENT,
+        "percent of the disk used: from here on, expired messages are deleted at any hour",
+        default=0.75,
+    )
+    disk_space_clean_forcibly_ratio: float = setting(
+        "diskSpaceCleanForciblyRatio",
+        PERCENT,
+        "percent of the disk used: from here on, the oldest messages go, whatever their age",
+        default=0.85,
+    )
+    disk_space_warning_level_ratio: float = setting(
+        "diskSpaceWarningLevelRatio",
+        PERCENT,
+        "percent of the disk used: from here on, sends are refused",
+        default=0.90,
+    )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
@@ -53,6 +53,15 @@ READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 Entries: TypeAlias = "npt.NDArray[Any]"
 
 
+class QueueBounds(NamedTuple):
+    """The offsets that a queue's messages lie between; both are 0 if it has never had any."""
+
+    first: int
+    """The offset of the first message that the queue holds."""
+    next: int
+    """The offset that the queue's next message gets."""
+
+
 class ConsumeQueue:
     """One queue of one topic. One writer; any number of readers."""
 
@@ -66,7 +75,8 @@ class ConsumeQueue:
         self.max_offset = 0
         self.min_offset = 0
         self.believed_before = 0
-        """Entries before this offset are of an earlier life, and were not compared with their records."""
+        """Entries before this offset are of an earlier life,
+        and were not compared with their records."""
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
         """True if entries hold codes of tags; those of delayed messages hold times."""
 
@@ -98,15 +108,42 @@ class ConsumeQueue:
     def resume(self, min_offset: int, max_offset: int) -> bool:
         """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
 
-        What lies behind is of no use: all that came after the checkpoint comes again.
+        All that came after the checkpoint comes again, and is written over what lies behind: on a
+        full disk there is room for it nowhere else. `delete_behind` deletes what is left of that.
         """
         files = self._files
-        if not files.first_offset <= min_offset * ENTRY_BYTES <= max_offset * ENTRY_BYTES <= files.end_offset:
+        if (
+            not files.first_offset
+            <= min_offset * ENTRY_BYTES
+            <= max_offset * ENTRY_BYTES
+            <= files.end_offset
+        ):
             return False
-        files.delete_from(max_offset * ENTRY_BYTES)
         self.min_offset, self.max_offset = min_offset, max_offset
         self.believed_before = max_offset
+        if self.has_files_behind:
+            files.keep_found()
         return True
+
+    def begin_again(self) -> bool:
+        """Have all entries come again to their files; return False if the first is missing."""
+        if not self._files.files or self._files.first_offset:
+            return False
+        self._files.keep_found()
+        return True
+
+    @property
+    def has_files_behind(self) -> bool:
+        """True if there are files with nothing but what lies behind the end."""
+        return self._files.has_files_from(self.max_offset * ENTRY_BYTES)
+
+    def delete_behind(self) -> None:
+        """Delete the files with nothing but what lies behind the end.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        self._files.delete_from(self.max_offset * ENTRY_BYTES)
 
     def end_in_files(self) -> int:
         """Return the offset behind the last entry in the files, whatever was noted; 0 without one.
@@ -174,7 +211,11 @@ class ConsumeQueue:
             written = np.flatnonzero(entries["size"] != BLANK_SIZE)
             if len(written):
                 last = int(written[-1])
-                return start + last, int(entries[last]["physical_offset"]), int(entries[last]["size"])
+                return (
+                    start + last,
+                    int(entries[last]["physical_offset"]),
+                    int(entries[last]["size"]),
+                )
             end = start
         return None
 
@@ -200,7 +241,9 @@ class ConsumeQueue:
         """
         there = self.max_offset - queue_offset
         count = min(count, there)
-        return self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
+        return (
+            self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
+        )
 
     def count_in_file(self, queue_offset: int, count_max: int) -> int:
         """Return the number of entries from an offset to the end of its file, up to a limit."""
@@ -219,7 +262,10 @@ class ConsumeQueue:
     def has_files_before(self, queue_offset: int) -> bool:
         """Return whether there are files with nothing but entries before an offset."""
         files = self._files
-        return len(files.files) > 1 and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
+        return (
+            len(files.files) > 1
+            and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
+        )
 
     def delete_before(self, queue_offset: int) -> None:
         """Delete the files with nothing but entries before an offset.
@@ -276,10 +322,15 @@ class ConsumeQueue:
         start = max(found - _LOOKED_BACK, self.min_offset)
         before = self.entries(start, found - start)
         places = before["physical_offset"][before["size"] != BLANK_SIZE]
-        if (before["size"] == 0).any() or (places >= physical_offset).any() or (np.diff(places) <= 0).any():
+        if (
+            (before["size"] == 0).any()
+            or (places >= physical_offset).any()
+            or (np.diff(places) <= 0).any()
+        ):
             raise UnreadableFile(
-                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that queue "
-                "expires. To have it made again, stop the broker, delete that directory, and start the broker"
+                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that "
+                "queue expires. To have it made again, stop the broker, delete that directory, and "
+                "start the broker"
             )
         return found
 

@@ -68,7 +68,9 @@ def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Look
             queue = queues.get_or_make(run.topic, run.queue_id)
             wrong = wrong or (None if comparison.is_right(queue, run) else queue)
     bounds = log.min_offset, expired_before
-    wrong = wrong or next((queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None)
+    wrong = wrong or next(
+        (queue for _, _, queue in queues if comparison.finds_others(queue, *bounds)), None
+    )
     if wrong is None:
         for _, _, queue in queues:
             queue.believed_before = 0
@@ -77,7 +79,8 @@ def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Look
 
 def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
     hashes, places, times = (
-        np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)]) for column in range(3)
+        np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)])
+        for column in range(3)
     )
     try:
         return index.holds(hashes, places, times, between)
@@ -141,7 +144,9 @@ class _Comparison:
             data = queue.read(queue_offset, READ_ENTRIES_MAX)
             check.check(data)
             entries = np.frombuffer(data, ENTRY)
-            is_kept = (entries["size"] != BLANK_SIZE) & (entries["physical_offset"] >= log_min_offset)
+            is_kept = (entries["size"] != BLANK_SIZE) & (
+                entries["physical_offset"] >= log_min_offset
+            )
             count += int(np.count_nonzero(is_kept))
             queue_offset += len(entries)
         return count

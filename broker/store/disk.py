@@ -204,7 +204,9 @@ class LocalDisk:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)
+            ) from error
 
     def flush_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
@@ -261,7 +263,9 @@ class LocalDisk:
         """Return the usage of the file system that holds a directory."""
         stats = os.statvfs(path)
         used = stats.f_blocks - stats.f_bfree
-        return DiskUsage(*(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail)))
+        return DiskUsage(
+            *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
+        )
 
     def lock(self, path: Path) -> RecordLock:
         """Lock a file as Java does."""
@@ -320,4 +324,7 @@ def _sizes_in(directory: Path) -> dict[str, int | None]:
     for name, stats in found.items():
         if not S_ISREG(stats.st_mode) and not S_ISDIR(stats.st_mode):
             raise _no_file(directory / name)
-    return {name: None if S_ISDIR(stats.st_mode) else stats.st_size for name, stats in sorted(found.items())}
+    return {
+        name: None if S_ISDIR(stats.st_mode) else stats.st_size
+        for name, stats in sorted(found.items())
+    }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record import decode_blank
@@ -51,7 +52,9 @@ _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 class MessageArrivingListener(Protocol):
     """A listener for new messages in queues: the store's only word to the outside."""
 
-    def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
+    def arriving(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
         """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
 
 
@@ -78,7 +81,9 @@ class _Run:
         self.codes: list[int] = []
 
     def finished(self) -> QueueEntries:
-        return QueueEntries(self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes)
+        return QueueEntries(
+            self.topic, self.queue_id, self.start, b"".join(self.entries), self.codes
+        )
 
 
 def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
@@ -146,7 +151,7 @@ class Dispatcher:
 
     def _from_memory(self, fresh: Iterable[FreshRun]) -> list[QueueEntries]:
         runs: list[_Run] = []
-        last_of_queue: dict[tuple[str, int], _Run] = {}
+        last_of_queue: dict[QueueKey, _Run] = {}
         pack = ENTRY_STRUCT.pack
         for records, store_timestamp, _ in fresh:
             for queue, queue_offset, place, size, properties in records:
@@ -164,7 +169,9 @@ class Dispatcher:
                 run.end += 1
         return [run.finished() for run in runs]
 
-    def _one_by_one(self, data: Buffer, sizes: Sequence[int], physical_offset: int) -> list[QueueEntries]:
+    def _one_by_one(
+        self, data: Buffer, sizes: Sequence[int], physical_offset: int
+    ) -> list[QueueEntries]:
         if len(data) <= _COPIED_BYTES_MAX:
             data = bytes(data)
         runs: list[_Run] = []

@@ -58,9 +58,13 @@ def _described(message: StoredMessage) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.dump", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rocketpoll.broker.store.dump", description=__doc__
+    )
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
-    parser.add_argument("--limit", type=int, default=20, help="records, and entries of a queue (default: 20)")
+    parser.add_argument(
+        "--limit", type=int, default=20, help="records, and entries of a queue (default: 20)"
+    )
     given = parser.parse_args(arguments)
     try:
         for line in dump_lines(given.directory, given.limit):

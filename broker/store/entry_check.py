@@ -34,16 +34,24 @@ _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
 _QUEUE_OFFSET_LOW, _PLACE_LOW = 24, 32
 _LOW = (1 << 32) - 1
+_PLACE_MAX = 1 << 62
+"""No log goes that far; behind it, the ends of records would be too large for 64 bits."""
 
 
 class WrongEntry(Exception):
     """An entry leads to another message or to none, or cannot be right at all."""
 
-    def __init__(self, place: int, number: int = 0) -> None:
-        """``number`` counts the entries before it that are right, as far as that is known."""
+    def __init__(self, place: int, number: int = 0, *, overlapped: int | None = None) -> None:
+        """Tell what is known of what lies before it.
+
+        ``number`` counts the entries before it that are right, as far as that is known;
+        ``overlapped`` those that were looked at without their records, so that the last of them may
+        be the wrong one.
+        """
         super().__init__(place, number)
         self.place = place
         self.number = number
+        self.overlapped = overlapped
 
 
 class EntryCheck:
@@ -57,6 +65,7 @@ class EntryCheck:
         """
         self._end = expired_before
         self._has_codes = has_codes
+        self._count = 0
 
     def check(self, entries: Buffer) -> None:
         """Check the next entries.
@@ -73,21 +82,29 @@ class EntryCheck:
         end, codes = self._end, _CODES if self._has_codes else _ANY
         for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
             if size != BLANK_SIZE:
-                if place < end or size < layout.RECORD_BYTES_MIN or code not in codes:
-                    raise WrongEntry(place)
+                is_there = end <= place < _PLACE_MAX
+                if not is_there or size < layout.RECORD_BYTES_MIN or code not in codes:
+                    raise WrongEntry(place, overlapped=self._count)
                 end = place + size
+            self._count += 1
         self._end = end
 
     def _check_many(self, entries: Entries) -> None:
-        entries = entries[entries["size"] != BLANK_SIZE]
-        places, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-        ends = np.append(self._end, places + sizes)
-        is_wrong = (places < ends[:-1]) | (sizes < layout.RECORD_BYTES_MIN)
+        rows = np.flatnonzero(entries["size"] != BLANK_SIZE)
+        before, self._count = self._count, self._count + len(entries)
+        entries = entries[rows]
+        places, sizes = (
+            entries["physical_offset"].astype(np.int64),
+            entries["size"].astype(np.int64),
+        )
+        ends = np.append(self._end, np.minimum(places, _PLACE_MAX) + sizes)
+        is_wrong = (places < ends[:-1]) | (places >= _PLACE_MAX) | (sizes < layout.RECORD_BYTES_MIN)
         if self._has_codes:
             codes = entries["tags_code"].astype(np.int64)
             is_wrong |= codes != codes.astype(np.int32)
         if is_wrong.any():
-            raise WrongEntry(int(places[np.argmax(is_wrong)]))
+            first = int(np.argmax(is_wrong))
+            raise WrongEntry(int(places[first]), overlapped=before + int(rows[first]))
         self._end = int(ends[-1])
 
 
@@ -139,8 +156,10 @@ def first_wrong(
             & (ahead < len(queue_offsets))
             & (np.diff(ahead, prepend=last_ahead) > 0)
         )
-        if not is_right.all():
-            return first + int(np.argmin(is_right))
+        if (
+            first == count or not is_right.all()
+        ):  # a piece of no entry is the wrong size of the one before
+            return first + int(np.argmin(is_right)) if len(is_right) else max(first - 1, 0)
         first, before, last_ahead = count, before + len(piece), int(ahead[-1])
     return None
 

@@ -6,6 +6,7 @@
     │   └── MissingFile   one between two that are there: put it back, if it holds messages
     ├── UnreadableFile    the disk does not give a part of a file: look after the disk; all else is
     │                     served
+    ├── EndUnknown        a start is not finished, for lack of something: ask again later
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
     └── StoreClosed       it has been shut down
@@ -40,6 +41,10 @@ class MissingFile(ForeignFile):
 
 class UnreadableFile(StoreError):
     """A part of a file cannot be read."""
+
+
+class EndUnknown(StoreError):
+    """Nobody knows yet where a queue ends."""
 
 
 class DamagedTable(StoreError):

@@ -127,7 +127,9 @@ class FileGroup:
         """Create a file of zeros; its name is flushed with what is written to it."""
         with self.lock:
             self._check()
-            made = PooledFile(self, path, self._pool.with_room(lambda: self.disk.create(path, size)))
+            made = PooledFile(
+                self, path, self._pool.with_room(lambda: self.disk.create(path, size))
+            )
             self.unflushed[made] = None
             return made
 
@@ -180,7 +182,9 @@ class FileGroup:
             if not is_over():
                 flush()
 
-        with self._flushing:  # else a second flush would find nothing to do, and return before the first
+        with (
+            self._flushing
+        ):  # else a second flush would find nothing to do, and return before the first
             with self.lock:
                 self._check()
                 directories, files = tuple(self._directories), tuple(self.unflushed)
@@ -239,7 +243,10 @@ class FileGroup:
     def close(self) -> None:
         """Close all files, without a flush."""
         with self.lock:
-            for file in [*self.unflushed, *(file for file in self._pool.idle if file.group is self)]:
+            for file in [
+                *self.unflushed,
+                *(file for file in self._pool.idle if file.group is self),
+            ]:
                 self.let_go(file)
             self._directories.clear()
 
@@ -278,7 +285,8 @@ class FilePool:
             try:
                 return open_one()
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
-                # Other code in this process, or on this machine, has more files open than planned for.
+                # Other code in this process, or on this machine,
+                # has more files open than planned for.
                 if not lacks_descriptor(error) or not self._close_one():
                     raise
 

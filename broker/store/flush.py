@@ -82,7 +82,9 @@ class FlushService:
                 elif not self._waiting and not self._stopping:
                     self._changed.wait(self._interval_seconds)
                 stopping = self._stopping
-                idle = not self._waiting and self._interval_seconds is None and not self._is_hindered
+                idle = (
+                    not self._waiting and self._interval_seconds is None and not self._is_hindered
+                )
             if not idle or stopping:
                 self._flush_for_all()
 
@@ -106,7 +108,9 @@ class FlushService:
     def _tell(self) -> None:
         """Complete the futures of what is on the disk; the rest waits for the next flush."""
         with self._changed:
-            done = [future for end_offset, future in self._waiting if end_offset <= self._flushed_offset]
+            done = [
+                future for end_offset, future in self._waiting if end_offset <= self._flushed_offset
+            ]
             self._waiting = [each for each in self._waiting if each[0] > self._flushed_offset]
         for future in done:
             future.set_result(None)

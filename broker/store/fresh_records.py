@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
+from rmq_spark.wire.message_queue import QueueKey
+
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
@@ -39,7 +41,7 @@ _Run = TypeVar("_Run", bound=_Written)
 class FreshRecord(NamedTuple):
     """One record, of a message that gets an entry in its consume queue."""
 
-    queue: tuple[str, int]
+    queue: QueueKey
     queue_offset: int
     physical_offset: int
     size: int

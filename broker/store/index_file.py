@@ -48,7 +48,12 @@ INDEX_HOPS_MAX = 4096
 _HEADER = struct.Struct(">4q2i")
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
-_ENTRY_FIELDS = [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
+_ENTRY_FIELDS = [
+    ("key_hash", ">i4"),
+    ("physical_offset", ">i8"),
+    ("time_diff", ">i4"),
+    ("previous", ">i4"),
+]
 _INT_MAX = (1 << 31) - 1
 
 _PAGE_SLOTS_BITS = 10  # a page of 4096 bytes
@@ -202,13 +207,18 @@ class IndexFile:
             entries["physical_offset"] = physical_offsets[:count]
             entries["time_diff"] = _time_diffs(begin, store_timestamps[:count])
             entries["previous"][places] = previous
-            self._file.write(entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size)
+            self._file.write(
+                entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size
+            )
 
-            # A query reads a slot, then the header: it must never meet a number that it does not count.
+            # A query reads a slot, then the header: it must never meet a number
+            # that it does not count.
             self._header = IndexHeader(
                 begin_timestamp=begin,
                 end_timestamp=int(store_timestamps[count - 1]),
-                begin_physical_offset=header.begin_physical_offset if first > 1 else int(physical_offsets[0]),
+                begin_physical_offset=header.begin_physical_offset
+                if first > 1
+                else int(physical_offsets[0]),
                 end_physical_offset=int(physical_offsets[count - 1]),
                 hash_slot_count=header.hash_slot_count + int(np.count_nonzero(before == 0)),
                 index_count=first + count,
@@ -218,7 +228,12 @@ class IndexFile:
             return count
 
     def query(
-        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int = INDEX_HOPS_MAX
+        self,
+        key_hash: int,
+        begin_ms: int,
+        end_ms: int,
+        max_num: int,
+        hops_max: int = INDEX_HOPS_MAX,
     ) -> list[int]:
         """Return places in the log stored under a hash in a time span, newest first.
 

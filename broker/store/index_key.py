@@ -32,5 +32,7 @@ def index_hash(text: str) -> int:
 def hash_keys(topic: str, unique_key: str | None, keys: str | None) -> list[int]:
     """Return the hashes of a message's unique key, if it has one, and of each word of its keys."""
     prefix = topic + INDEX_KEY_SEPARATOR
-    hashes = [index_hash(prefix + word) for word in keys.split(KEY_SEPARATOR) if word] if keys else []
+    hashes = (
+        [index_hash(prefix + word) for word in keys.split(KEY_SEPARATOR) if word] if keys else []
+    )
     return hashes if unique_key is None else [index_hash(prefix + unique_key), *hashes]

@@ -26,7 +26,12 @@ from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, PooledFile
 from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
-from rocketpoll.broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
+from rocketpoll.broker.store.index_key import (
+    INDEX_KEY_SEPARATOR,
+    IndexHashes,
+    hash_keys,
+    index_hash,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -126,7 +131,9 @@ class IndexService:
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
         files = [
-            IndexFile(PooledFile(self._group, path), self._sizes) for path, size in sizes.items() if size
+            IndexFile(PooledFile(self._group, path), self._sizes)
+            for path, size in sizes.items()
+            if size
         ]
         while files and not files[-1].is_full and (files[-1].is_empty or not files[-1].resume()):
             self._delete(files.pop())
@@ -159,12 +166,6 @@ class IndexService:
         """Return the names of the files that `delete_before` leaves, in order."""
         expired = self._ended_before(physical_offset)
         return tuple(file.path.name for file in self._files if file not in expired)
-
-    @property
-    def last_indexed_timestamp_ms(self) -> int:
-        """The store time of the last message with a key here, in milliseconds; 0 without one."""
-        file = self._last_with_entries()
-        return file.header.end_timestamp if file else 0
 
     def _last_with_entries(self) -> IndexFile | None:
         return next((file for file in reversed(self._files) if not file.is_empty), None)
@@ -203,7 +204,9 @@ class IndexService:
         """Add the keys of messages one by one; return the number added."""
         return self._add(*hashed_few(messages))
 
-    def holds(self, hashes: IndexHashes, places: Positions, times: Positions, between: range) -> bool:
+    def holds(
+        self, hashes: IndexHashes, places: Positions, times: Positions, between: range
+    ) -> bool:
         """Return whether the index holds exactly these keys of messages between two places.
 
         Raises:
@@ -223,13 +226,17 @@ class IndexService:
                 & (own_entries["physical_offset"] == places[rows])
                 & (own_entries["time_diff"] == file.time_diffs(times[rows]))
             )
-            ends_there = len(own) and len(own_entries) and own[-1] == own_entries["physical_offset"][-1]
+            ends_there = (
+                len(own) and len(own_entries) and own[-1] == own_entries["physical_offset"][-1]
+            )
             header = file.header.end_timestamp, file.header.end_physical_offset
             if not are_same.all() or (ends_there and header != (times[rows][-1], own[-1])):
                 return False
         return done == len(hashes)
 
-    def _add(self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions) -> int:
+    def _add(
+        self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
+    ) -> int:
         """Add keys in the order of the log, but for those that are here already."""
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
@@ -251,7 +258,9 @@ class IndexService:
                 break
         return total
 
-    def _append(self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions) -> None:
+    def _append(
+        self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
+    ) -> None:
         done = 0
         while done < len(hashes):
             file = self._growing_file()
@@ -303,7 +312,9 @@ class IndexService:
 
     def discard_from(self, physical_offset: int) -> int:
         """Delete the files that reach to a place in the log or beyond; return their number."""
-        return self._remove([f for f in self._files if f.header.end_physical_offset >= physical_offset])
+        return self._remove(
+            [f for f in self._files if f.header.end_physical_offset >= physical_offset]
+        )
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete the files that end before this place in the log, but never the newest one."""

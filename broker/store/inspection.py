@@ -18,7 +18,12 @@ from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
-from rocketpoll.broker.store.recovery import LogRecovery, RecoveredLog, pieces_behind, reliable_checkpoint
+from rocketpoll.broker.store.recovery import (
+    LogRecovery,
+    RecoveredLog,
+    pieces_behind,
+    reliable_checkpoint,
+)
 from rocketpoll.broker.store.tables import JsonTable
 
 
@@ -35,12 +40,16 @@ class StoreInspection:
         self.root = root
         self._disk = LocalDisk()
         self._pool = FilePool(self._disk)
-        self.log = MappedFileQueue(FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog"))
+        self.log = MappedFileQueue(
+            FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog")
+        )
         self.log.load()
         self.checkpoint: Checkpoint | None = reliable_checkpoint(self._disk, root, self.log)
         recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
-        self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(Manifest())
+        self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(
+            Manifest()
+        )
 
     @property
     def was_stopped_in_order(self) -> bool:
@@ -92,7 +101,7 @@ def _file_size(directory: Path) -> int:
     sizes = {path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else set()
     if len(sizes) != 1 or 0 in sizes:
         raise ForeignFile(
-            f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of the broker "
-            "mends what a crash has left"
+            f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of "
+            "the broker mends what a crash has left"
         )
     return sizes.pop()

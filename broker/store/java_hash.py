@@ -53,7 +53,9 @@ def index_hashes(values: Words) -> IndexHashes:
 def rows_within(keys: pa.StringArray, words_max: int) -> int:
     """Return how many of the first rows of KEYS have at most so many words together."""
     words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
-    return int(np.searchsorted(np.cumsum(words.to_numpy(zero_copy_only=False)), words_max, side="right"))
+    return int(
+        np.searchsorted(np.cumsum(words.to_numpy(zero_copy_only=False)), words_max, side="right")
+    )
 
 
 def hash_index_keys(

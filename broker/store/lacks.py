@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Hashable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from rocketpoll.broker.store.errors import UnreadableFile
 
+Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -49,6 +52,11 @@ def may_succeed_later(error: BaseException) -> bool:
     if isinstance(error, (OSError, UnreadableFile)):
         return not isinstance(error, FlushFailed)
     return is_lack(error)
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Return whether the disk is full, so that less than what was refused may still fit."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 def lacks_descriptor(error: OSError) -> bool:
@@ -102,6 +110,28 @@ class Hindrance:
             _tell("it is over that %s", self._what)
 
 
+class Hindrances(Generic[Key]):
+    """Things of one kind that cannot be done for now, by key.
+
+    The begin and end of each are logged.
+    """
+
+    def __init__(self) -> None:
+        """Begin without hindrances."""
+        self._present: dict[Key, Hindrance] = {}
+
+    def begin(self, key: Key, what: str, error: BaseException) -> None:
+        """Note that something is in the way of one, or still is; ``what`` says what is not done."""
+        self._present.setdefault(key, Hindrance(what)).begin(error)
+
+    def end(self, key: Key) -> None:
+        """Note that nothing is in the way of one, or not any more."""
+        if key in self._present:
+            self._present.pop(key).end()
+
+
 def _tell(what: str, *values: str) -> None:
-    with suppress(MemoryError):  # what has been done is done, whether there is memory for a word on it or not
+    with suppress(
+        MemoryError
+    ):  # what has been done is done, whether there is memory for a word on it or not
         _log.warning(what, *values)

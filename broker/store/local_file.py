@@ -33,7 +33,9 @@ class LocalFile:
         self._descriptor = -1
         self._is_read_only = False
         if size is not None:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+            self._descriptor = os.open(
+                path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600
+            )
         else:
             self._open()
         try:
@@ -74,7 +76,9 @@ class LocalFile:
                 self._allow_writes()
             written = os.pwrite(self._descriptor, data, position)
             while written < len(data):
-                written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
+                written += os.pwrite(
+                    self._descriptor, memoryview(data)[written:], position + written
+                )
         except OSError as error:
             error.filename = str(self._path)
             raise
@@ -128,7 +132,11 @@ class LocalFile:
                 from rocketpoll.broker.store.file_map import FileMap  # noqa: PLC0415  # a small broker needs no ctypes
 
                 self._map = FileMap(self._descriptor, self._size)
-            except (OSError, ImportError, MemoryError):  # too many maps, or files: without one, it is read
+            except (
+                OSError,
+                ImportError,
+                MemoryError,
+            ):  # too many maps, or files: without one, it is read
                 return None
         return self._map.in_memory(position, size)
 
@@ -138,6 +146,8 @@ class LocalFile:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
             if not more:
                 end = position + len(data)
-                raise OSError(errno.EIO, f"the file ends at {end} instead of {self._size} bytes or later")
+                raise OSError(
+                    errno.EIO, f"the file ends at {end} instead of {self._size} bytes or later"
+                )
             data += more
         return data

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rmq_spark.errors import BodyError
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 
@@ -22,7 +23,8 @@ class Manifest:
     """The queues and index of the moment when the log had been dispatched up to `safe_offset`."""
 
     serial: int = 0
-    """Counts the saves. The checkpoint notes it, so that an older copy is not taken for the newest."""
+    """Counts the saves. The checkpoint notes it, so that an older copy is not
+    taken for the newest."""
     safe_offset: int | None = None
     """The place before which records were in queues and index; None if nobody has noted that."""
     log_min_offset: int = 0
@@ -44,7 +46,10 @@ class Manifest:
         for topic, numbers in self.spans.items():
             if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
                 raise BodyError(
-                    "manifest", at=f"$.spans.{topic}", needed="three numbers for each queue", found=numbers
+                    "manifest",
+                    at=f"$.spans.{topic}",
+                    needed="three numbers for each queue",
+                    found=numbers,
                 )
 
     @classmethod
@@ -61,6 +66,10 @@ class Manifest:
             for at in range(0, len(numbers), _NUMBERS):
                 yield QueueSpan(topic, *numbers[at : at + _NUMBERS])
 
+    def ends(self) -> dict[QueueKey, int]:
+        """Return the offset that each queue's next message was to get."""
+        return {(topic, queue_id): max_offset for topic, queue_id, _, max_offset in self.queues()}
+
     def plausible(self) -> Manifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
@@ -72,4 +81,6 @@ class Manifest:
     ) -> Manifest:
         """Return a manifest without a topic that is about to be deleted."""
         spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
-        return replace(self, spans=spans, deleted_topics=dict(deleted_topics), half_deleted=half_deleted)
+        return replace(
+            self, spans=spans, deleted_topics=dict(deleted_topics), half_deleted=half_deleted
+        )

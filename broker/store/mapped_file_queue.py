@@ -88,7 +88,8 @@ class MappedFileQueue:
         behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
         if behind:
             raise MissingFile(
-                f"{directory} lacks the file {self.end_offset:0{NAME_DIGITS}d} before {behind[0]}"
+                f"{directory} lacks the file {self.end_offset:0{NAME_DIGITS}d} before {behind[0]}: "
+                + self._how_to_mend(self.path_at(self.end_offset))
             )
         for name in empty:  # in place: a crash must not find one missing between two
             disk.open(directory / name).write(bytes(1), self._file_size - 1)
@@ -118,6 +119,7 @@ class MappedFileQueue:
         return left
 
     def _check(self, name: str, size: int | None) -> None:
+        path = self._directory / name
         if len(name) != NAME_DIGITS or not name.isdecimal():
             fault = f"is no file of this store: its name should be {NAME_DIGITS} digits"
         elif size is None:
@@ -127,9 +129,17 @@ class MappedFileQueue:
                 f"has {size} bytes, but the store is set to files of {self._file_size}: "
                 "start with the size that it was written with"
             )
+            if size < self._file_size:
+                fault += f"; if it was cut, {self._how_to_mend(path)}"
         else:
             return
-        raise ForeignFile(f"{self._directory / name} {fault}")
+        raise ForeignFile(f"{path} {fault}")
+
+    def _how_to_mend(self, path: Path) -> str:
+        return (
+            "put it back from a copy; or do without what is lost, which is named and passed over "
+            f"then: truncate -s {self._file_size} {path}"
+        )
 
     def path_at(self, offset: int) -> Path:
         """Return the path of the file that an offset lies in, whether it exists or not."""
@@ -187,6 +197,18 @@ class MappedFileQueue:
                 self._group.keep_open(mapped.file)
             self._group.names_changed(self._directory)
             self._group.flush()
+
+    def has_files_from(self, offset: int) -> bool:
+        """Return whether a file begins at an offset or behind it."""
+        files = self._files
+        return bool(files) and files[-1].from_offset >= offset
+
+    def keep_found(self) -> None:
+        """Have the next flush keep the names of loaded files: their writer may have been killed."""
+        for directory in (self._directory, *self._directory.parents):
+            self._group.names_changed(directory)
+            if self._group.root in (directory, None):
+                break
 
     def delete_before(self, offset: int) -> int:
         """Delete the files that end at or before an offset, but never the last; return how many.
@@ -278,7 +300,9 @@ class MappedFileQueue:
         except BaseException:  # memory may be lacking for any of it
             if made is not None:
                 group.let_go(made)
-            with suppress(OSError):  # what stays there goes with the next attempt, which finds it there
+            with suppress(
+                OSError
+            ):  # what stays there goes with the next attempt, which finds it there
                 group.disk.delete(path)
             raise
         return mapped

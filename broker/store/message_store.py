@@ -9,7 +9,6 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,29 +17,33 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
 from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.carrying import Carrying
 from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes
+from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole, StoreConfig
+from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, make_root
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import MessageArrivingListener
 from rocketpoll.broker.store.errors import StoreError, StoreFailed
 from rocketpoll.broker.store.flush import FlushService
+from rocketpoll.broker.store.key_query import KeyQuery
 from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.opening import open_parts
 from rocketpoll.broker.store.parts import StoreParts
-from rocketpoll.broker.store.picking import Limits
+from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_glance import has_key
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
-from rocketpoll.broker.store.results import GetMessageResult, PutMessageResult, PutMessageStatus, StoreState
-from rocketpoll.broker.store.retention import Retention
+from rocketpoll.broker.store.results import (
+    GetMessageResult,
+    PutMessageResult,
+    PutMessageStatus,
+    StoreState,
+)
 from rocketpoll.broker.store.topic_deletion import TopicDeletion
-
-_log = logging.getLogger(__name__)
-_INDEX_CANDIDATES_PER_RESULT = 4
 
 
 class MessageStore:
@@ -62,24 +65,23 @@ class MessageStore:
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
         """
-        self._config = config
-        self._disk = disk
-        self._now_ms = now_ms
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         self._refusal: str | None = (
             "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
         )
         self._failure: str | None = None
         self._ending: str | None = None
-        self._carrying = Hindrance("messages are not carried to their consume queues")
         self._noting = Hindrance("no checkpoint is taken")
-        self._starting = Hindrance("what the start has found is not made good, so that nothing is taken")
+        self._starting = Hindrance(
+            "what the start has found is not made good, so that nothing is taken"
+        )
         root = config.store_path_root_dir
         make_root(disk, root)
         self._lock = lock_directory(disk, root)
         self._parts = parts = StoreParts.build(config, disk, now_ms)
         self._log, self._queues, self._index = parts.log, parts.queues, parts.index
         self._reput, self._dispatcher, self._is_sync = parts.reput, parts.dispatcher, parts.is_sync
+        self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root)
         try:
@@ -92,19 +94,16 @@ class MessageStore:
             self._log,
             self._queues,
             config.max_message_size,
-            lambda: (
-                self._failure
-                or self._ending
-                or self._refusal
-                or self._starting.text
-                or self._log.flushing.text
-            ),
+            self._why_nothing_is_taken,
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
-        self._reader = MessageReader(self._log, self._queues, self._dispatcher)
+        self._reader = MessageReader(parts, lambda: self.state().hindrance)
         self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
-        self._retention = Retention(config, disk, self._log.files)
+        self._key_query = KeyQuery(parts, self.record_at)
+        self._cleaning = Cleaning(
+            parts, self._checkpointing, now_ms, self.save_checkpoint, self._refuse
+        )
         self._flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _nothing,
@@ -133,7 +132,9 @@ class MessageStore:
         try:
             self._opening.finish()
         except Exception as error:
-            is_waiting = self._starting.text is not None  # a start that never had what it needs ends instead
+            is_waiting = (
+                self._starting.text is not None
+            )  # a start that never had what it needs ends instead
             if not (may_succeed_later(error) if is_waiting else is_lack(error)):
                 self._fail(StoreFailed("the start has failed", error))
                 raise
@@ -181,7 +182,11 @@ class MessageStore:
         return self._appended(result), sizes
 
     def put_large(
-        self, template: RecordTemplate, parts: Iterable[UniformParts], born_timestamp: int, admit: Admit
+        self,
+        template: RecordTemplate,
+        parts: Iterable[UniformParts],
+        born_timestamp: int,
+        admit: Admit,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append very many messages of one template, in steps, the last with ``admit``."""
         result, sizes = yield from self._chunks.put_large(template, parts, born_timestamp, admit)
@@ -216,13 +221,15 @@ class MessageStore:
         except Exception as error:
             if not is_lack(error):
                 raise
-            self._carrying.begin(error)  # what was put is put
+            self._carrying.hindrance.begin(error)  # what was put is put
 
     def flushed(self, end_offset: int) -> Future[None]:
         """Return a future, done when all before an offset is on the disk; one flush serves many."""
         return self._flusher.flushed(end_offset)
 
-    def wait_until_stored(self, result: PutMessageResult, timeout_seconds: float = 5.0) -> PutMessageResult:
+    def wait_until_stored(
+        self, result: PutMessageResult, timeout_seconds: float = 5.0
+    ) -> PutMessageResult:
         """Return the final result: in SYNC_FLUSH, wait until the message is on the disk."""
         if not self._is_sync or result.status is not PutMessageStatus.PUT_OK:
             return result
@@ -245,25 +252,12 @@ class MessageStore:
         which `state` shows as a hindrance, or if ``is_over`` stops it after a piece. After any
         other failure, nothing more is taken.
         """
-        is_all = True
-        try:
-            is_all = self._reput.run(is_over)
-        except Exception as error:  # noqa: BLE001  # else nobody would see what is acknowledged from here on
-            if may_succeed_later(error):
-                self._carrying.begin(error)
-                return False
-            if isinstance(error, (OSError, StoreError, RecordError)):
-                self._fail(StoreFailed("writing a consume queue or the index failed", error))
-            else:
-                _log.exception("carrying messages to their consume queues failed")
-                self._fail(StoreFailed(f"carrying messages to their consume queues failed: {error!r}"))
-        self._carrying.end()
-        return is_all
+        return self._carrying.run(is_over)
 
     @property
     def is_reput_hindered(self) -> bool:
         """True if something kept the last `reput` from its work, so that it must be repeated."""
-        return self._carrying.text is not None
+        return self._carrying.hindrance.text is not None
 
     def reput_again(self) -> None:
         """Carry messages again after a hindrance; to be called every now and then."""
@@ -278,9 +272,9 @@ class MessageStore:
         queue_id: int,
         queue_offset: int,
         *,
-        count_max: int = 32,
-        bytes_max: int = 262_144,
-        scan_max: int = 800,
+        count_max: int = USUAL_LIMITS.count_max,
+        bytes_max: int = USUAL_LIMITS.bytes_max,
+        scan_max: int = USUAL_LIMITS.scan_max,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on, by default as many as RocketMQ would.
@@ -296,16 +290,17 @@ class MessageStore:
             message_filter,
         )
 
-    def queue_offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset that a queue holds, and the one that its next message gets."""
-        queue = self._queues.get(topic, queue_id)
-        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+    def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool = False) -> QueueBounds:
+        """Return a queue's first offset and its next; unless ``so_far``, only if known for good."""
+        return self._reader.queue_offsets(topic, queue_id, so_far=so_far)
 
     def queue_nums(self) -> dict[str, int]:
         """Return, by topic, one more than the number of the last queue that has messages."""
         return {topic: queue_id + 1 for topic, queue_id, _ in self._queues}
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> int:
         """Return the first offset stored at a time or later; upper: the last then or earlier."""
         return self._reader.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
@@ -323,7 +318,9 @@ class MessageStore:
             return None
         return self._reader.record_at(physical_offset)
 
-    def query_message(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> list[Buffer]:
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[Buffer]:
         """Return records with a key or a unique id, stored within a time span; newest first.
 
         Records of a deleted topic of this name are left out.
@@ -335,20 +332,7 @@ class MessageStore:
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
         """Yield what `query_message` returns, or None at a step that has found nothing."""
-        if self._index is None:
-            return
-        while not self._reput.catch_up_index(lambda: True):
-            yield None
-        left = max_num
-        since = self._dispatcher.deleted_topics.get(topic, 0)
-        candidates = self._index.query(topic, key, begin_ms, end_ms, max_num * _INDEX_CANDIDATES_PER_RESULT)
-        for physical_offset in dict.fromkeys(candidates):
-            if not left:
-                return
-            record = self.record_at(physical_offset) if physical_offset >= since else None
-            has_it = record is not None and has_key(record, topic.encode(), key.encode())
-            left -= has_it
-            yield record if has_it else None
+        return self._key_query.in_steps(topic, key, max_num, begin_ms, end_ms)
 
     # ---- keeping house
 
@@ -372,7 +356,8 @@ class MessageStore:
         if not self._opening.is_finished:
             return False
         try:
-            self._appender.wipe_refused()  # or a stop in order would leave it for the next start to find
+            # Or a stop in order would leave it for the next start to find.
+            self._appender.wipe_refused()
             is_saved = self._checkpointing.save(is_over)
         except Exception as error:
             if may_succeed_later(error):
@@ -424,37 +409,34 @@ class MessageStore:
         checkpoint comes first: a crash must not find queues that end before deleted messages, or
         offsets would be given twice. Without room for one, an older one decides what may go.
         """
-        checkpointing = self._checkpointing
-        expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
-        if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
-            self.save_checkpoint()
-        deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
-        self._refuse_when_full()
-        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
-            checkpointing.expire_entries()
-            if not checkpointing.is_under_way:  # else that one notes it
-                self.save_checkpoint()
-        checkpointing.delete_expired()
-        return deleted
+        return self._cleaning.clean()
 
-    def _refuse_when_full(self) -> None:
-        used = self._disk.usage(self._config.store_path_root_dir).ratio
-        limit = self._config.disk_space_warning_level_ratio
-        if self._config.broker_role is not BrokerRole.SLAVE:
-            self._refusal = f"the disk is {used:.0%} full, over {limit:.0%}" if used >= limit else None
+    def _why_nothing_is_taken(self) -> str | None:
+        hindrance = self._starting.text or self._log.flushing.text
+        return self._failure or self._ending or self._refusal or hindrance
+
+    def _refuse(self, why: str | None) -> None:
+        """Refuse messages from now on, or take them again if there is no reason not to."""
+        self._refusal = why
 
     def state(self) -> StoreState:
         """Return what an operator looks at first."""
-        hindrances = (self._starting, self._log.writing, self._log.flushing, self._carrying, self._noting)
+        hindrances = (
+            self._starting,
+            self._log.writing,
+            self._log.flushing,
+            self._carrying.hindrance,
+            self._noting,
+        )
         return StoreState(
-            self._log.min_offset,
-            self._log.written_offset,
-            self._log.flushed_offset,
-            self._reput.reput_from_offset,
-            self._reput.holes,
-            str(self._log.failure) if self._log.failure else self._failure,
-            "; ".join(each.text for each in hindrances if each.text is not None) or None,
-            self._opening.found.recovered_from_crash,
+            min_offset=self._log.min_offset,
+            written_offset=self._log.written_offset,
+            flushed_offset=self._log.flushed_offset,
+            reput_from_offset=self._reput.reput_from_offset,
+            holes=self._reput.holes,
+            failure=str(self._log.failure) if self._log.failure else self._failure,
+            hindrance="; ".join(each.text for each in hindrances if each.text is not None) or None,
+            recovered_from_crash=self._opening.found.recovered_from_crash,
         )
 
     def _fail(self, failure: StoreError) -> None:
@@ -479,7 +461,9 @@ class MessageStore:
         try:
             if self.state().failure is None:
                 self.reput()
-            if self.state().failure is None and self._checkpointing.save_last(self._save_checkpoint):
+            if self.state().failure is None and self._checkpointing.save_last(
+                self._save_checkpoint
+            ):
                 self._abort.remove()
         except Exception as error:
             if not is_lack(error):

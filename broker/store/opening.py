@@ -28,6 +28,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.checkpointing import Checkpointing
@@ -43,10 +44,13 @@ from rocketpoll.broker.store.recovery import (
     record_behind,
     reliable_checkpoint,
     wipe_behind,
+    write_again,
 )
 
 _log = logging.getLogger(__name__)
-_IS_DAMAGED = "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
+_IS_DAMAGED = (
+    "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
+)
 _NOT_LOOKED = Looked(None, is_index_right=True)
 
 
@@ -102,10 +106,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         disk.make_directory(root / directory)
     disk.flush_directory(root)
     crashed = abort.exists()
-    log.files.load()
-    parts.queues.load()
-    if parts.index is not None:
-        parts.index.load()
+    _load(parts)
     checkpoint = reliable_checkpoint(disk, root, log.files)
     was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
     if abort.is_of_another():
@@ -115,12 +116,12 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     manifest = checkpointing.manifest()
     checkpointing.resume(checkpoint)
     is_newest = _is_newest(checkpointing, manifest, checkpoint)
-    if not is_newest:  # deletions that were half done then are over, and their topics may be there again
+    # Deletions that were half done then are over, and their topics may be there again.
+    if not is_newest:
         manifest = replace(manifest, half_deleted=())
     checkpointing.half_deleted = manifest.half_deleted
     recovered = _follow_log(parts, checkpoint, crashed=crashed)
-    # A power loss may have taken the end of the log: what is written there now is newer than
-    # the deletion.
+    # A power loss may have taken the log's end: what is there now is newer than the deletion.
     parts.dispatcher.deleted_topics = {
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
@@ -138,9 +139,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         and _is_of_this_log(manifest, parts)
         and lasting_holes == noted_holes
     )
-    ends: Mapping[tuple[str, int], int] = {}
+    ends: Mapping[QueueKey, int] = {}
     if not is_noted or (crashed and _is_small(parts, recovered.end_offset)):
-        ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_newest and was_ours)
+        is_last_known = is_newest and was_ours
+        ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_last_known)
     taken = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     is_resumed, looked = taken.are_resumed, taken.looked
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
@@ -151,23 +153,44 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()
     holes = {**dict(known_holes), **dict(recovered.holes)}
     parts.reput.resume(reput_from, index_from, tuple(sorted(holes.items())))
+    tidy = partial(_tidy_queues, parts, checkpointing, manifest, ends)
+    parts.found_ends.begin(recovered.end_offset, {**manifest.ends(), **ends})
     steps: list[Callable[[], object]] = [
         abort.create,
-        partial(wipe_behind, log.files, recovered.end_offset),
+        partial(_settle_log, parts, checkpoint, recovered, crashed=crashed),
         partial(_carry, parts, recovered.end_offset),
-        partial(_tidy_queues, parts, checkpointing, manifest, ends, is_resumed=is_resumed, crashed=crashed),
+        partial(tidy, is_resumed=is_resumed, crashed=crashed),
     ]
     if not is_resumed or parts.dispatcher.deleted_topics != manifest.deleted_topics:
         steps.append(checkpointing.save)
     return Opening(Opened(crashed, recovered.holes), steps)
 
 
+def _settle_log(
+    parts: StoreParts, checkpoint: Checkpoint | None, recovered: RecoveredLog, *, crashed: bool
+) -> None:
+    """Have the disk hold what was found of the log, and nothing behind it."""
+    if crashed:
+        write_again(parts.log.files, checkpoint, recovered)
+    wipe_behind(parts.log.files, recovered.end_offset)
+
+
+def _load(parts: StoreParts) -> None:
+    parts.log.files.load()
+    parts.queues.load()
+    if parts.index is not None:
+        parts.index.load()
+
+
 def _take_queues(
     parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest, *, is_noted: bool
 ) -> _Taken:
-    """Let queues stand where the manifest says, if it says that of these; else all are to be made again."""
+    """Let queues stand where the manifest says, if it says that of these.
+
+    Else all are to be made again.
+    """
     looked = _NOT_LOOKED
-    if is_noted and parts.queues.resume(manifest.queues()):
+    if is_noted and parts.queues.resume(manifest.queues(), manifest.deleted_topics):
         looked = _look_at_all(parts, manifest)
         if looked.wrong_queue is None:
             checkpointing.noted_offset = manifest.safe_offset or 0
@@ -180,7 +203,8 @@ def _take_queues(
 def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Manifest) -> None:
     """Delete the files of all queues, which makes room to note that on a full disk.
 
-    Nothing is written to a queue before it is noted: a crash would leave what the manifest takes for whole.
+    Nothing is written to a queue before it is noted: a crash would leave what the
+    manifest takes for whole.
     """
     is_to_note = checkpointing.loaded_any  # of a new store there is nothing to distrust
     try:
@@ -207,7 +231,7 @@ def _tidy_queues(
     parts: StoreParts,
     checkpointing: Checkpointing,
     manifest: Manifest,
-    ends: Mapping[tuple[str, int], int],
+    ends: Mapping[QueueKey, int],
     *,
     is_resumed: bool,
     crashed: bool,
@@ -217,22 +241,25 @@ def _tidy_queues(
     ``ends`` are those of the queues' files, where these know more than the manifest.
     """
     with checkpointing.maintenance, parts.reput.paused():
-        if not is_resumed or parts.reput.made_again or parts.log.min_offset > manifest.log_min_offset:
+        if (
+            not is_resumed
+            or parts.reput.made_again
+            or parts.log.min_offset > manifest.log_min_offset
+        ):
             try:
                 checkpointing.expire_entries()
             except UnreadableFile as error:  # its readers are told
                 _log.error("%s", error)  # its text says all
         else:
             parts.queues.expired_before = parts.log.min_offset
-        noted = {
-            (topic, queue_id): max_offset
-            for topic, queue_id, _, max_offset in manifest.queues()
-            if topic not in parts.reput.made_again
-        }
+        again = parts.reput.made_again
+        noted = {queue: end for queue, end in manifest.ends().items() if queue[0] not in again}
         for (topic, queue_id), end in {**noted, **ends}.items():
             parts.queues.get_or_make(topic, queue_id).skip_to(end)
+        parts.queues.delete_leftovers()
         if crashed and is_resumed and not manifest.entries_were_confirmed:
             parts.queues.wipe_behind()
+    parts.found_ends.finish()
 
 
 def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bool) -> RecoveredLog:
@@ -253,21 +280,23 @@ def _warn_of_holes(parts: StoreParts, recovered: RecoveredLog) -> None:
     """Warn where the log holds no messages between others, or before what a checkpoint knew."""
     for start, end in recovered.holes:
         _log.warning(
-            "%s is damaged: no message can be read from %d to %d of the commit log, which is passed over; "
-            "all others are served",
+            "%s is damaged: no message can be read from %d to %d of the commit log, which is "
+            "passed over; all others are served",
             parts.log.files.path_at(start),
             start,
             end,
         )
 
 
-def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None) -> bool:
+def _is_newest(
+    checkpointing: Checkpointing, manifest: Manifest, checkpoint: Checkpoint | None
+) -> bool:
     """Return whether the manifest is the one that was saved last; warn if not."""
     aside = checkpointing.set_aside
     if aside is not None:
         _log.warning(
-            "%s was damaged (%s) and is now %s; its backup was read, and all queues are made again. Topics "
-            "that were deleted since that was saved may be back",
+            "%s was damaged (%s) and is now %s; its backup was read, and all queues are made "
+            "again. Topics that were deleted since that was saved may be back",
             checkpointing.manifest_path,
             aside.reason,
             aside.path.name,
@@ -275,8 +304,8 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
         return False
     if checkpoint is not None and not checkpointing.is_newest(manifest, checkpoint):
         _log.warning(
-            "%s is missing or of an older copy: it is not the one that was saved last, and all queues are "
-            "made again. Topics that were deleted since it was saved may be back",
+            "%s is missing or of an older copy: it is not the one that was saved last, and all "
+            "queues are made again. Topics that were deleted since it was saved may be back",
             checkpointing.manifest_path,
         )
         return False
@@ -285,11 +314,11 @@ def _is_newest(checkpointing: Checkpointing, manifest: Manifest, checkpoint: Che
 
 def _given_ends(
     parts: StoreParts, manifest: Manifest, end_offset: int, *, is_last_known: bool
-) -> Mapping[tuple[str, int], int]:
+) -> Mapping[QueueKey, int]:
     """Return the ends that queues are to have at least: the offsets before them were given.
 
-    With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are given again;
-    not if the log was once longer than now, of which only an older copy can be the reason.
+    With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are given
+    again; not if the log was once longer than now, of which only an older copy can be the reason.
     """
     was_longer = manifest.safe_offset is not None and end_offset < manifest.safe_offset
     if is_last_known and not manifest.entries_were_confirmed and not was_longer:
@@ -297,7 +326,7 @@ def _given_ends(
     return _ends_in_files(parts)
 
 
-def _ends_in_files(parts: StoreParts) -> dict[tuple[str, int], int]:
+def _ends_in_files(parts: StoreParts) -> dict[QueueKey, int]:
     """Return the ends of queues by their files, but for ends that the log never had room for."""
     count_max = parts.log.files.end_offset // RECORD_BYTES_MIN
     return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
@@ -308,16 +337,17 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
     files = parts.log.files
     if files.first_offset > manifest.log_min_offset:
         _log.warning(
-            "%s is missing: the commit log begins at %d, and began at %d at the last checkpoint; messages "
-            "before that are gone, unless they were deleted by age or need just before a crash",
+            "%s is missing: the commit log begins at %d, and began at %d at the last checkpoint; "
+            "messages before that are gone, unless they were deleted by age or need just before a "
+            "crash",
             files.path_at(manifest.log_min_offset),
             files.first_offset,
             manifest.log_min_offset,
         )
     if manifest.safe_offset is not None and end_offset < manifest.safe_offset:
         _log.warning(
-            "%s is missing or of an older copy: the commit log ends at %d, and went on to %d at the last "
-            "checkpoint; messages behind that end are gone",
+            "%s is missing or of an older copy: the commit log ends at %d, and went on to %d at "
+            "the last checkpoint; messages behind that end are gone",
             files.path_at(end_offset),
             end_offset,
             manifest.safe_offset,
@@ -333,8 +363,8 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
     known = max(ends, default=0)
     if known > end_offset:
         _log.warning(
-            "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume queues lead "
-            "to messages up to %d; those behind the end are gone",
+            "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume "
+            "queues lead to messages up to %d; those behind the end are gone",
             parts.log.files.path_at(end_offset),
             end_offset,
             known,
@@ -342,10 +372,15 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
 
 
 def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return those holes that hold no record now, either: what a disk refuses it may give again one day."""
+    """Return those holes that hold no record now, either.
+
+    What a disk refuses it may give again one day.
+    """
     log = parts.log
     return tuple(
-        (start, end) for start, end in holes if record_behind(log.files, start, log.sealed_from) != start
+        (start, end)
+        for start, end in holes
+        if record_behind(log.files, start, log.sealed_from) != start
     )
 
 

@@ -12,6 +12,7 @@ from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import Dispatcher
 from rocketpoll.broker.store.file_pool import FilePool
+from rocketpoll.broker.store.found_ends import FoundEnds
 from rocketpoll.broker.store.fresh_records import FreshRecords, none_yet
 from rocketpoll.broker.store.index_service import IndexService
 from rocketpoll.broker.store.queue_table import QueueTable
@@ -36,6 +37,7 @@ class StoreParts:
     dispatcher: Dispatcher
     fresh: FreshRecords
     reput: ReputMessageService
+    found_ends: FoundEnds
     is_sync: bool
     """True if a message is confirmed when it is on the disk, and not when it is written."""
     confirm_offset: Callable[[], int]
@@ -64,8 +66,28 @@ class StoreParts:
         def confirm_offset() -> int:
             return log.flushed_offset if is_sync else log.written_offset
 
-        reput = ReputMessageService(log, queues, index, dispatcher, confirm_offset, fresh)
-        return cls(config, disk, pool, log, queues, index, dispatcher, fresh, reput, is_sync, confirm_offset)
+        reput = ReputMessageService(
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            confirm_offset=confirm_offset,
+            fresh=fresh,
+        )
+        return cls(
+            config=config,
+            disk=disk,
+            pool=pool,
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            fresh=fresh,
+            reput=reput,
+            found_ends=FoundEnds(lambda: reput.reput_from_offset),
+            is_sync=is_sync,
+            confirm_offset=confirm_offset,
+        )
 
     @property
     def root(self) -> Path:

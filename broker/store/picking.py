@@ -13,14 +13,22 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmq_spark.wire.framing import Buffer
-from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
+from rocketpoll.broker.store.consume_queue import (
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_BYTES,
+    ENTRY_STRUCT,
+    Entries,
+)
+from rocketpoll.broker.store.entry_check import WrongEntry
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.results import GetMessageStatus
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from rmq_spark.wire.chunk import RecordChunk
 
 FEW = 64
 """Up to this number, entries are looked at one after the other."""
@@ -33,8 +41,9 @@ _LOOK_BYTES = 1 << 18
 
 Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
-Records: TypeAlias = "Callable[[Numbers, Numbers], Iterable[Buffer]]"
-"""A function that returns the records at these places of these sizes, in order."""
+Records: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
+"""A function that returns the records at these places of these sizes, in order,
+or raises `WrongEntry`."""
 
 
 class Limits(NamedTuple):
@@ -43,6 +52,10 @@ class Limits(NamedTuple):
     count_max: int
     bytes_max: int
     scan_max: int
+
+
+USUAL_LIMITS = Limits(count_max=32, bytes_max=262_144, scan_max=800)
+"""The limits that RocketMQ applies where nothing else is set."""
 
 
 class Picked(NamedTuple):
@@ -142,7 +155,8 @@ class _Picking:
             entries = np.frombuffer(piece, ENTRY)
             places = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
-            # An entry that leads to no place at all has not gone: its reader sees that it is damaged.
+            # An entry that leads to no place at all has not gone:
+            # its reader sees that it is damaged.
             is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
             are_all_there = bool(is_there.all())
             is_missing |= not (self._scanned or is_there[0])
@@ -158,7 +172,10 @@ class _Picking:
         if is_missing:
             return Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
         return Picked(
-            GetMessageStatus.NO_MATCHED_MESSAGE, self._scanned, _joined(self._places), _joined(self._sizes)
+            GetMessageStatus.NO_MATCHED_MESSAGE,
+            self._scanned,
+            _joined(self._places),
+            _joined(self._sizes),
         )
 
     def _is_full_with(
@@ -180,7 +197,9 @@ class _Picking:
             self._sizes.append(sizes[:taken])
             self._count_left -= taken
             self._bytes_left -= int(sizes[:taken].sum())
-        if not self._count_left:  # the last one that was taken has been looked at, and none behind it
+        if (
+            not self._count_left
+        ):  # the last one that was taken has been looked at, and none behind it
             self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
             return True
         if taken < len(sizes):  # all before the first that was left out have been looked at
@@ -209,11 +228,17 @@ class _Picking:
             before = int(ends[start - 1]) if start else 0
             end = int(np.searchsorted(ends, before + _LOOK_BYTES, side="right"))
             end = max(min(end, start + self._looks_left), start + 1)
+            try:
+                chunk = self._looked_into(places[rows[start:end]], sizes[rows[start:end]])
+            except WrongEntry:
+                self._scanned += int(rows[start]) - done
+                if self._scanned:  # the next get begins with it
+                    return True
+                raise
+            end = start + len(chunk)
             part = rows[start:end]
-            data = b"".join(self._records(places[part], sizes[part]))
-            chunk = chunks.RecordChunk(data, sizes[part])
             self._looks_left -= len(part)
-            self._looked_at += len(data) + wanted.cost_of(chunk)
+            self._looked_at += int(sizes[part].sum()) + wanted.cost_of(chunk)
             kept = wanted.by_messages(chunk)
             part = part if kept is None else part[kept]
             decided = int(rows[end]) if end < len(rows) else len(entries)
@@ -224,6 +249,22 @@ class _Picking:
             start, done = end, decided
         self._scanned += len(entries) - done
         return False
+
+    def _looked_into(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> RecordChunk:
+        """Return the messages before the first that cannot be read; half, where that is not known.
+
+        Raises:
+            WrongEntry: The first cannot be read.
+        """
+        try:
+            return self._records(places, sizes)
+        except WrongEntry as wrong:
+            count = wrong.number or len(places) // 2
+            if not count:
+                raise
+        return self._looked_into(places[:count], sizes[:count])
 
 
 def _joined(parts: list[npt.NDArray[np.int64]]) -> Numbers:

@@ -14,7 +14,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
 
@@ -31,7 +32,8 @@ def topic_fault(topic: str) -> str | None:
     if not topic:
         return "the topic is blank"
     return (
-        f"the topic {topic[:60]!r} must have at most {TOPIC_CHARACTERS_MAX} characters of % | a-z A-Z 0-9 _ -"
+        f"the topic {topic[:60]!r} must have at most {TOPIC_CHARACTERS_MAX} characters of % | a-z "
+        "A-Z 0-9 _ -"
     )
 
 
@@ -47,12 +49,14 @@ class QueueSpan(NamedTuple):
 class QueueEnds(NamedTuple):
     """All queues of one moment, and the end of each then."""
 
-    queues: Mapping[tuple[str, int], ConsumeQueue]
+    queues: Mapping[QueueKey, ConsumeQueue]
     max_offsets: Sequence[int]
 
     def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
         """Yield what the queues held then, but for what has expired since, and for some topics."""
-        for ((topic, queue_id), queue), max_offset in zip(self.queues.items(), self.max_offsets, strict=True):
+        for ((topic, queue_id), queue), max_offset in zip(
+            self.queues.items(), self.max_offsets, strict=True
+        ):
             if topic not in left_out:
                 yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
 
@@ -74,9 +78,12 @@ class QueueTable:
         self._directory = directory
         self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = 0
         """The place in the log before which records have no offered entries any more."""
+        self._to_be_carried: list[QueueKey] = []
+        """Queues with files behind their ends, which a start has found and whose
+        messages come again."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
 
@@ -97,7 +104,7 @@ class QueueTable:
 
     def _load_topics(self, topics: Sequence[str]) -> None:
         directories = [self._directory / topic for topic in topics]
-        paths: dict[tuple[str, int], Path] = {}
+        paths: dict[QueueKey, Path] = {}
         for topic, directory, names in zip(
             topics, directories, self._disk.look_into(directories), strict=True
         ):
@@ -107,28 +114,91 @@ class QueueTable:
                 if not is_topic or not name.isdecimal() or size is not None:
                     raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
                 paths[topic, int(name)] = path
-        for (key, path), sizes in zip(paths.items(), self._disk.look_into(list(paths.values())), strict=True):
+        for (key, path), sizes in zip(
+            paths.items(), self._disk.look_into(list(paths.values())), strict=True
+        ):
             queue = self._queues[key] = ConsumeQueue(self._group, path, self._file_size)
-            self._left += [path / name for name in queue.adopt(sizes)]
+            try:
+                left = queue.adopt(sizes)
+            except ForeignFile:
+                self._refuse_damaged(path, sizes)
+                raise
+            self._left += [path / name for name in left]
 
-    def resume(self, spans: Iterable[QueueSpan]) -> bool:
+    def _refuse_damaged(self, directory: Path, sizes: Mapping[str, int | None]) -> None:
+        """Refuse a directory, or a file whose size is not that of others, or of no entries.
+
+        Raises:
+            ForeignFile: It was cut, or is too long; what is not known to be so is not refused here.
+        """
+        for name, size in sizes.items():
+            if size in (0, self._file_size) or not name.isdecimal():
+                continue
+            if size is None:
+                fault = f"is a directory instead of a file of {self._file_size} bytes"
+            elif size % ENTRY_BYTES or self._has_file_of_its_size():
+                fault = f"has {size} bytes instead of {self._file_size}: it is damaged"
+            else:
+                continue
+            raise ForeignFile(
+                f"{directory / name} {fault}. To have the queue made again from the log, leave the "
+                f"broker stopped, delete {directory}, and start the broker"
+            )
+
+    def _has_file_of_its_size(self) -> bool:
+        """Return whether any file of any queue has the size that all should have."""
+        looked_into = [self._directory]
+        for _ in range(2):  # topics, and the queues of each
+            found = zip(looked_into, self._disk.look_into(looked_into), strict=True)
+            looked_into = [
+                path / name for path, sizes in found for name, size in sizes.items() if size is None
+            ]
+        return any(self._file_size in sizes.values() for sizes in self._disk.look_into(looked_into))
+
+    def resume(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
         """Let each queue stand where it did at a checkpoint; return False if a file is missing.
 
-        What came later is taken away, as are queues that came later: it all comes again.
+        What came later comes again, as do queues that came later; their files stay for that, but
+        for those of topics that were deleted. `delete_leftovers` deletes what nothing came to.
         """
         later = dict(self._queues)
         for topic, queue_id, min_offset, max_offset in spans:
             queue = self._queues.get((topic, queue_id))
             if queue is not None and queue.resume(min_offset, max_offset):
                 del later[topic, queue_id]
+                if queue.has_files_behind:
+                    self._to_be_carried.append((topic, queue_id))
             elif min_offset != max_offset:
                 return False
         for path in self._left:
             self._disk.delete(path)
-        for topic, queue_id in later:
-            del self._queues[topic, queue_id]
-            self._delete_queue(self._directory / topic / str(queue_id))
+        for (topic, queue_id), queue in later.items():
+            if topic not in deleted_topics and queue.begin_again():
+                self._to_be_carried.append((topic, queue_id))
+            else:
+                self._delete_later_queue(topic, queue_id, queue)
         return True
+
+    def _delete_later_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
+        queue.close()
+        self._group.forget_names(queue.directory)
+        self._delete_queue(queue.directory)
+        del self._queues[topic, queue_id]
+
+    def delete_leftovers(self) -> None:
+        """Delete files behind the ends of queues, and queues to which nothing came again.
+
+        Raises:
+            OSError: The disk does not let one go.
+        """
+        while self._to_be_carried:
+            topic, queue_id = self._to_be_carried[-1]
+            queue = self._queues.get((topic, queue_id))
+            if queue is not None and queue.max_offset:
+                queue.delete_behind()
+            elif queue is not None:
+                self._delete_later_queue(topic, queue_id, queue)
+            self._to_be_carried.pop()
 
     def wipe_behind(self) -> None:
         """Write zeros behind the last entry of each queue, where a crash may have left others."""
@@ -165,7 +235,7 @@ class QueueTable:
         queues = dict(self._queues)
         return QueueEnds(queues, list(map(_END, queues.values())))
 
-    def ends_in_files(self) -> dict[tuple[str, int], int]:
+    def ends_in_files(self) -> dict[QueueKey, int]:
         """Return the end of each queue by its last file alone, whatever was noted."""
         ends = {}
         for topic, queue_id, queue in self:
@@ -180,12 +250,16 @@ class QueueTable:
             taken = self._disk.names(self._deleted)
             directory = self._deleted / str(next(n for n in count() if str(n) not in taken))
             self._disk.make_directory(self._deleted)
-        queues = {queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic}
+        queues = {
+            queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
+        }
         if directory is not None:
             with self._group.lock:  # nobody opens one of its files meanwhile
                 self._move(self._directory / topic, directory)
                 self._group.forget_names(self._directory / topic)
-                self._group.names_changed(self._directory)  # no later checkpoint finds them there again
+                self._group.names_changed(
+                    self._directory
+                )  # no later checkpoint finds them there again
                 for queue_id, queue in queues.items():
                     queue.moved_to(directory / str(queue_id))
         for queue_id in queues:
@@ -229,6 +303,7 @@ class QueueTable:
         for topic in dict.fromkeys(topic for topic, _ in self._queues):
             self._delete_topic(self._directory / topic)
         self._queues.clear()
+        self._to_be_carried.clear()
         self._left.clear()
 
     def flush(self, is_over: Callable[[], bool] = never) -> bool:

@@ -7,7 +7,7 @@ read is an `UnreadableFile` to the caller that asks for it, and to nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,13 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.commit_log import CommitLog
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import (
+    BLANK_SIZE,
+    ENTRY_BYTES,
+    READ_ENTRIES_MAX,
+    ConsumeQueue,
+    QueueBounds,
+)
 from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
@@ -27,19 +32,34 @@ from rocketpoll.broker.store.entry_check import (
     first_wrong_of_few,
     is_of_entry,
 )
-from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.found_ends import end_unknown
 from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
 from rocketpoll.broker.store.message_filter import MessageFilter
-from rocketpoll.broker.store.picking import FEW, Limits, Numbers, Picked, pick_all, pick_few, pick_many
-from rocketpoll.broker.store.queue_table import QueueTable
+from rocketpoll.broker.store.picking import (
+    FEW,
+    Limits,
+    Numbers,
+    Picked,
+    pick_all,
+    pick_few,
+    pick_many,
+)
+from rocketpoll.broker.store.record_checks import (
+    check_each,
+    first_unreadable,
+    first_wrong_of,
+    lie_in,
+)
 from rocketpoll.broker.store.record_glance import stored_at
 from rocketpoll.broker.store.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
+from rocketpoll.broker.store.wrong_entries import WrongEntries, damaged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rocketpoll.broker.store.dispatch import Dispatcher
+    from rmq_spark.wire.chunk import RecordChunk
+    from rocketpoll.broker.store.parts import StoreParts
 
 _SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -64,16 +84,19 @@ class _Removed(Exception):
 class MessageReader:
     """Reads log and consume queues together."""
 
-    def __init__(self, log: CommitLog, queues: QueueTable, dispatcher: Dispatcher) -> None:
+    def __init__(self, parts: StoreParts, hindrance: Callable[[], str | None]) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
-        The dispatcher knows which topics were deleted, and when.
+        ``hindrance`` returns what is in the way of a start that is not finished.
         """
-        self._dispatcher = dispatcher
-        self._log = log
+        self._dispatcher = parts.dispatcher
+        self._log = log = parts.log
         self._read_log = log.files.read
         self._file_size = log.files.file_size
-        self._queues = queues
+        self._queues = parts.queues
+        self._least_end = parts.found_ends.least_end
+        self._hindrance = hindrance
+        self._wrong_entries = WrongEntries(log)
 
     def get_message(
         self,
@@ -86,15 +109,22 @@ class MessageReader:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
         It does not look beyond the end of a consume-queue file.
+
+        Raises:
+            UnreadableFile: The disk does not give them.
+            EndUnknown: A start that is not finished has found more of this queue.
         """
         owner = self._owner(topic, queue_id)
+        least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
+            self._check_end(topic, queue_id, 0, least_end)
             return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         while True:
             low, high = queue.min_offset, queue.max_offset
             outside = _outside(queue_offset, low, high)
             if outside is not None:
+                self._check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
                 return outside
             try:
                 picked = self._picked(queue, owner, queue_offset, limits, message_filter)
@@ -105,21 +135,46 @@ class MessageReader:
                 next_offset = queue_offset + scanned
                 if not len(places):
                     return _nothing(status, next_offset, low, high)
-                try:
-                    records = self._records(queue, owner, range(queue_offset, next_offset), places, sizes)
-                except WrongEntry as wrong:
-                    if not wrong.number:
-                        raise
-                    limits = limits._replace(count_max=wrong.number)  # those before it are served
-                    continue
+                records = self._records(
+                    queue, owner, range(queue_offset, next_offset), places, sizes
+                )
             except _Removed:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
-                raise _damaged(queue, f"among those of the offsets from {queue_offset} on", wrong) from None
+                limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
+                continue
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
+    def _check_end(self, topic: str, queue_id: int, end: int, least_end: int) -> None:
+        """Refuse to tell of an end that is not one yet.
+
+        Raises:
+            EndUnknown: The queue ends behind this.
+        """
+        if end < least_end:
+            raise end_unknown(topic, queue_id, self._hindrance())
+
+    def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool) -> QueueBounds:
+        """Return the first offset that a queue holds, and the one that its next message gets.
+
+        Raises:
+            EndUnknown: A start that is not finished may have found more of it; unless ``so_far``.
+        """
+        least_end = 0 if so_far else self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        bounds = (
+            QueueBounds(queue.min_offset, queue.max_offset)
+            if queue is not None
+            else QueueBounds(0, 0)
+        )
+        self._check_end(topic, queue_id, bounds.next, least_end)
+        return bounds
+
     def _owner(self, topic: str, queue_id: int) -> RecordOwner:
-        """Tell whose records a queue leads to; to be asked before the queue, whose topic may just go."""
+        """Tell whose records a queue leads to.
+
+        To be asked before the queue, whose topic may just go.
+        """
         since = self._dispatcher.deleted_topics.get(topic, 0)
         return RecordOwner(topic.encode(), queue_id, since)
 
@@ -143,6 +198,10 @@ class MessageReader:
             picked = pick_all(entries, limits, log_min_offset)
         if picked is None:
             first_place = max(self._queues.expired_before, owner.since)
+            if message_filter is not None:  # else each record that is handed out is looked at
+                first_place = max(
+                    first_place, self._wrong_entries.end_before(queue, queue_offset, entries)
+                )
             entry_check = EntryCheck(first_place, has_codes=queue.has_codes)
             entry_check.check(entries)
             count = queue.count_in_file(queue_offset, limits.scan_max)
@@ -152,22 +211,45 @@ class MessageReader:
             if picked is None:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 queue_offsets = range(queue_offset, queue_offset + count)
-                records = partial(self._records, queue, owner, queue_offsets)
-                picked = pick_many(pieces, limits, log_min_offset, message_filter, records)
+                chunk = partial(self._chunk, queue, owner, queue_offsets)
+                picked = pick_many(pieces, limits, log_min_offset, message_filter, chunk)
         return picked
 
     def _records(
-        self, queue: ConsumeQueue, owner: RecordOwner, queue_offsets: range, places: Numbers, sizes: Numbers
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offsets: range,
+        places: Numbers,
+        sizes: Numbers,
     ) -> tuple[Buffer, ...]:
         """Return the records at these places, in order, which have these offsets in their queue.
 
-        What was carried in this life, or compared with the log by the start, is looked at where that costs
-        nothing; what was believed, each record.
+        What was carried in this life, or compared with the log by the start, is looked at where
+        that costs nothing; what was believed, each record.
         """
         records = self._read_records(owner.since, queue_offsets, places, sizes)
         if queue_offsets.start < queue.believed_before:
-            _check_each(records, places, sizes, queue_offsets, owner)
+            check_each(records, places, sizes, queue_offsets, owner)
         return records
+
+    def _chunk(
+        self,
+        queue: ConsumeQueue,
+        owner: RecordOwner,
+        queue_offsets: range,
+        places: Numbers,
+        sizes: Numbers,
+    ) -> RecordChunk:
+        """Return the records at these places as one chunk, which a filter looks into."""
+        records = self._records(queue, owner, queue_offsets, places, sizes)
+        data = b"".join(records)
+        try:
+            return chunks.RecordChunk(data, sizes)
+        except RecordError:
+            check_each(records, places, sizes, queue_offsets, owner)
+            number = first_unreadable(data, np.asarray(sizes, np.int64))
+            raise WrongEntry(int(places[number]), number) from None
 
     def _read_records(
         self, since: int, queue_offsets: range, places: Numbers, sizes: Numbers
@@ -175,17 +257,19 @@ class MessageReader:
         """Read records; without gaps, the first and the last are compared with their entries."""
         first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
-        for numbers, least in ((places, since), (sizes, HEAD_BYTES)):
-            if (min(numbers) if isinstance(numbers, list) else numbers.min()) < least:
-                raise WrongEntry(first)
+        are_possible = lie_in(places, since, self._log.written_offset)
+        if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
+            raise WrongEntry(first)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
-            self._check_entry(queue_offsets, self._read(first, HEAD_BYTES), 0, first, int(sizes[0]))
+            self._check_entry(queue_offsets, self._read(first, HEAD_BYTES), first, int(sizes[0]))
         if span == size and first % self._file_size + size <= self._file_size:
             data = self._read(first, size)  # as a queue's records follow each other
-            self._check_entry(queue_offsets, data, 0, first, int(sizes[0]))
-            if len(sizes) > 1:
-                last, number = int(sizes[-1]), len(sizes) - 1
-                self._check_entry(queue_offsets, data, size - last, int(places[-1]), last, number)
+            self._check_entry(queue_offsets, data, first, int(sizes[0]))
+            last, number = int(sizes[-1]), len(sizes) - 1
+            if number and not is_of_entry(data, size - last, int(places[-1]), last, queue_offsets):
+                wrong = first_wrong_of((data,), places, sizes, queue_offsets)
+                number = number if wrong is None else wrong
+                raise WrongEntry(int(places[number]), number)
             return (data,)
         if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
             near = self._near(places, sizes, span)
@@ -196,18 +280,18 @@ class MessageReader:
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
-            piece for stretch in self._stretches(starts, lengths) for piece in self._of_stretch(*stretch)
+            piece
+            for stretch in self._stretches(starts, lengths)
+            for piece in self._of_stretch(*stretch)
         )
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
             raise WrongEntry(int(starts[wrong]), wrong)
         return records
 
-    def _check_entry(
-        self, queue_offsets: range, data: Buffer, at: int, place: int, size: int, number: int = 0
-    ) -> None:
-        if not is_of_entry(data, at, place, size, queue_offsets):
-            raise WrongEntry(place, number)
+    def _check_entry(self, queue_offsets: range, data: Buffer, place: int, size: int) -> None:
+        if not is_of_entry(data, 0, place, size, queue_offsets):
+            raise WrongEntry(place)
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """Return a few records that lie near each other, in one piece; None across two files."""
@@ -231,14 +315,20 @@ class MessageReader:
         file_size = self._file_size
         ends = places + sizes
         gaps = places[1:] - ends[:-1]
-        is_cut = (gaps < 0) | (gaps > _GAP_BYTES_MAX) | (places[1:] // file_size != places[:-1] // file_size)
+        is_cut = (
+            (gaps < 0)
+            | (gaps > _GAP_BYTES_MAX)
+            | (places[1:] // file_size != places[:-1] // file_size)
+        )
         # Records with gaps between them are read in stretches that are not too long.
         is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
         cuts = (np.flatnonzero(is_cut) + 1).tolist()
         for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
             yield places[start:end], sizes[start:end]
 
-    def _of_stretch(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[Buffer, ...]:
+    def _of_stretch(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> tuple[Buffer, ...]:
         """Return the records of a part of the log that is read in one piece."""
         first, size = int(places[0]), int(sizes.sum())
         data = self._read(first, int(places[-1] + sizes[-1]) - first)
@@ -261,11 +351,8 @@ class MessageReader:
     def _read(self, physical_offset: int, size: int) -> Buffer:
         data = self._read_log(physical_offset, size)
         if len(data) < size:
-            if physical_offset < self._log.min_offset:
-                raise _Removed
-            raise UnreadableFile(
-                f"a consume queue leads to {size} bytes at {physical_offset} of the commit log, "
-                f"which ends at {self._log.written_offset}"
+            raise (
+                _Removed if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
             )
         return data
 
@@ -293,7 +380,11 @@ class MessageReader:
             head = self._read(place, min(size, _HEAD_BYTES))
             topic = owner.topic_place(head, 0)
             is_own = topic is not None and topic.at + len(topic.text) <= size
-            if topic is None or not is_own or self._read(place + topic.at, len(topic.text)) != topic.text:
+            if (
+                topic is None
+                or not is_own
+                or self._read(place + topic.at, len(topic.text)) != topic.text
+            ):
                 raise WrongEntry(place)
         except _Removed:
             return _BEFORE_ALL
@@ -301,55 +392,54 @@ class MessageReader:
             raise WrongEntry(place)
         return stored_at(head)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> int:
         """Return the first offset stored at a time or later; upper: the last then or earlier.
 
         After the last message that is the queue's end, and its last offset; before the first, its
         first.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: A start that is not finished has found more, and it may lie there.
         """
         stored_at = partial(self._stored_at, self._owner(topic, queue_id))
+        least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
+            self._check_end(topic, queue_id, 0, least_end)
             return 0
+        end = queue.max_offset
         try:
-            if upper:
-                beyond = queue.search(timestamp, stored_at, side="right")
-                return max(beyond - 1, queue.min_offset)
-            return queue.search(timestamp, stored_at)
+            beyond = queue.search(timestamp, stored_at, side="right" if upper else "left")
         except WrongEntry as wrong:
-            raise _damaged(queue, "met in a search by time", wrong) from None
+            raise damaged(queue, "met in a search by time", wrong) from None
+        self._check_end(topic, queue_id, end, min(beyond + 1, least_end))
+        return max(beyond - 1, queue.min_offset) if upper else beyond
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
-        """Return when the first message of a queue was stored, in ms; -1 if there is none."""
+        """Return when the first message of a queue was stored, in ms; -1 if there is none.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: There is none yet, but a start that is not finished has found some.
+        """
         stored_at = partial(self._stored_at, self._owner(topic, queue_id))
+        least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
+            self._check_end(topic, queue_id, 0, least_end)
             return -1
+        end = queue.max_offset
         try:
-            first = queue.search(_BEFORE_ALL + 1, stored_at)
-            entry = queue.next_entry(first)
-            return stored_at(entry) if entry is not None else -1
+            entry = queue.next_entry(queue.search(_BEFORE_ALL + 1, stored_at))
+            if entry is not None:
+                return stored_at(entry)
         except WrongEntry as wrong:
-            raise _damaged(queue, "met in a search for the first message", wrong) from None
-
-
-def _check_each(
-    records: Sequence[Buffer], places: Numbers, sizes: Numbers, queue_offsets: range, owner: RecordOwner
-) -> None:
-    """Compare each record with its entry, and with the queue that it must be of.
-
-    Raises:
-        WrongEntry: One of them is another.
-    """
-    if isinstance(places, list) and isinstance(sizes, list):
-        wrong = first_wrong_of_few(records, places, sizes, queue_offsets)
-        foreign = owner.first_foreign_of_few(records, sizes) if wrong is None else wrong
-    else:
-        starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
-        wrong = first_wrong(records, starts, lengths, queue_offsets)
-        foreign = owner.first_foreign(records, lengths) if wrong is None else wrong
-    if foreign is not None:
-        raise WrongEntry(int(places[foreign]), foreign)
+            raise damaged(queue, "met in a search for the first message", wrong) from None
+        self._check_end(topic, queue_id, end, least_end)
+        return -1
 
 
 def _pieces(
@@ -367,14 +457,6 @@ def _pieces(
         done += len(piece) // ENTRY_BYTES
 
 
-def _damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
-    return UnreadableFile(
-        f"an entry of {queue.directory}, {which}, does not lead to its message, but to {wrong.place} of the "
-        "commit log. To have the queue made again, stop the broker, delete that directory, and start the "
-        "broker"
-    )
-
-
 def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
     if high == 0:
         return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
@@ -387,5 +469,7 @@ def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
     return None
 
 
-def _nothing(status: GetMessageStatus, next_begin_offset: int, low: int, high: int) -> GetMessageResult:
+def _nothing(
+    status: GetMessageStatus, next_begin_offset: int, low: int, high: int
+) -> GetMessageResult:
     return GetMessageResult(status, next_begin_offset, low, high)

@@ -1,8 +1,10 @@
-"""Tells records that are what was written: size, magic, place, topic, body CRC, checksum of the whole.
+"""Tells records that are what was written.
 
-A start asks before it goes on behind a log, and reput before it carries records that were read from the
-disk: a record in which a bit has changed is never shown, whoever comes to it first. This module knows no
-files; it is given what was read, and the place of that in the log.
+By size, magic, place, topic, body CRC, and the checksum of the whole.
+
+A start asks before it goes on behind a log, and reput before it carries records that were read from
+the disk: a record in which a bit has changed is never shown, whoever comes to it first. This module
+knows no files; it is given what was read, and the place of that in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class RecordCheck:
-    """Checks records; all from ``sealed_from`` on have a checksum, those before may be another program's."""
+    """Checks of records, one by one or many at once.
+
+    All from ``sealed_from`` on have a checksum, those before may be another program's.
+    """
 
     def __init__(self, sealed_from: int) -> None:
         """Keep the place in the log from which each record ends with a checksum."""
@@ -44,7 +49,9 @@ class RecordCheck:
         )
         return message if is_good else None
 
-    def good_one_by_one(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+    def good_one_by_one(
+        self, data: Buffer, sizes: list[int], physical_offset: int
+    ) -> tuple[int, int]:
         """Return how many records in a row are good, and the latest store time among them."""
         position = last_timestamp = 0
         for number, size in enumerate(sizes):
@@ -56,7 +63,10 @@ class RecordCheck:
         return len(sizes), last_timestamp
 
     def good_of_many(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
-        """Return what `good_one_by_one` returns, by columns; the tools for many are loaded for that."""
+        """Return what `good_one_by_one` returns, by columns.
+
+        The tools for many are loaded for that.
+        """
         try:
             chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
         except RecordError:
@@ -66,17 +76,24 @@ class RecordCheck:
         times = chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()[:good]
         return good, int(times.max(initial=0))
 
-    def _are_good(self, data: Buffer, chunk: RecordChunk, places: Positions) -> npt.NDArray[np.bool_]:
+    def _are_good(
+        self, data: Buffer, chunk: RecordChunk, places: Positions
+    ) -> npt.NDArray[np.bool_]:
         is_good = chunks.intact_records(chunk)
-        # Before that place others may have written: their records have a checksum of the body alone.
+        # Before that place others may have written: their records have a checksum
+        # of the body alone.
         rows = np.flatnonzero(~is_good & (places < self._sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
-        found_crcs = np.fromiter((body_crc_of(data[start:end]) for start, end in bounds), np.int64, len(rows))
+        found_crcs = np.fromiter(
+            (body_crc_of(data[start:end]) for start, end in bounds), np.int64, len(rows)
+        )
         is_good[rows] = found_crcs == chunk.head["body_crc"][rows]
         topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
         is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
         found: npt.NDArray[np.bool_] = (
-            is_good & (chunk.head["physical_offset"] == places) & is_topic[topics.indices.to_numpy()]
+            is_good
+            & (chunk.head["physical_offset"] == places)
+            & is_topic[topics.indices.to_numpy()]
         )
         return found

@@ -79,7 +79,9 @@ class RecordDraft:
         try:
             head = head_of(self)
             properties_length = PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
-            self._behind_body = behind = topic_part(self.topic, self.magic) + properties_length + properties
+            self._behind_body = behind = (
+                topic_part(self.topic, self.magic) + properties_length + properties
+            )
         except (KeyError, struct.error) as error:
             raise self.fault() from error
         self._head = head.pack
@@ -92,8 +94,9 @@ class RecordDraft:
         try:
             head = self._head(
                 self.size, self.magic, self._body_crc, self.queue_id, self.flag, queue_offset,
-                physical_offset, self.sys_flag, self.born_timestamp, self.born_host, store_timestamp,
-                self.store_host, self.reconsume_times, self.prepared_transaction_offset, len(body),
+                physical_offset, self.sys_flag, self.born_timestamp, self.born_host,
+                store_timestamp, self.store_host, self.reconsume_times,
+                self.prepared_transaction_offset, len(body),
             )  # fmt: skip
         except struct.error as error:
             raise self.fault() from error
@@ -104,24 +107,28 @@ class RecordDraft:
         """Return the error that says what of this cannot be stored."""
         try:
             encode_record(
-                StoredMessage(
-                    topic=self.topic,
-                    body=bytes(self.body),
-                    properties_text=with_empty_checksum(self.properties.decode("utf-8", "replace")),
-                    queue_id=self.queue_id,
-                    flag=self.flag,
-                    sys_flag=self.sys_flag,
-                    born_timestamp=self.born_timestamp,
-                    born_host=decode_host(self.born_host),
-                    store_host=decode_host(self.store_host),
-                    reconsume_times=self.reconsume_times,
-                    prepared_transaction_offset=self.prepared_transaction_offset,
-                    magic=self.magic,
-                )
+                self.message(with_empty_checksum(self.properties.decode("utf-8", "replace")))
             )
         except RecordError as error:
             return error
         return RecordError("stored message", at="its parts", needed="a message", found=self)
+
+    def message(self, properties_text: str) -> StoredMessage:
+        """Return the message that has the draft's values and this text of properties."""
+        return StoredMessage(
+            topic=self.topic,
+            body=bytes(self.body),
+            properties_text=properties_text,
+            queue_id=self.queue_id,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_timestamp,
+            born_host=decode_host(self.born_host),
+            store_host=decode_host(self.store_host),
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+            magic=self.magic,
+        )
 
 
 class BatchDraft:

@@ -46,7 +46,9 @@ def _before_body(sys_flag: int) -> struct.Struct:
         (("", f"{layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES}s"),),
     )
     fields = (*layout.HEAD, *hosts[0], *layout.STORE_TIMESTAMP, *hosts[1], *layout.TAIL)
-    kinds = (kind if name in _WANTED else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields)
+    kinds = (
+        kind if name in _WANTED else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields
+    )
     return struct.Struct(">" + "".join(kinds))
 
 
@@ -61,10 +63,14 @@ def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int
     """
     head = _HEAD_V4
     try:
-        magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(data, position)
+        magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(
+            data, position
+        )
         if sys_flag & _HOSTS_V6:
             head = _HEADS[sys_flag & _HOSTS_V6]
-            magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(data, position)
+            magic, queue_id, queue_offset, sys_flag, time, body_length = head.unpack_from(
+                data, position
+            )
         topic_length = _TOPIC_LENGTH[magic]
         at = position + head.size + body_length
         topic_at = at + topic_length.size
@@ -73,7 +79,10 @@ def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int
         properties_end = properties_at + _LENGTH.unpack_from(data, topic_end)[0]
     except (struct.error, KeyError) as error:
         raise _fault(data, position, size) from error
-    if body_length < 0 or not topic_at <= topic_end < properties_at <= properties_end == position + size:
+    if (
+        body_length < 0
+        or not topic_at <= topic_end < properties_at <= properties_end == position + size
+    ):
         raise _fault(data, position, size)
     topic, properties = bytes(data[topic_at:topic_end]), bytes(data[properties_at:properties_end])
     return topic, queue_id, queue_offset, sys_flag, time, properties
@@ -102,7 +111,11 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
         if value:
             return value
         at = properties.rfind(pattern, 0, at)
-    return (_value_at(properties, len(pattern) - 1) or None) if properties.startswith(pattern[1:]) else None
+    return (
+        (_value_at(properties, len(pattern) - 1) or None)
+        if properties.startswith(pattern[1:])
+        else None
+    )
 
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
@@ -124,4 +137,6 @@ def _fault(data: Buffer, position: int, size: int) -> RecordError:
         decode_record(data[position : position + size])
     except RecordError as error:
         return error
-    return RecordError("stored message", at=position, needed=f"a record of {size} bytes", found="another")
+    return RecordError(
+        "stored message", at=position, needed=f"a record of {size} bytes", found="another"
+    )

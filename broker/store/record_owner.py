@@ -1,7 +1,8 @@
 """RecordOwner: the queue whose records a consume queue may lead to.
 
-An entry of a damaged file may lead to a whole record of another queue, of another topic, or of a topic of the
-same name that was deleted. Entries are not known here, but for the places and sizes that they tell.
+An entry of a damaged file may lead to a whole record of another queue, of another topic, or of a
+topic of the same name that was deleted. Entries are not known here, but for the places and sizes
+that they tell.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _HEAD = Struct(">4xi4xi20xi")
 _NUMBER = Struct(">i")
 _MAGIC_AT, _QUEUE_AT, _SYS_FLAG_AT = 4, 12, 36
 _BODY_LENGTH_AT = (
-    layout.HEAD_BYTES + layout.HOST_V4_BYTES * 2 + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES - 4
+    layout.HEAD_BYTES
+    + layout.HOST_V4_BYTES * 2
+    + layout.STORE_TIMESTAMP_BYTES
+    + layout.TAIL_BYTES
+    - 4
 )
 """With IPv4 hosts."""
 _V6_MORE = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
@@ -33,8 +38,6 @@ _LENGTH_BYTES: Final = {
     layout.MAGIC_V1: layout.TOPIC_LENGTH_V1_BYTES,
     layout.MAGIC_V2: layout.TOPIC_LENGTH_V2_BYTES,
 }
-BEFORE_BODY_BYTES: Final = _BODY_LENGTH_AT + 4 + 2 * _V6_MORE
-"""So much of a record tells where its topic stands."""
 
 
 class TopicPlace(NamedTuple):
@@ -52,7 +55,10 @@ class RecordOwner(NamedTuple):
     since: int
 
     def topic_place(self, data: Buffer, at: int) -> TopicPlace | None:
-        """Tell where the topic must stand in what starts there; None if that is no record of this queue."""
+        """Tell where the topic must stand in what starts there.
+
+        None if that is no record of this queue.
+        """
         try:
             magic, queue_id, sys_flag = _HEAD.unpack_from(data, at)
             length_at = at + _BODY_LENGTH_AT
@@ -64,17 +70,25 @@ class RecordOwner(NamedTuple):
         width = _LENGTH_BYTES.get(magic)
         if width is None or queue_id != self.queue_id or body_length < 0:
             return None
-        return TopicPlace(length_at + 4 + body_length, len(self.topic).to_bytes(width, "big") + self.topic)
+        return TopicPlace(
+            length_at + 4 + body_length, len(self.topic).to_bytes(width, "big") + self.topic
+        )
 
     def first_foreign_of_few(self, records: Sequence[Buffer], sizes: Sequence[int]) -> int | None:
-        """Find the first record that is not of this queue, one after the other; None if there is none."""
+        """Find the first record that is not of this queue, one after the other.
+
+        None if there is none.
+        """
         number = 0
         for piece in records:
             at, end = 0, len(piece)
             while at < end:
                 place = self.topic_place(piece, at)
                 at += sizes[number]
-                if place is None or piece[place.at : min(place.at + len(place.text), at)] != place.text:
+                if (
+                    place is None
+                    or piece[place.at : min(place.at + len(place.text), at)] != place.text
+                ):
                     return number
                 number += 1
         return None
@@ -101,7 +115,9 @@ class RecordOwner(NamedTuple):
             return is_own
         magics, flags = _words(data, at + _MAGIC_AT), _words(data, at + _SYS_FLAG_AT)
         is_v2 = magics == layout.MAGIC_V2
-        is_own &= (is_v2 | (magics == layout.MAGIC_V1)) & (_words(data, at + _QUEUE_AT) == self.queue_id)
+        is_own &= (is_v2 | (magics == layout.MAGIC_V1)) & (
+            _words(data, at + _QUEUE_AT) == self.queue_id
+        )
         v6_hosts = (flags & _BORN_V6 != 0).astype(np.int64) + (flags & _STORE_V6 != 0)
         length_at = np.minimum(at + _BODY_LENGTH_AT + _V6_MORE * v6_hosts, len(data) - 4)
         body_lengths = _words(data, length_at)

@@ -87,7 +87,9 @@ def _sealer(
             physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
             store_host, reconsume_times, prepared, len(body),
         )  # fmt: skip
-        record = join((head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties))
+        record = join(
+            (head, body, before, pack_length(len(properties) + CHECKSUM_BYTES), properties)
+        )
         return record, checksum_pieces(crc32(record))
 
     return seal

@@ -39,12 +39,14 @@ CHECKED_ONE_BY_ONE = 4096
 """A log of up to this number of records is checked without loading pyarrow."""
 
 _SEARCH_BYTES = 1 << 18
-_WIPE_BYTES = 1 << 18
+_WRITE_BYTES = 1 << 18
 _PAGE = 4096
 """The unit in which a disk fails to give bytes."""
 
 _MAGIC_AT = 4
-_MAGICS = tuple((magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
+_MAGICS = tuple(
+    (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
+)
 
 
 class RecoveredLog(NamedTuple):
@@ -147,7 +149,9 @@ class LogRecovery:
                 break
         return position, timestamp
 
-    def _good_records(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+    def _good_records(
+        self, data: Buffer, sizes: list[int], physical_offset: int
+    ) -> tuple[int, int]:
         """Return how many of the records are whole and in place, and their latest store time."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
             self._checked_one_by_one += len(sizes)
@@ -214,10 +218,30 @@ def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
-        piece = files.read(position, _WIPE_BYTES)
+        piece = files.read(position, _WRITE_BYTES)
         if np.frombuffer(piece, np.uint8).any():
             yield position, piece
         position = files.next_data(position + len(piece))
+
+
+def write_again(
+    files: MappedFileQueue, checkpoint: Checkpoint | None, recovered: RecoveredLog
+) -> None:
+    """Write what was found behind a checkpoint once more, and flush it; holes are left alone.
+
+    If a flush failed before the crash, it may be in the system's cache alone, and count as written
+    there: no later flush would bring it to the disk, and a power loss would take what was believed.
+    """
+    position = checkpoint.safe_offset if checkpoint else files.first_offset
+    if position >= recovered.end_offset:
+        return
+    for hole_start, hole_end in (*recovered.holes, (recovered.end_offset, recovered.end_offset)):
+        while position < hole_start:  # the disk may not give what a hole has
+            piece = bytes(files.read(position, min(_WRITE_BYTES, hole_start - position)))
+            files.write(position, piece)
+            position += len(piece)
+        position = max(position, hole_end)
+    files.flush()
 
 
 def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
@@ -55,9 +56,11 @@ ONE_BY_ONE_MAX = 1024
 _WORDS_MAX = 8_192
 """Words of keys that come to the index at a time, if there are several: a microsecond each."""
 _PROPERTY_BYTES_MAX = 1 << 20
-"""Bytes of properties that come to the index at a time, if of several messages: some milliseconds."""
+"""Bytes of properties that come to the index at a time, if of several messages:
+some milliseconds."""
 _LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""A smaller bound where more came at once: too many words are looked into once for each run of them."""
+"""A smaller bound where more came at once: too many words are looked into once
+for each run of them."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
 """Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 
@@ -137,7 +140,10 @@ class ReputMessageService:
         return True
 
     def end(self) -> None:
-        """Carry nothing any more: the files are about to be closed, and may soon be another broker's."""
+        """Carry nothing any more.
+
+        The files are about to be closed, and may soon be another broker's.
+        """
         with self._lock:
             self._has_ended = True
 
@@ -197,7 +203,7 @@ class ReputMessageService:
             self._index_chunk(chunk, start, next_offset)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
-        arrivals: dict[tuple[str, int], tuple[ConsumeQueue, list[int]]] = {}
+        arrivals: dict[QueueKey, tuple[ConsumeQueue, list[int]]] = {}
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
             if queue_offset == 0 < queue.max_offset:
@@ -226,8 +232,9 @@ class ReputMessageService:
         if topic not in self.made_again:
             self.made_again.add(topic)
             _log.warning(
-                "%s was deleted and made again, which the manifest does not say: all messages of the new "
-                "topic are served, and those of the old one are hidden where they are in its way",
+                "%s was deleted and made again, which the manifest does not say: all messages of "
+                "the new topic are served, and those of the old one are hidden where they are in "
+                "its way",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)
@@ -325,7 +332,9 @@ class ReputMessageService:
             if 0 < len(data) <= stop - start:
                 return data, [len(data)], start + len(data)
         if decode_blank(data) is None:
-            raise RecordError("log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES]))
+            raise RecordError(
+                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
+            )
         return data, [], min(start + self._log.files.space_left(start), end)
 
 

@@ -36,7 +36,9 @@ class Retention:
         used = self._disk.usage(self._config.store_path_root_dir).ratio
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
         hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
-        may_go = hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
+        may_go = (
+            hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
+        )
         kept_since_ms = min(now_ms, newest_ms) - self._config.file_reserved_time_hours * _HOUR_MS
         expired_until = self._files.first_offset
         for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:

@@ -140,7 +140,9 @@ class JsonTable(Generic[Body]):
                 self.load(value)
             self.was_replaced = False
             self._disk.write_whole(self._temporary, with_checksum(data))
-            with suppress(FileNotFoundError):  # the first save, or after a crash between the renames
+            with suppress(
+                FileNotFoundError
+            ):  # the first save, or after a crash between the renames
                 self._disk.rename(self._path, self._backup)
             self._disk.rename(self._temporary, self._path)
             self.was_replaced = True
@@ -185,9 +187,10 @@ class JsonTable(Generic[Body]):
 
     def _damaged(self, damage: str, backup_damage: str) -> DamagedTable:
         return DamagedTable(
-            f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup {self._backup} "
-            f"({backup_damage or 'it is missing'}). Nothing was changed. To mend it, put a good copy at "
-            f"{self._path}; or, to start with an empty table, move both files away"
+            f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup "
+            f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. To mend "
+            f"it, put a good copy at {self._path}; or, to start with an empty table, move both "
+            "files away"
         )
 
 

@@ -16,7 +16,9 @@ from rocketpoll.broker.store.parts import StoreParts
 class TopicDeletion:
     """The deletion of topics of one store."""
 
-    def __init__(self, parts: StoreParts, checkpointing: Checkpointing, appender: MessageAppender) -> None:
+    def __init__(
+        self, parts: StoreParts, checkpointing: Checkpointing, appender: MessageAppender
+    ) -> None:
         """Take the parts of the store, without touching the disk."""
         self._parts = parts
         self._checkpointing = checkpointing
@@ -44,6 +46,8 @@ class TopicDeletion:
                 else:
                     self._appender.forget_topic(topic, ended)
                 dispatcher.deleted_topics = deleted  # none of an earlier record is offered now
-                reput.go_back_to(ended.log_end_offset)  # what was put meanwhile is of the next topic
+                reput.go_back_to(
+                    ended.log_end_offset
+                )  # what was put meanwhile is of the next topic
         if aside is not None:
             queues.delete(aside)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.dispatch import Dispatcher
@@ -29,24 +30,31 @@ def faults(root: Path) -> Iterator[str]:
     """Yield all that is wrong in a store, one line each."""
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
-        yield f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
+        yield (
+            f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
+        )
     if store.torn_tail_at is not None:
         place = store.torn_tail_at
-        yield f"commit log: something that is no record at {place}, behind the end; a start wipes it"
+        yield (
+            f"commit log: something that is no record at {place}, behind the end; a start wipes it"
+        )
     expected = _expected_entries(store)
     for topic, queue_id, queue in store.queues():
         wanted = expected.pop((topic, queue_id), {})
         yield from _queue_faults(topic, queue_id, queue, wanted, store.begin_of(topic))
     for (topic, queue_id), entries in sorted(expected.items()):
-        yield f"queue {topic}/{queue_id}: missing, with {len(entries)} entries; a start makes it again"
+        yield (
+            f"queue {topic}/{queue_id}: missing, with {len(entries)} entries; a start makes it "
+            "again"
+        )
 
 
 def _expected_entries(
     store: StoreInspection,
-) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
+) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
     """Return what each queue must hold, by offset."""
     dispatcher = Dispatcher(_DELAYS_MS)
-    expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    expected: dict[QueueKey, dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for place, size, _ in store.records():
         data = store.log.read(place, size)
         for run in dispatcher.entries_of_few(data, [size], place):
@@ -74,18 +82,30 @@ def _queue_faults(
             found, wanted = entries[number].item(), expected.get(offset + number)
             seen.add(offset + number)
             if wanted is not None and found[:compared] != wanted[:compared]:
-                yield f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says {wanted}"
+                yield (
+                    f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says "
+                    f"{wanted}"
+                )
             elif wanted is None:
-                yield f"queue {topic}/{queue_id}: entry {offset + number} leads to no message of it: {found}"
+                yield (
+                    f"queue {topic}/{queue_id}: entry {offset + number} leads to no message of it: "
+                    f"{found}"
+                )
         offset += len(entries)
-    missing = sorted(number for number in expected if number not in seen and number >= queue.min_offset)
+    missing = sorted(
+        number for number in expected if number not in seen and number >= queue.min_offset
+    )
     if missing:
-        yield f"queue {topic}/{queue_id}: {len(missing)} entries are missing, the first {missing[0]}"
+        yield (
+            f"queue {topic}/{queue_id}: {len(missing)} entries are missing, the first {missing[0]}"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m rocketpoll.broker.store.verify", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rocketpoll.broker.store.verify", description=__doc__
+    )
     parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
     given = parser.parse_args(arguments)
     count = 0

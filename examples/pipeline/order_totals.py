@@ -1,16 +1,18 @@
-"""Orders from a topic to totals per minute and region: into Parquet, and from there into another topic.
+"""Orders from a topic to totals per minute and region: into Parquet, then into another topic.
 
     spark-submit --properties-file conf/spark-defaults.conf examples/pipeline/order_totals.py \
         --namesrv localhost:9876 --directory /data/order-totals
 
-A message's body is JSON: {"region": "EU", "amount": 12.5, "at": "2026-01-31T12:00:00Z"}. A minute is complete
-when orders two minutes younger have been seen; what comes later still is left out. Two queries run:
+A message's body is JSON: {"region": "EU", "amount": 12.5, "at": "2026-01-31T12:00:00Z"}. A minute
+is complete when orders two minutes younger have been seen; what comes later still is left out. Two
+queries run:
 
-    orders  -> totals    windows with a watermark; a minute is appended to Parquet when it is complete
+    orders  -> totals    windows with a watermark; a complete minute is appended to Parquet
     totals  -> topic     what was appended, one message for each total, its key minute and region
 
-Parquet gets each total once. The topic gets it at least once: readers drop what they have seen by its key.
-With --once both read what there is, and end. Started again, both go on from their checkpoints.
+Parquet gets each total once. The topic gets it at least once: readers drop what they have seen by
+its key. With --once both read what there is, and end. Started again, both go on from their
+checkpoints.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ def orders_of(spark: SparkSession, namesrv: str, topic: str) -> DataFrame:
         .option("columns", "body")
         .load()
     )
-    orders = messages.select(F.from_json(F.col("body").cast("string"), ORDER).alias("order")).select(
-        "order.*"
-    )
+    orders = messages.select(
+        F.from_json(F.col("body").cast("string"), ORDER).alias("order")
+    ).select("order.*")
     return orders.where("region IS NOT NULL AND amount IS NOT NULL AND at IS NOT NULL")
 
 
@@ -82,10 +84,14 @@ def main() -> None:
     parser.add_argument("--namesrv", required=True, help="the name server, as localhost:9876")
     parser.add_argument("--directory", required=True, type=Path, help="for totals and checkpoints")
     parser.add_argument("--orders", default="orders", help="the topic to read (orders)")
-    parser.add_argument("--totals", default="order-totals", help="the topic to write (order-totals)")
+    parser.add_argument(
+        "--totals", default="order-totals", help="the topic to write (order-totals)"
+    )
     parser.add_argument("--once", action="store_true", help="read what there is, and end")
     given = parser.parse_args()
-    (given.directory / "totals").mkdir(parents=True, exist_ok=True)  # the second query looks there at once
+    (given.directory / "totals").mkdir(
+        parents=True, exist_ok=True
+    )  # the second query looks there at once
 
     spark = SparkSession.builder.appName("order totals").getOrCreate()
     totals = totals_of(orders_of(spark, given.namesrv, given.orders))

@@ -25,12 +25,15 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 def run_archive(arguments: Sequence[str]) -> int:
     """Run ``rocketpoll archive`` and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="rocketpoll archive", description="an archive of the Spark source and sink, for --py-files"
+        prog="rocketpoll archive",
+        description="an archive of the Spark source and sink, for --py-files",
     )
     parser.add_argument("file", type=Path, help="where to write it, as dist/rocketpoll.zip")
     path: Path = parser.parse_args(arguments).file
     if path.suffix != ".zip":
-        parser.error(f"the name has to end with .zip, or Spark does not take it for an archive: {path}")
+        parser.error(
+            f"the name has to end with .zip, or Spark does not take it for an archive: {path}"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_archive(path)

@@ -45,18 +45,25 @@ def run_checkpoint(arguments: Sequence[str]) -> int:
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="rocketpoll checkpoint",
-        description="the batches of a streaming query, and where each ends, from its checkpointLocation",
+        description=(
+            "the batches of a streaming query, and where each ends, from its checkpointLocation"
+        ),
     )
     parser.add_argument(
-        "directory", help="the query's checkpointLocation: a local directory, or a URL that Spark can read"
+        "directory",
+        help="the query's checkpointLocation: a local directory, or a URL that Spark can read",
     )
-    parser.add_argument("--all", action="store_true", help=f"all batches, not only the last {_SHOWN}")
+    parser.add_argument(
+        "--all", action="store_true", help=f"all batches, not only the last {_SHOWN}"
+    )
     parser.add_argument(
         "--start",
         action="store_true",
         help="print option startingOffsets to go on behind a batch, and no more",
     )
-    parser.add_argument("--batch", type=int, metavar="N", help="that batch (the last that was committed)")
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="that batch (the last that was committed)"
+    )
     parser.add_argument(
         "--source",
         type=_source,
@@ -78,7 +85,9 @@ def _source(text: str) -> int | str:
 
 def _start(given: argparse.Namespace) -> str:
     with _reader(given.directory) as spark:
-        return starting_offsets(given.directory, batch_id=given.batch, source=given.source, spark=spark)
+        return starting_offsets(
+            given.directory, batch_id=given.batch, source=given.source, spark=spark
+        )
 
 
 @contextmanager
@@ -115,7 +124,9 @@ def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
         yield "  no source of it is rocketpoll's"
     for source, offset in batch.offsets.items():
         for queue, position in sorted(offset.positions.items()):
-            stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
+            stored = (
+                "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
+            )
             name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"
             yield f"  source {source}  {name}  next {position.next_offset}{stored}"
 
@@ -123,4 +134,6 @@ def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
 def _time(ms: int | None) -> str:
     if ms is None:
         return "at an unknown time"
-    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(sep=" ", timespec="milliseconds")
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(
+        sep=" ", timespec="milliseconds"
+    )

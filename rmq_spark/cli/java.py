@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 NEEDED: Final = 17
 HOW_TO: Final = (
-    "Spark 4 runs on Java 17 or 21. On Debian or Ubuntu: apt-get install -y openjdk-17-jre-headless "
-    "(or openjdk-21-jre-headless); elsewhere see https://adoptium.net. If it is there, point JAVA_HOME at it"
+    "Spark 4 runs on Java 17 or 21. On Debian or Ubuntu: apt-get install -y "
+    "openjdk-17-jre-headless (or openjdk-21-jre-headless); elsewhere see https://adoptium.net. If "
+    "it is there, point JAVA_HOME at it"
 )
 
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -52,7 +53,11 @@ def java_fault() -> str | None:
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on PATH"
+        where = (
+            f"JAVA_HOME is {home}, and there is no bin/java in it"
+            if home
+            else "there is no java on PATH"
+        )
         return f"{where}. {HOW_TO}"
     if not java.is_new_enough:
         return f"{java.path} is Java {java.version or 'of no known version'}. {HOW_TO}"

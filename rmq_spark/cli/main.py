@@ -16,11 +16,23 @@ from rmq_spark.cli.doctor.command import run_doctor
 Command = Callable[[Sequence[str]], int]
 
 COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
-    "broker": (run_broker, "run a broker, which is its own name server: rocketpoll broker -c FILE key=value"),
+    "broker": (
+        run_broker,
+        "run a broker, which is its own name server: rocketpoll broker -c FILE key=value",
+    ),
     "demo": (run_demo, "a broker, a producer and a Spark stream at work, in this terminal"),
-    "doctor": (run_doctor, "look for what keeps a first stream from running, and say how to mend it"),
-    "checkpoint": (run_checkpoint, "what a streaming query's checkpoint says, and how to go on from it"),
-    "archive": (run_archive, "an archive of the Spark source and sink, for spark-submit --py-files"),
+    "doctor": (
+        run_doctor,
+        "look for what keeps a first stream from running, and say how to mend it",
+    ),
+    "checkpoint": (
+        run_checkpoint,
+        "what a streaming query's checkpoint says, and how to go on from it",
+    ),
+    "archive": (
+        run_archive,
+        "an archive of the Spark source and sink, for spark-submit --py-files",
+    ),
 }
 
 

@@ -1,8 +1,8 @@
 """The client: connections, producer, consumers and administration, on blocking sockets.
 
 It knows the wire, and neither pyspark nor the broker: it talks to brokers of RocketMQ and of
-rocketpoll alike. The names below are imported when they are first used, so that a program pays only for what
-it needs.
+rocketpoll alike. The names below are imported when they are first used, so that a program pays only
+for what it needs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_spark.client.admin import LATEST_MS, Admin, Lag
-    from rmq_spark.client.arrow_reads import read_table
-    from rmq_spark.client.broker_api import BrokerApi
-    from rmq_spark.client.bulk_pull import BulkPull, PullRules, RawChunk
-    from rmq_spark.client.connections import Connections, Credentials
+    from rmq_spark.client.admin.admin import LATEST_MS, Admin, Lag
+    from rmq_spark.client.admin.arrow_reads import read_table
+    from rmq_spark.client.connections.connections import Connections, Credentials
+    from rmq_spark.client.connections.tls_settings import TlsSettings
     from rmq_spark.client.consumer.listeners import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
@@ -26,53 +25,54 @@ if TYPE_CHECKING:
     from rmq_spark.client.consumer.pull_task import PullLimits
     from rmq_spark.client.consumer.push_consumer import PushConsumer
     from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
-    from rmq_spark.client.consumer.subscriptions import by_sql, by_tag
     from rmq_spark.client.errors import ClientError
     from rmq_spark.client.health import ConsumerHealth, ProducerHealth
-    from rmq_spark.client.instance import ClientInstance
+    from rmq_spark.client.instance.instance import ClientInstance
     from rmq_spark.client.message import Message, MessageExt
-    from rmq_spark.client.outgoing import SendRules
-    from rmq_spark.client.producer import Producer
+    from rmq_spark.client.producer.outgoing import SendRules
+    from rmq_spark.client.producer.producer import Producer
+    from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
+    from rmq_spark.client.requests.broker_api import BrokerApi
     from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
-    from rmq_spark.client.tls_settings import TlsSettings
+    from rmq_spark.client.subscriptions import by_sql, by_tag
     from rmq_spark.wire.message_queue import MessageQueue
 
 _MODULES: Final = {
-    "LATEST_MS": "rmq_spark.client.admin",
-    "Admin": "rmq_spark.client.admin",
-    "BrokerApi": "rmq_spark.client.broker_api",
-    "BulkPull": "rmq_spark.client.bulk_pull",
+    "LATEST_MS": "rmq_spark.client.admin.admin",
+    "Admin": "rmq_spark.client.admin.admin",
+    "BrokerApi": "rmq_spark.client.requests.broker_api",
+    "BulkPull": "rmq_spark.client.reading.bulk_pull",
     "ClientError": "rmq_spark.client.errors",
-    "ClientInstance": "rmq_spark.client.instance",
-    "Connections": "rmq_spark.client.connections",
+    "ClientInstance": "rmq_spark.client.instance.instance",
+    "Connections": "rmq_spark.client.connections.connections",
     "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.listeners",
     "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.listeners",
     "ConsumeOrderlyContext": "rmq_spark.client.consumer.listeners",
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.listeners",
     "ConsumerHealth": "rmq_spark.client.health",
-    "Credentials": "rmq_spark.client.connections",
-    "Lag": "rmq_spark.client.admin",
+    "Credentials": "rmq_spark.client.connections.connections",
+    "Lag": "rmq_spark.client.admin.admin",
     "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
     "LitePullSettings": "rmq_spark.client.consumer.settings",
     "Message": "rmq_spark.client.message",
     "MessageExt": "rmq_spark.client.message",
     "MessageQueue": "rmq_spark.wire.message_queue",
-    "Producer": "rmq_spark.client.producer",
+    "Producer": "rmq_spark.client.producer.producer",
     "ProducerHealth": "rmq_spark.client.health",
     "PullLimits": "rmq_spark.client.consumer.pull_task",
     "PullResult": "rmq_spark.client.results",
-    "PullRules": "rmq_spark.client.bulk_pull",
+    "PullRules": "rmq_spark.client.reading.bulk_pull",
     "PullStatus": "rmq_spark.client.results",
     "PushConsumer": "rmq_spark.client.consumer.push_consumer",
     "PushSettings": "rmq_spark.client.consumer.settings",
-    "RawChunk": "rmq_spark.client.bulk_pull",
+    "RawChunk": "rmq_spark.client.reading.bulk_pull",
     "SendResult": "rmq_spark.client.results",
-    "SendRules": "rmq_spark.client.outgoing",
+    "SendRules": "rmq_spark.client.producer.outgoing",
     "SendStatus": "rmq_spark.client.results",
-    "TlsSettings": "rmq_spark.client.tls_settings",
-    "by_sql": "rmq_spark.client.consumer.subscriptions",
-    "by_tag": "rmq_spark.client.consumer.subscriptions",
-    "read_table": "rmq_spark.client.arrow_reads",
+    "TlsSettings": "rmq_spark.client.connections.tls_settings",
+    "by_sql": "rmq_spark.client.subscriptions",
+    "by_tag": "rmq_spark.client.subscriptions",
+    "read_table": "rmq_spark.client.admin.arrow_reads",
 }
 
 __all__ = [

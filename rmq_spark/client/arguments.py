@@ -10,11 +10,22 @@ from collections.abc import Iterable
 from typing import Final
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.errors import excerpt
+from rmq_spark.errors import Verbatim, WireError, excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""As milliseconds all in the first years after 1970, as seconds from 1973 on. Less is the very beginning."""
+"""As milliseconds all in the first years after 1970, as seconds from 1973 on.
+Less is the very beginning."""
+
+INT64_MAX: Final = (1 << 63) - 1
+TIMESTAMP_MAX: Final = INT64_MAX
+
+MILLISECONDS_MAX: Final = (1 << 31) - 1
+"""Most milliseconds of a time to wait, 24 days: all locks and sockets of all
+systems can wait so long."""
+
+INT32_MAX: Final = (1 << 31) - 1
+"""Greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
 
 _QUEUE_EXAMPLE: Final = 'MessageQueue("orders", "broker-a", 0)'
 _NUMBER: Final = (int,)
@@ -26,7 +37,9 @@ def wrong_kind(name: str, needed: str, found: str, example: str) -> TypeError:
     return TypeError(f"{name}: needed {needed}, found {found}; for example: {example}")
 
 
-def check_kind(name: str, found: object, kinds: type | tuple[type, ...], needed: str, example: str) -> None:
+def check_kind(
+    name: str, found: object, kinds: type | tuple[type, ...], needed: str, example: str
+) -> None:
     """Raise an error if a value has none of these types.
 
     Raises:
@@ -43,6 +56,40 @@ def check_text(name: str, found: object, example: str) -> None:
         TypeError: The message says what was found, and shows an example.
     """
     check_kind(name, found, str, "a text (str)", repr(example))
+
+
+def check_utf8(name: str, found: str) -> None:
+    """Raise an error if a text has no form in UTF-8, as half of a pair of surrogates.
+
+    Raises:
+        MessageRejected: The text cannot be sent.
+    """
+    try:
+        found.encode()
+    except UnicodeEncodeError as error:
+        raise MessageRejected(name, "text that UTF-8 holds", ascii(found)) from error
+
+
+def check_name(name: str, found: object, example: str) -> None:
+    """Raise an error if a value is not a text that can be sent; None stands for none.
+
+    Raises:
+        MessageRejected: The text has no form in UTF-8.
+        TypeError: The value is not a str.
+    """
+    if found is not None:
+        check_kind(name, found, str, "a text (str) or None", repr(example))
+        check_utf8(name, str(found))
+
+
+def check_flag(name: str, found: object) -> None:
+    """Raise an error if a value is not True or False; no text and no number stands for these.
+
+    Raises:
+        TypeError: The message says what was found.
+    """
+    if type(found) is not bool:
+        raise wrong_kind(name, "True or False", f"{type(found).__name__} {excerpt(found)}", "True")
 
 
 def check_number(name: str, found: object, example: int) -> None:
@@ -67,43 +114,85 @@ def check_range(name: str, found: int, least: int = 1, most: int | None = None) 
         raise MessageRejected(name, needed, found)
 
 
-def check_time_ms(name: str, found: object) -> None:
-    """Raise an error if a value is not a number of milliseconds.
+def check_time_ms(name: str, found: float) -> None:
+    """Raise an error if a value is not a number of milliseconds that can be waited for; 0 can.
 
     Raises:
+        MessageRejected: Nothing can wait so long, or it is before now.
         TypeError: The message says what was found, and shows an example.
     """
     _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
+    if not 0 <= found <= MILLISECONDS_MAX:  # nan is neither
+        raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
+
+
+def check_period_ms(name: str, found: int, least: int = 1) -> None:
+    """Raise an error if a value is not a whole number of milliseconds that can be waited for.
+
+    Raises:
+        MessageRejected: The value is outside of the limits.
+        TypeError: The value is not an int.
+    """
+    check_range(name, found, least)
+    if found > MILLISECONDS_MAX:
+        raise MessageRejected(name, f"milliseconds, at most {MILLISECONDS_MAX}", found)
 
 
 def check_timestamp_ms(name: str, found: int) -> int:
     """Return a time, if it is one in milliseconds since 1970.
 
     Raises:
-        MessageRejected: It is before 1970, or must be seconds.
+        MessageRejected: It is before 1970, must be seconds, or is later than RocketMQ can tell.
         TypeError: It is no whole number.
     """
     check_number(name, found, 1_750_000_000_000)
+    found = int(found)  # a range goes through all its numbers to find one of a class of its own
     if found < 0 or found in LIKELY_SECONDS:
         needed = "milliseconds since 1970"
         hint = f": if these are seconds, write {found * 1000}" if found > 0 else ""
         raise MessageRejected(name, needed + hint, found)
+    if found > TIMESTAMP_MAX:
+        raise MessageRejected(name, f"milliseconds since 1970, at most {TIMESTAMP_MAX}", found)
     return found
 
 
-def _check_number(name: str, found: object, kinds: tuple[type, ...], needed: str, example: int) -> None:
+def _check_number(
+    name: str, found: object, kinds: tuple[type, ...], needed: str, example: int
+) -> None:
     check_kind(name, found, kinds, needed, str(example))
     if isinstance(found, bool):
         raise wrong_kind(name, needed, repr(found), str(example))
 
 
-def check_queue(name: str, found: object) -> None:
-    """Raise an error if a value is not a `MessageQueue`.
+def check_offset(name: str, found: int) -> None:
+    """Raise an error if a value is not an offset that a queue may have.
 
     Raises:
+        MessageRejected: It is negative, or of more than 64 bits.
+        TypeError: It is not an int.
+    """
+    check_range(name, found, 0, INT64_MAX)
+
+
+def check_queue(name: str, found: object) -> None:
+    """Raise an error if a value is not a `MessageQueue` of two texts and a number.
+
+    Raises:
+        MessageRejected: A text has no form in UTF-8, or no queue can have the number.
         TypeError: The message says what was found, and shows an example.
     """
-    check_kind(name, found, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
+    if not isinstance(found, MessageQueue):
+        raise wrong_kind(
+            name, "a MessageQueue", f"{type(found).__name__} {excerpt(found)}", _QUEUE_EXAMPLE
+        )
+    for field, text in (("topic", found.topic), ("broker_name", found.broker_name)):
+        check_text(f"{field} of {name}", text, "broker-a" if field == "broker_name" else "orders")
+        check_utf8(f"{field} of {name}", text)
+    check_number(f"queue_id of {name}", found.queue_id, 0)
+    if (
+        not 0 <= found.queue_id <= INT32_MAX
+    ):  # asked first, as this is done for each send to a queue
+        check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 
 def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
@@ -118,5 +207,10 @@ def checked_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[Messag
     check_kind(name, found, Iterable, "several queues", example)
     queues = tuple(found)
     for queue in queues:
-        check_kind(f"one of {name}", queue, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
+        check_queue(f"one of {name}", queue)
     return frozenset(queues)
+
+
+def unsendable(error: WireError) -> MessageRejected:
+    """Return the error to raise for a value that no request can hold."""
+    return MessageRejected(str(error.at), error.needed, Verbatim(error.found))

@@ -39,10 +39,10 @@ socket and no client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from rmq_spark.errors import RocketPollError, excerpt
+from rmq_spark.errors import RocketPollError, excerpt, legible
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 
@@ -69,14 +69,17 @@ class ConnectionFailed(ClientError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"cannot connect to {self.address}: {self.why}; check that a broker listens there"
+        return (
+            f"cannot connect to {legible(self.address)}: {self.why}; check that a broker listens "
+            "there"
+        )
 
 
 class TlsFailed(ConnectionFailed):
     """A server answers at an address, but the TLS handshake with it fails."""
 
     def __str__(self) -> str:
-        return f"no TLS with {self.address}: {self.why}"
+        return f"no TLS with {legible(self.address)}: {self.why}"
 
 
 class NoNameServer(ConnectionFailed):
@@ -94,7 +97,9 @@ class NoNameServer(ConnectionFailed):
 
     def __str__(self) -> str:
         if not self.tries:
-            return "no name server was given: pass its address, as localhost:9876, or set NAMESRV_ADDR"
+            return (
+                "no name server was given: pass its address, as localhost:9876, or set NAMESRV_ADDR"
+            )
         return f"no name server answers: {self.why}"
 
 
@@ -169,7 +174,7 @@ class RouteNotFound(ClientError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"no route to topic {self.topic}: {self.why}; create it, or check its name"
+        return f"no route to topic {legible(self.topic)}: {self.why}; create it, or check its name"
 
 
 class TopicNotUsable(RouteNotFound):
@@ -179,7 +184,7 @@ class TopicNotUsable(RouteNotFound):
     """
 
     def __str__(self) -> str:
-        return f"no route to topic {self.topic}: {self.why}"
+        return f"no route to topic {legible(self.topic)}: {self.why}"
 
 
 class BrokerNotFound(ClientError):
@@ -196,7 +201,7 @@ class BrokerNotFound(ClientError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"no way to broker {self.broker_name}: {self.why}"
+        return f"no way to broker {legible(self.broker_name)}: {self.why}"
 
 
 class BrokerRefused(ClientError):
@@ -219,7 +224,8 @@ class BrokerRefused(ClientError):
     def __str__(self) -> str:
         request = name_of_request(self.request_code)
         return (
-            f"{self.address} refused {request}: {_name_of_response(self.code)}: {self.remark or 'no reason'}"
+            f"{self.address} refused {request}: {_name_of_response(self.code)}: "
+            f"{self.remark or 'no reason'}"
         )
 
 
@@ -253,37 +259,6 @@ class SubscriptionRejected(BrokerRefused):
 
 class ConsumerNotOnline(BrokerRefused):
     """No member of the consumer group could be asked (206, 207)."""
-
-
-_KINDS: Final[Mapping[int, type[BrokerRefused]]] = {
-    ResponseCode.SYSTEM_BUSY: SystemBusy,
-    ResponseCode.FLOW_CONTROL: SystemBusy,
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: NotSupported,
-    ResponseCode.MESSAGE_ILLEGAL: MessageIllegal,
-    ResponseCode.NO_PERMISSION: NoPermission,
-    ResponseCode.TOPIC_NOT_EXIST: TopicNotFound,
-    ResponseCode.QUERY_NOT_FOUND: NotFound,
-    ResponseCode.NO_MESSAGE: NotFound,
-    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionRejected,
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionRejected,
-    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionRejected,
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: SubscriptionRejected,
-    ResponseCode.FILTER_DATA_NOT_EXIST: SubscriptionRejected,
-    ResponseCode.FILTER_DATA_NOT_LATEST: SubscriptionRejected,
-    ResponseCode.CONSUMER_NOT_ONLINE: ConsumerNotOnline,
-    ResponseCode.CONSUME_MSG_TIMEOUT: ConsumerNotOnline,
-}
-
-
-_OF_ACCESS_LISTS: Final = "AclException"
-"""Class name by which RocketMQ 4.9 reports a refusal of its access lists; it has no code."""
-
-
-def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
-    """Return the error of the class that a response code stands for."""
-    if code == ResponseCode.SYSTEM_ERROR and _OF_ACCESS_LISTS in (remark or ""):
-        return NoPermission(code, remark, address, request_code)
-    return _KINDS.get(code, BrokerRefused)(code, remark, address, request_code)
 
 
 class MessageRejected(ClientError, ValueError):
@@ -322,7 +297,9 @@ class SendFailed(ClientError):
         self.tries = tuple(tries)
 
     def __str__(self) -> str:
-        return f"sending to {self.topic} failed {len(self.tries)} times: " + "; ".join(map(str, self.tries))
+        return f"sending to {self.topic} failed {len(self.tries)} times: " + "; ".join(
+            map(str, self.tries)
+        )
 
 
 class PartlySent(SendFailed):
@@ -341,7 +318,11 @@ class PartlySent(SendFailed):
     """
 
     def __init__(
-        self, topic: str, tries: Sequence[ClientError], results: Sequence[object], messages_sent: int
+        self,
+        topic: str,
+        tries: Sequence[ClientError],
+        results: Sequence[object],
+        messages_sent: int,
     ) -> None:
         super().__init__(topic, tries)
         self.args = (topic, tuple(tries), tuple(results), messages_sent)
@@ -386,7 +367,12 @@ class OffsetMoved(ClientError):
     """
 
     def __init__(
-        self, queue: str, queue_offset: int, min_offset: int, max_offset: int, next_begin_offset: int
+        self,
+        queue: str,
+        queue_offset: int,
+        min_offset: int,
+        max_offset: int,
+        next_begin_offset: int,
     ) -> None:
         super().__init__(queue, queue_offset, min_offset, max_offset, next_begin_offset)
         self.queue = queue
@@ -397,8 +383,8 @@ class OffsetMoved(ClientError):
 
     def __str__(self) -> str:
         return (
-            f"{self.queue} does not hold offset {self.queue_offset}: it has those from {self.min_offset} "
-            f"to before {self.max_offset}; go on at {self.next_begin_offset}"
+            f"{self.queue} does not hold offset {self.queue_offset}: it has those from "
+            f"{self.min_offset} to before {self.max_offset}; go on at {self.next_begin_offset}"
         )
 
 
@@ -409,7 +395,7 @@ class NotAssigned(ClientError):
         super().__init__(queue)
 
     def __str__(self) -> str:
-        return f"{self.args[0]} is not assigned to this consumer: see assignment()"
+        return f"{legible(str(self.args[0]))} is not assigned to this consumer: see assignment()"
 
 
 class OffsetOutOfRange(ClientError):
@@ -420,7 +406,7 @@ class OffsetOutOfRange(ClientError):
 
     def __str__(self) -> str:
         queue, offset, least, most = self.args
-        return f"{queue} has offsets {least} to {most}, not {offset}"
+        return f"{legible(str(queue))} has offsets {least} to {most}, not {offset}"
 
 
 class SubscriptionConflict(ClientError):
@@ -458,7 +444,10 @@ class OffsetFileDamaged(ClientError):
 
     def __str__(self) -> str:
         path, why = self.args
-        return f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to start anew"
+        return (
+            f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to "
+            "start anew"
+        )
 
 
 class OffsetFileFailed(ClientError):
@@ -469,7 +458,9 @@ class OffsetFileFailed(ClientError):
 
     def __str__(self) -> str:
         path, doing, why = self.args
-        return f"{path} cannot be {doing}: {why}; check that its directory is there and may be written"
+        return (
+            f"{path} cannot be {doing}: {why}; check that its directory is there and may be written"
+        )
 
 
 class ClientShutDown(ClientError):
@@ -486,15 +477,3 @@ def name_of_request(code: int) -> str:
 
 def _name_of_response(code: int) -> str:
     return ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
-
-
-def forget_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
-    found: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while found:
-        each = found.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            each.__traceback__ = None
-            found += (each.__cause__, each.__context__)

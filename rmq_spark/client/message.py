@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Final
 
-from rmq_spark.client.arguments import check_kind, check_text
+from rmq_spark.client.arguments import INT32_MAX, check_kind, check_number, check_text, check_utf8
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.errors import RecordError
@@ -80,9 +80,13 @@ class Message:
             MessageRejected: A field has a value that brokers refuse; the error names it.
             TypeError: A field has the wrong type; the error names it.
         """
+        delay_level, flag = self.delay_level, self.flag
         if not all(map(isinstance, _fields(self), _FIELD_KINDS)):
             for name, kinds, needed, example in _KINDS:
                 check_kind(name, getattr(self, name), kinds, needed, example)
+        if isinstance(delay_level, bool) or isinstance(flag, bool):
+            check_number("delay_level", delay_level, 3)
+            check_number("flag", flag, 0)
         check_topic_to_send_to(self.topic)
         body = self.body
         if not body:
@@ -91,10 +95,10 @@ class Message:
             )
         if len(body) > body_bytes_max:
             raise MessageRejected("body", f"at most {body_bytes_max} bytes", f"{len(body)} bytes")
-        if not -(1 << 31) <= self.flag < 1 << 31:
-            raise MessageRejected("flag", "a 32-bit integer", self.flag)
-        if self.delay_level < 0:
-            raise MessageRejected("delay_level", "0, or a level from 1 on", self.delay_level)
+        if not -(1 << 31) <= flag < 1 << 31:
+            raise MessageRejected("flag", "a 32-bit integer", flag)
+        if not 0 <= delay_level <= INT32_MAX:
+            raise MessageRejected("delay_level", "0, or a level from 1 on", delay_level)
         reserved = RESERVED_NAMES.intersection(self.properties)
         if reserved:
             names = ", ".join(sorted(reserved))
@@ -114,7 +118,9 @@ class Message:
         if self.tags:
             properties[TAGS] = self.tags
         if self.keys:
-            properties[KEYS] = self.keys if isinstance(self.keys, str) else self._joined_keys(self.keys)
+            properties[KEYS] = (
+                self.keys if isinstance(self.keys, str) else self._joined_keys(self.keys)
+            )
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         if self.sharding_key:
@@ -129,9 +135,15 @@ class Message:
                 check_text("the name of a property", name, "colour")
                 is_number = isinstance(value, (int, float))
                 check_text(f"property {name}", value, str(value) if is_number else "red")
-            raise MessageRejected("properties", "texts without the characters 1 and 2", str(error)) from error
+                check_utf8("the name of a property", name)
+                check_utf8(f"property {name}", value)
+            raise MessageRejected(
+                "properties", "texts without the characters 1 and 2", str(error)
+            ) from error
         if size > PROPERTIES_BYTES_MAX:
-            raise MessageRejected("properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes")
+            raise MessageRejected(
+                "properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes"
+            )
         return text
 
     def _joined_keys(self, keys: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from rmq_spark.client.arguments import check_text
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.errors import legible
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,
     NOT_TO_BE_SENT_TO,
@@ -18,19 +19,22 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
+CLIENT_ID_BYTES_MAX: Final = 255
+"""Most bytes of the name of a directory; brokers take longer ids."""
+
 _SHOWN_MAX: Final = 60
 
 
-def check_topic(topic: str) -> str:
-    """Return the topic, if its name is valid.
+def check_topic(topic: str, what: str = "topic") -> str:
+    """Return the topic, if its name is valid; ``what`` is the argument that errors name.
 
     Raises:
         MessageRejected: The name is not valid.
         TypeError: The name is not a str.
     """
-    check_text("topic", topic, "orders")
+    check_text(what, topic, "orders")
     if topic_fault(topic) is not None:
-        raise _rejected("topic", topic, topic_characters_max(topic))
+        raise _rejected(what, topic, topic_characters_max(topic))
     return topic
 
 
@@ -46,17 +50,39 @@ def check_topic_to_send_to(topic: str) -> str:
     return check_topic(topic)
 
 
-def check_group(group: str) -> str:
-    """Return the group, if its name is valid.
+def check_group(group: str, what: str = "group") -> str:
+    """Return the group, if its name is valid; ``what`` is the argument that errors name.
 
     Raises:
         MessageRejected: The name is not valid.
         TypeError: The name is not a str.
     """
-    check_text("group", group, "billing")
+    check_text(what, group, "billing")
     if group_fault(group) is not None:
-        raise _rejected("group", group, GROUP_CHARACTERS_MAX)
+        raise _rejected(what, group, GROUP_CHARACTERS_MAX)
     return group
+
+
+def check_client_id(client_id: str) -> str:
+    """Return the id of a client, if brokers take it and a directory can have its name.
+
+    Offsets in BROADCASTING are kept in a directory of that name.
+
+    Raises:
+        MessageRejected: It is empty or too long, or would lead elsewhere.
+        TypeError: It is not a str.
+    """
+    check_text("client_id", client_id, "10.0.0.1@42")
+    is_path = "/" in client_id or client_id in {".", ".."}
+    if not client_id.strip() or is_path or not client_id.isprintable():
+        needed = "a name without / and control characters that is neither . nor .."
+        raise MessageRejected("client_id", needed, legible(client_id))
+    size = len(client_id.encode())
+    if size > CLIENT_ID_BYTES_MAX:
+        raise MessageRejected(
+            "client_id", f"at most {CLIENT_ID_BYTES_MAX} bytes in UTF-8", f"{size} bytes"
+        )
+    return client_id
 
 
 def _rejected(kind: str, name: str, characters_max: int) -> MessageRejected:

@@ -10,17 +10,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.connections import Credentials
-from rmq_spark.client.detours import Detours
+from rmq_spark.client.connections.connections import Credentials
+from rmq_spark.client.connections.detours import Detours
 from rmq_spark.client.errors import MessageRejected, TlsRejected
-from rmq_spark.client.instance import NAME_SERVER_VARIABLE
-from rmq_spark.client.name_servers import parse_addresses
+from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
+from rmq_spark.client.requests.name_servers import parse_addresses
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 
 if TYPE_CHECKING:
-    from rmq_spark.client.tls_settings import TlsSettings
+    from rmq_spark.client.connections.tls_settings import TlsSettings
 
 _TLS_OPTIONS: Final = {
     "ca_file": "tlsCaFile",
@@ -53,19 +53,23 @@ def access_of(options: Given) -> Access:
     if not addresses:
         raise OptionError(
             "namesrvAddr",
-            f"it is needed: the name server's address, as localhost:9876, here or in {NAME_SERVER_VARIABLE}",
+            "it is needed: the name server's address, as localhost:9876, here or in "
+            f"{NAME_SERVER_VARIABLE}",
         )
     for address in addresses:
         scheme, separator, rest = address.partition("://")
         if separator:
             raise OptionError(
                 "namesrvAddr",
-                f"it has a scheme ({scheme}://), and name servers are spoken to in RocketMQ's own protocol: "
-                f"write {rest.rstrip('/')}, with the name server's port, as localhost:9876",
+                f"it has a scheme ({scheme}://), and name servers are spoken to in RocketMQ's own "
+                f"protocol: write {rest.rstrip('/')}, with the name server's port, as "
+                "localhost:9876",
             )
         host, _, port = address.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            raise OptionError("namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}")
+            raise OptionError(
+                "namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}"
+            )
     return Access(
         name_servers=addresses,
         credentials=_credentials(options),
@@ -83,8 +87,8 @@ def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
     except (TypeError, MessageRejected) as error:
         raise OptionError(
             option,
-            "needed where brokers are reached, by name or by the address that name servers give, as "
-            f'{{"broker-a": "localhost:10911"}}, found {text}',
+            "needed where brokers are reached, by name or by the address that name servers give, "
+            f'as {{"broker-a": "localhost:10911"}}, found {text}',
         ) from error
     return tuple(sorted(found.items()))
 
@@ -110,12 +114,16 @@ def _tls(options: Given) -> TlsSettings | None:
                     name, "it means nothing without tls=true: give that, too, or leave this out"
                 )
         return None
-    from rmq_spark.client.tls_client import context_of  # noqa: PLC0415  # brings OpenSSL
-    from rmq_spark.client.tls_settings import TlsSettings  # noqa: PLC0415
+    from rmq_spark.client.connections.tls_client import context_of  # noqa: PLC0415  # brings OpenSSL
+    from rmq_spark.client.connections.tls_settings import TlsSettings  # noqa: PLC0415
 
-    texts = {setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"}
+    texts = {
+        setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"
+    }
     try:
-        settings = TlsSettings.of_files(**texts, verify=options.get("tlsVerify", values.truth, default=True))
+        settings = TlsSettings.of_files(
+            **texts, verify=options.get("tlsVerify", values.truth, default=True)
+        )
         context_of(settings)  # finds what a client would find
     except TlsRejected as error:
         raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from error

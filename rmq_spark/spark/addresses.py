@@ -1,6 +1,6 @@
 """BrokerAddresses: the one way from a queue to the address at which its broker is asked.
 
-    routes that are known ──> the topic's route, asked for once ──> what name servers say of all brokers
+    known routes ──> the topic's route, asked for once ──> what name servers say of all brokers
 
 The last step is for brokers to which no route leads: a topic that was deleted, a name server that
 has just started. It comes first once a broker has not answered, which may have another address by
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from rmq_spark.client.errors import BrokerNotFound, BrokerRefused, ClientError, RouteNotFound
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -1,6 +1,7 @@
 """Asker: one question about many queues, asked of all brokers before the answers are collected.
 
-    connect    to all brokers at the same time: one that is down costs one try, however many queues it has
+    connect    to all brokers at the same time: one that is down costs one try,
+               however many queues it has
     ask        all questions at once
     again      those without an answer that are needed, until `retry_timeout_ms` are over
 
@@ -18,8 +19,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, TypeVar
 
-from rmq_spark.client.connection import CONNECT_TIMEOUT_MS
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connection import CONNECT_TIMEOUT_MS
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -29,7 +30,7 @@ from rmq_spark.client.errors import (
     SystemBusy,
     TopicNotFound,
 )
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import BrokersAway, BrokersGone
@@ -62,7 +63,9 @@ def is_gone(error: BrokerRefused) -> bool:
 class Asker:
     """A way to ask the brokers of many queues one question; for use by one thread."""
 
-    def __init__(self, instance: ClientInstance, access: Access, on_away: Callable[[], None]) -> None:
+    def __init__(
+        self, instance: ClientInstance, access: Access, on_away: Callable[[], None]
+    ) -> None:
         """Take whom to tell that a broker has not answered, and may have moved."""
         self.addresses = BrokerAddresses(instance)
         self._connections = instance.connections
@@ -100,7 +103,11 @@ class Asker:
         found: dict[_Key, Any] = {}
         missing = dict(about)
         while missing:
-            needs = {queue.broker_name for key, queue in missing.items() if needed is None or key in needed}
+            needs = {
+                queue.broker_name
+                for key, queue in missing.items()
+                if needed is None or key in needed
+            }
             faults = self._asked_once(missing, question, gone, found, needs)
             waits_for = needs & faults.keys() or (set() if found else set(faults))
             is_news = self._note(missing, faults, waits_for)
@@ -163,7 +170,11 @@ class Asker:
                 ways[name] = self.addresses.of(queue)
             except AWAY as error:  # noqa: PERF203  # the same
                 faults[name] = error
-        late = {name: address for name, address in ways.items() if not self._connections.is_ready(address)}
+        late = {
+            name: address
+            for name, address in ways.items()
+            if not self._connections.is_ready(address)
+        }
         return ways, {name: self._dialled(address) for name, address in late.items()}
 
     def _dialled(self, address: str) -> Future[None]:
@@ -172,7 +183,10 @@ class Asker:
         if dial is None:
             dial = self._dials[address] = Future()
             threading.Thread(
-                target=_dial, args=(self._connections, address, dial), name=f"dials {address}", daemon=True
+                target=_dial,
+                args=(self._connections, address, dial),
+                name=f"dials {address}",
+                daemon=True,
             ).start()
         return dial
 
@@ -192,7 +206,9 @@ class Asker:
 
     # ---- who is away
 
-    def _note(self, about: Mapping[Any, MessageQueue], faults: _Faults, waits_for: Container[str]) -> bool:
+    def _note(
+        self, about: Mapping[Any, MessageQueue], faults: _Faults, waits_for: Container[str]
+    ) -> bool:
         """Log who is away and who is back; return whether somebody is away that was not before."""
         is_news = False
         for name in dict.fromkeys(queue.broker_name for queue in about.values()):

@@ -1,7 +1,8 @@
 """BadRecords: what becomes of a message that cannot be read, as the user says: fail, null or skip.
 
     fail    the query ends, and the error names the message
-    null    its row has a body that is null; of a record that cannot be read at all only its place is known
+    null    its row has a body that is null; of a record that cannot be read at all only its place
+            is known
     skip    it has no row
 
 Each is named by its place, in the error or in a warning; of very many in one task the first are.

@@ -49,7 +49,9 @@ class BatchReader(DataSourceReader):
         options = read_options(given)
         options.check_is_for(Use.BATCH)
         if options.starting is not None and options.starting.everywhere == AtOffset(LATEST):
-            raise OptionError(options.starting.option, "a batch read that starts at the end has no rows")
+            raise OptionError(
+                options.starting.option, "a batch read that starts at the end has no rows"
+            )
         columns_of(schema, options.columns)
         self._options = options
         self._schema = schema

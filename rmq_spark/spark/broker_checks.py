@@ -17,7 +17,7 @@ from rmq_spark.client.errors import (
     NoNameServer,
     RouteNotFound,
 )
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.discovery import is_brokers_own
@@ -67,7 +67,8 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
             instance.api.check_client_config(instance.routes.address_for_read(broker_name), body)
         except BrokerRefused as error:
             raise OptionError(
-                "sql", f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}"
+                "sql",
+                f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}",
             ) from error
         except CONNECTION_FAULTS:
             continue
@@ -92,7 +93,9 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
     except NoNameServer as error:
         raise OptionError("namesrvAddr", str(error)) from error
     except RouteNotFound as error:
-        raise OptionError(topic_option, f"{error}{_nearest(instance, error.topic, namespace)}") from error
+        raise OptionError(
+            topic_option, f"{error}{_nearest(instance, error.topic, namespace)}"
+        ) from error
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
     finally:

@@ -1,7 +1,8 @@
 """A query's checkpoint, read from outside: its batches, their ends, and how to go on from there.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
-                             "v2", of sources that have names: each line has the name in front, and a colon
+                             "v2", of sources that have names: each line has the name in front, and
+                             a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
 A local directory is read without Spark, one of another file system through a session. Nothing is
@@ -35,7 +36,9 @@ class CheckpointedBatch:
     offsets: dict[int | str, SourceOffset]
 
 
-def read_checkpoint(location: str | Path, spark: SparkSession | None = None) -> list[CheckpointedBatch]:
+def read_checkpoint(
+    location: str | Path, spark: SparkSession | None = None
+) -> list[CheckpointedBatch]:
     """Return all batches of a checkpoint that are still kept, in order.
 
     Args:
@@ -48,12 +51,19 @@ def read_checkpoint(location: str | Path, spark: SparkSession | None = None) -> 
     files = checkpoint_files(location, spark)
     texts = files.offsets()
     if texts is None:
-        raise CheckpointError(f"{files.root} is no checkpoint of a query: it has no folder 'offsets'")
+        raise CheckpointError(
+            f"{files.root} is no checkpoint of a query: it has no folder 'offsets'"
+        )
     if not texts:
         raise CheckpointError(f"{files.root} holds no batch yet")
     committed = files.committed()
     return [
-        _batch(f"{files.root}/offsets/{number}", number, texts[number], is_committed=number in committed)
+        _batch(
+            f"{files.root}/offsets/{number}",
+            number,
+            texts[number],
+            is_committed=number in committed,
+        )
         for number in sorted(texts)
     ]
 
@@ -80,7 +90,9 @@ def starting_offsets(
     if batch_id is None:
         committed = [batch for batch in batches if batch.is_committed]
         if not committed:
-            raise CheckpointError(f"no batch of {location} has been committed: name one by batch_id")
+            raise CheckpointError(
+                f"no batch of {location} has been committed: name one by batch_id"
+            )
         batch = committed[-1]
     else:
         found = [batch for batch in batches if batch.batch_id == batch_id]

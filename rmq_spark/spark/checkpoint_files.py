@@ -34,7 +34,9 @@ class LocalFiles:
         if not folder.is_dir():
             return None
         names = [path for path in folder.iterdir() if path.name.isdigit()]
-        return {int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in names}
+        return {
+            int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in names
+        }
 
     def committed(self) -> frozenset[int]:
         """Return the batches that were committed."""
@@ -69,7 +71,9 @@ class SparkFiles:
             if error.getCondition() == _NOT_THERE:
                 return None
             raise CheckpointError(f"{self.root}/{folder} cannot be read: {error}") from error
-        except Py4JJavaError as error:  # what Spark has no error of its own for, as an unknown file system
+        except (
+            Py4JJavaError
+        ) as error:  # what Spark has no error of its own for, as an unknown file system
             why = error.java_exception.toString()
             raise CheckpointError(f"{self.root}/{folder} cannot be read: {why}") from error
         return {int(row.file_name): row.value for row in rows if row.file_name.isdigit()}
@@ -86,6 +90,7 @@ def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalF
     scheme = urlparse(str(location)).scheme
     if scheme and scheme != "file":
         raise CheckpointError(
-            f"{location} is not a local directory: give a Spark session that can read it, as spark=spark"
+            f"{location} is not a local directory: give a Spark session that can read it, as "
+            "spark=spark"
         )
     return LocalFiles(location)

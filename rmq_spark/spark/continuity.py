@@ -109,7 +109,9 @@ class Continuity:
         since = self._behind({queue: before[queue].stored_ms for queue in strangers}, bounds)
         until = self._behind({queue: end.positions[queue].stored_ms for queue in changed}, bounds)
         left = {
-            queue: Range(since.get(queue, max(first, bounds[queue].first)), min(last, until.get(queue, last)))
+            queue: Range(
+                since.get(queue, max(first, bounds[queue].first)), min(last, until.get(queue, last))
+            )
             for queue, (first, last) in ranges.items()
         }
         return (
@@ -117,7 +119,9 @@ class Continuity:
             [losses[queue] for queue in sorted(losses)],
         )
 
-    def _strangers(self, positions: Mapping[MessageQueue, QueuePosition]) -> dict[MessageQueue, str]:
+    def _strangers(
+        self, positions: Mapping[MessageQueue, QueuePosition]
+    ) -> dict[MessageQueue, str]:
         """Return the queues whose message before a position is another than was read, in words."""
         places = {
             Place(queue, next_offset - 1): stored_ms
@@ -130,8 +134,8 @@ class Continuity:
                 found[place.queue] = (
                     f"{named(place.queue)} is not the one that was read: its message at offset "
                     f"{place.queue_offset} was stored at {message.timestamp_ms} ms, and at "
-                    f"{places[place]} ms when it was read; the topic was deleted and made again, or its "
-                    "broker was put back from an older copy"
+                    f"{places[place]} ms when it was read; the topic was deleted and made again, "
+                    "or its broker was put back from an older copy"
                 )
         return found
 
@@ -142,14 +146,20 @@ class Continuity:
         found = {queue: bounds[queue].next for queue in stored_ms}
         found.update(
             self._queues.first_since(
-                {queue: Since(ms + 1, *bounds[queue]) for queue, ms in stored_ms.items() if ms is not None}
+                {
+                    queue: Since(ms + 1, *bounds[queue])
+                    for queue, ms in stored_ms.items()
+                    if ms is not None
+                }
             )
         )
         return found
 
 
 def joined_bounds(
-    starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], which: Iterable[MessageQueue]
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
+    which: Iterable[MessageQueue],
 ) -> dict[MessageQueue, Bounds]:
     """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}

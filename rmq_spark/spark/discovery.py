@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, Selection
 from rmq_spark.wire.message_queue import MessageQueue
@@ -34,13 +34,17 @@ class Discovery:
     For use by one thread.
     """
 
-    def __init__(self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]
+    ) -> None:
         """Take a clock that gives seconds."""
         self._options = options
         self._instance = instance
         self._clock = clock
         self._known: frozenset[MessageQueue] = frozenset()
-        self._unknown: set[str] = set()  # topics that were known, and that no name server knew the last time
+        self._unknown: set[str] = (
+            set()
+        )  # topics that were known, and that no name server knew the last time
         self._brokers: dict[
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for
@@ -148,7 +152,11 @@ def _check_assigned(selection: Selection, found: Iterable[MessageQueue]) -> None
     for topic, brokers in selection.assigned.items():
         for broker, numbers in brokers.items():
             for number in sorted(numbers):
-                is_there = (topic, number) in anywhere if broker == "*" else (topic, broker, number) in there
+                is_there = (
+                    (topic, number) in anywhere
+                    if broker == "*"
+                    else (topic, broker, number) in there
+                )
                 if not is_there:
                     where = "" if broker == "*" else f" on broker {broker}"
                     raise OptionError("assign", f"topic {topic} has no queue {number}{where}")

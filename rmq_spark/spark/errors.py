@@ -81,8 +81,8 @@ class DataLoss(SparkError):
 
     def __str__(self) -> str:
         return (
-            f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what there is, "
-            "or start anew with another checkpoint"
+            f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what "
+            "there is, or start anew with another checkpoint"
         )
 
 
@@ -98,8 +98,8 @@ class RecordFault(SparkError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.queue_offset} of {named(self.queue)} cannot be read: "
-            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to skip to leave "
-            "it out"
+            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to "
+            "skip to leave it out"
         )
 
 
@@ -115,8 +115,8 @@ class BrokersAway(SparkError):
         name, timeout_ms, fault = self.args
         return (
             f"broker {name} has not answered for {timeout_ms} ms (option retryTimeoutMs): {fault}. "
-            "See that it runs and can be reached from here; a stream goes on without brokers that are "
-            "away with option onBrokerAway set to skip"
+            "See that it runs and can be reached from here; a stream goes on without brokers that "
+            "are away with option onBrokerAway set to skip"
         )
 
 
@@ -132,8 +132,8 @@ class BrokersGone(SparkError):
     def __str__(self) -> str:
         return (
             f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known)}. If it has another name now, say so in option brokerNames, as "
-            f'{{"{self.broker_names[0]}": "new name"}}'
+            f"{', '.join(self.known)}. If it has another name now, say so in option brokerNames, "
+            f'as {{"{self.broker_names[0]}": "new name"}}'
         )
 
 

@@ -45,7 +45,9 @@ class Given:
                     continue
                 raise OptionError(name, _unknown(name))
             if not uses & OPTIONS[known].uses:
-                raise OptionError(known, f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}")
+                raise OptionError(
+                    known, f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}"
+                )
             right = OPTIONS[known].alias_of
             if right is None or not uses & OPTIONS[right].uses:
                 right = known
@@ -82,7 +84,9 @@ class Given:
     def choice(self, name: str, default: str, *others: str) -> str:
         """Return one of these words; the first, if it was not given."""
         text = self.text(name)
-        return default if text is None else values.one_of(self.written(name), text, default, *others)
+        return (
+            default if text is None else values.one_of(self.written(name), text, default, *others)
+        )
 
     def number(self, name: str, least: int = 1) -> int | None:
         """Return an option that is a whole number, or None if it was not given."""
@@ -94,7 +98,9 @@ class Given:
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written, given)
-            raise OptionError(first, f"it cannot be given together with {', '.join(others)}: keep one")
+            raise OptionError(
+                first, f"it cannot be given together with {', '.join(others)}: keep one"
+            )
         return given[0] if given else None
 
 
@@ -107,20 +113,27 @@ def _unknown(name: str) -> str:
     word = name.lower()
     if word == "path":
         return (
-            "there is no such option: load(), save() and start() take no path, name the topic in option topic"
+            "there is no such option: load(), save() and start() take no path, name the topic in "
+            "option topic"
         )
     if word == "provider":
         return (
-            "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
-            "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
-            "'orders')"
+            "a table of the catalog cannot be read by a source in Python, as Spark hands it no "
+            "options: CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr "
+            "'localhost:9876', topic 'orders')"
         )
     if word.startswith("kafka."):
         word = _OF_KAFKA.get(word, "")
-        hint = f"that is Kafka's; here it is {_right(word)}" if word else "that is Kafka's: leave it out"
+        hint = (
+            f"that is Kafka's; here it is {_right(word)}"
+            if word
+            else "that is Kafka's: leave it out"
+        )
         return f"there is no such option; {hint}"
     close = difflib.get_close_matches(word, [each.lower() for each in OPTIONS], n=1, cutoff=0.6)
-    hint = f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+    hint = (
+        f"did you mean {_right(close[0])}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+    )
     return f"there is no such option; {hint}"
 
 

@@ -1,8 +1,10 @@
 """Horizon: what lies ahead of a query: where its queues end, and which of them are gone for good.
 
     brokers that do not answer    are waited for, or gone on without, as the user says
-    brokers that nobody knows     a loss: their queues stay where they are, and go on if they come back
-    topics of a pattern           that were deleted: they leave the offset, with a loss if not all was read
+    brokers that nobody knows     a loss: their queues stay where they are, and go on if they come
+                                  back
+    topics of a pattern           that were deleted: they leave the offset, with a loss if not all
+                                  was read
     queues that were withdrawn    as their topic has fewer now: a loss, if they hold unread messages
 
 It plans no batch, and compares no message with what was read before.
@@ -37,7 +39,9 @@ class Horizon:
         self._times = times
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
-        self._unread: dict[MessageQueue, int] = {}  # ends of queues that were withdrawn, as they were told
+        self._unread: dict[
+            MessageQueue, int
+        ] = {}  # ends of queues that were withdrawn, as they were told
 
     @property
     def newest(self) -> SourceOffset | None:
@@ -66,13 +70,18 @@ class Horizon:
         """
         base, ends = self._answered(start)
         for _ in range(_LOOKS_AT_A_LOSS):
-            if all(ends.get(queue, at.next_offset) >= at.next_offset for queue, at in base.positions.items()):
+            if all(
+                ends.get(queue, at.next_offset) >= at.next_offset
+                for queue, at in base.positions.items()
+            ):
                 break
             self._queues.pause()  # a broker that has just started may not have counted all yet
             base, ends = self._answered(base)
         base = self._without_deleted(base, ends)
         before = self._newest.positions if self._newest is not None else {}
-        of_those_away = {queue: before[queue].next_offset for queue in base.positions if queue in before}
+        of_those_away = {
+            queue: before[queue].next_offset for queue in base.positions if queue in before
+        }
         self._newest = self._times.of({**of_those_away, **ends}, self._newest, base)
         self._stop_at_withdrawn(base, ends)
         if self._target is not None:
@@ -91,7 +100,9 @@ class Horizon:
         known = [queue for queue in start.positions if queue.broker_name not in start.gone]
         asked = dict.fromkeys([*known, *sorted(readable if self._target is None else self._target)])
         try:
-            ends = self._queues.ends(asked, needed=() if self._options.skips_away else frozenset(known))
+            ends = self._queues.ends(
+                asked, needed=() if self._options.skips_away else frozenset(known)
+            )
         except BrokersGone as error:
             unread = [queue for queue in known if queue.broker_name in error.broker_names]
             self._report([f"{error}. It was read: {_reached(start, unread)}"])
@@ -103,7 +114,9 @@ class Horizon:
         if self._options.selection.pattern is None:
             return start
         deleted = [
-            queue for queue, end in ends.items() if not end and not self._queues.is_routed(queue.topic)
+            queue
+            for queue, end in ends.items()
+            if not end and not self._queues.is_routed(queue.topic)
         ]
         if not deleted:
             return start
@@ -114,7 +127,9 @@ class Horizon:
             reached = start.positions[queue].next_offset if queue in start.positions else 0
             last = before[queue].next_offset if queue in before else None
             if reached and (last is None or reached < last):
-                unread = "what came after that is not known" if last is None else f"and ended at {last}"
+                unread = (
+                    "what came after that is not known" if last is None else f"and ended at {last}"
+                )
                 losses.append(f"{named(queue)} is gone: it was read to offset {reached}, {unread}")
         self._report(losses)
         self._queues.forget(deleted)
@@ -128,8 +143,8 @@ class Horizon:
             if end > position.next_offset and self._queues.is_withdrawn(queue):
                 if self._unread.get(queue) != end:
                     losses.append(
-                        f"{named(queue)} may not be read any more: its offsets from {position.next_offset} "
-                        f"to {end - 1} were not read"
+                        f"{named(queue)} may not be read any more: its offsets from "
+                        f"{position.next_offset} to {end - 1} were not read"
                     )
                     unread[queue] = end
                 ends[queue] = position.next_offset

@@ -1,8 +1,9 @@
 """Idling: how long a source that has nothing new waits before it says so.
 
     alone           as long as brokers hold its pulls: nobody else waits for its answer
-    not alone       a moment: Spark asks the sources of a query one after the other, and those that have
-                    news wait for those that have none; what brokers hold goes on being held meanwhile
+    not alone       a moment: Spark asks the sources of a query one after the other, and those that
+                    have news wait for those that have none; what brokers hold goes on being held
+                    meanwhile
 
 A source learns that it is not alone from batches that end without a row of its own. A single one
 tells nothing: Spark runs it by itself where a watermark has moved. It asks nobody.

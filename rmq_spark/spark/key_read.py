@@ -58,9 +58,11 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
     return [KeyPiece(*each, options.key or "", begin_ms, end_ms) for each in brokers]
 
 
-def read_key_piece(options: ReadOptions, schema: pa.Schema, piece: KeyPiece) -> Iterator[pa.RecordBatch]:
+def read_key_piece(
+    options: ReadOptions, schema: pa.Schema, piece: KeyPiece
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in the order in which they were stored."""
-    from rmq_spark.client.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.client.reading.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
     messages = _messages(options, piece)
@@ -85,11 +87,11 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
     end_ms = piece.end_ms
     while end_ms >= max(piece.begin_ms - _INDEX_MS, 0):
         header = QueryMessageRequestHeader(
-            piece.topic,
-            piece.key,
-            MESSAGES_AT_ONCE,
-            max(piece.begin_ms - _INDEX_MS, 0),
-            end_ms,
+            topic=piece.topic,
+            key=piece.key,
+            max_num=MESSAGES_AT_ONCE,
+            begin_timestamp=max(piece.begin_ms - _INDEX_MS, 0),
+            end_timestamp=end_ms,
             unique_key_query=False,
         )
         page = list(decode_records(instance.api.admin.query_message(address, header)))
@@ -103,9 +105,9 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
         oldest_ms = min(message.store_timestamp for message in page)
         if places <= seen:
             raise SparkError(
-                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of {piece.topic} "
-                f"from the second of {oldest_ms} ms than its index gives at once ({len(page)}): read "
-                "the topic without key, and filter its rows"
+                f"option key: {piece.broker_name} has more messages with key {piece.key!r} of "
+                f"{piece.topic} from the second of {oldest_ms} ms than its index gives at once "
+                f"({len(page)}): read the topic without key, and filter its rows"
             )
         seen |= places
         end_ms = oldest_ms
@@ -120,4 +122,6 @@ def _time(positions: Positions | None, now_ms: int, default: int) -> int:
         return position.timestamp_ms
     if isinstance(position, BackInTime):
         return now_ms - position.ms
-    raise OptionError(positions.option, "together with key it has to be a time, as startingTimestamp or -10m")
+    raise OptionError(
+        positions.option, "together with key it has to be a time, as startingTimestamp or -10m"
+    )

@@ -2,8 +2,8 @@
 
     lag_of(query.lastProgress)        from what Spark says of the last batch (4.2 and later)
     LagListener                       the same for all queries of a session, as batches end
-    lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that is stopped,
-                                      and for what `checkpoint` reads
+    lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that
+                                      is stopped, and for what `checkpoint` reads
 
 Milliseconds are those between the last message that was read and the newest there is, both by the
 broker's clock: how old the query's view of the queue is. Bytes are messages times the mean size of
@@ -95,14 +95,16 @@ def lag_between(
         at = reached.positions.get(queue)
         messages = max(end.next_offset - (at.next_offset if at is not None else 0), 0)
         if not messages:
-            found.append(QueueLag(queue, 0, 0, 0))
+            found.append(QueueLag(queue, messages=0, bytes=0, ms=0))
             continue
         size = sizes.get(queue)
         began_ms = at.stored_ms if at is not None else None
         ms = None
         if began_ms is not None and end.stored_ms is not None:
             ms = max(end.stored_ms - began_ms, 0)
-        found.append(QueueLag(queue, messages, None if size is None else round(messages * size), ms))
+        found.append(
+            QueueLag(queue, messages, None if size is None else round(messages * size), ms)
+        )
     return found
 
 
@@ -117,7 +119,9 @@ def lag_now(offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **optio
     reached = offset if isinstance(offset, SourceOffset) else SourceOffset.from_json(offset)
     if not reached.topics:
         return Lag(())
-    given = read_options({**options, "namesrvAddr": namesrv_addr, "topic": ",".join(sorted(reached.topics))})
+    given = read_options(
+        {**options, "namesrvAddr": namesrv_addr, "topic": ",".join(sorted(reached.topics))}
+    )
     instance = instance_for(given.access)
     try:
         batches = MicroBatches(given, Queues(given, instance), time.monotonic)

@@ -1,8 +1,9 @@
 """MicroBatches: one query's batches, from its start to the next one, and the losses on the way.
 
     initial      where a new query begins
-    latest       where the next batch ends: what is new, within the limits; where nothing was, it waits a
-                 little, so that brokers hold its pulls and the first new message starts a batch at once
+    latest       where the next batch ends: what is new, within the limits; where nothing was, it
+                 waits a little, so that brokers hold its pulls and the first new message starts a
+                 batch at once
     pieces       what the tasks of a batch read
     batch_ended  a batch was written: brokers are told how far a group has come
 
@@ -56,7 +57,9 @@ class MicroBatches:
         self._idling = Idling(options.suspend_ms, clock)
         self._last_batch_at: float | None = None
         self._committed: Mapping[MessageQueue, int] = {}
-        self._settled: dict[MessageQueue, int] = {}  # ends before what was read, with nothing new yet
+        self._settled: dict[
+            MessageQueue, int
+        ] = {}  # ends before what was read, with nothing new yet
 
     # ---- where
 
@@ -105,8 +108,8 @@ class MicroBatches:
         if self._options.ending is not None and not self._horizon.is_closed:
             raise OptionError(
                 self._options.ending.option,
-                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with option "
-                "availableNow=true: add that, or leave this out",
+                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
+                "option availableNow=true: add that, or leave this out",
             )
         if start == self._was_empty_at and not self._horizon.is_closed:
             has_news = self._queues.wait(self._ends, self._idling.hold_ms)
@@ -136,12 +139,16 @@ class MicroBatches:
         """Return the end of a batch; None if there is nothing new, or not enough yet."""
         at = {queue: position.next_offset for queue, position in start.positions.items()}
         changed = [
-            queue for queue, end in ends.items() if at.get(queue, 0) != end != self._settled.get(queue)
+            queue
+            for queue, end in ends.items()
+            if at.get(queue, 0) != end != self._settled.get(queue)
         ]
         if not changed and is_known:
             return None
         began = self._begun(start, ends, changed if is_known else list(ends))
-        first = {queue: began.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *began])}
+        first = {
+            queue: began.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *began])
+        }
         backlogs = {
             queue: Backlog(end - first[queue], start.positions.get(queue, (0, 0))[1] or 0)
             for queue, end in ends.items()
@@ -187,7 +194,10 @@ class MicroBatches:
         return began
 
     def _is_enough(
-        self, backlogs: Mapping[MessageQueue, Backlog], began: Mapping[MessageQueue, int], limits: Limits
+        self,
+        backlogs: Mapping[MessageQueue, Backlog],
+        began: Mapping[MessageQueue, int],
+        limits: Limits,
     ) -> bool:
         """Tell whether a batch is worth its while, or has been waited for long enough."""
         if not backlogs:
@@ -199,7 +209,10 @@ class MicroBatches:
         return self._clock() - self._last_batch_at >= limits.delay_ms / 1000
 
     def _rows(
-        self, backlogs: Mapping[MessageQueue, Backlog], first: Mapping[MessageQueue, int], limits: Limits
+        self,
+        backlogs: Mapping[MessageQueue, Backlog],
+        first: Mapping[MessageQueue, int],
+        limits: Limits,
     ) -> int | None:
         """Return how many messages a batch may have in all; None for any number."""
         rows = limits.rows
@@ -220,12 +233,16 @@ class MicroBatches:
         ranges = {}
         for queue, position in end.positions.items():
             before = start.positions.get(queue)
-            first = end.began.get(queue, position.next_offset if before is None else before.next_offset)
+            first = end.began.get(
+                queue, position.next_offset if before is None else before.next_offset
+            )
             if first < position.next_offset:
                 ranges[queue] = Range(first, position.next_offset)
         if end != self._mine:
             ranges = self._left_of(start, end, ranges)
-        return self._timed(pieces(ranges, self._options.pieces_min, self._options.piece_rows_max), end)
+        return self._timed(
+            pieces(ranges, self._options.pieces_min, self._options.piece_rows_max), end
+        )
 
     def _left_of(
         self, start: SourceOffset, end: SourceOffset, ranges: Mapping[MessageQueue, Range]
@@ -250,7 +267,8 @@ class MicroBatches:
         asked = self._queues.stored(place for place in lasts if place not in known)
         known.update({place: message.timestamp_ms for place, message in asked.items()})
         return [
-            piece._replace(last_stored_ms=known.get(last)) for piece, last in zip(cut, lasts, strict=True)
+            piece._replace(last_stored_ms=known.get(last))
+            for piece, last in zip(cut, lasts, strict=True)
         ]
 
     def batch_ended(self, end: SourceOffset) -> None:
@@ -264,7 +282,11 @@ class MicroBatches:
         if group is None or not reached.positions:
             return
         offsets = {queue: position.next_offset for queue, position in reached.positions.items()}
-        news = {queue: offset for queue, offset in offsets.items() if self._committed.get(queue) != offset}
+        news = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if self._committed.get(queue) != offset
+        }
         if news:
             self._committed = {**self._committed, **self._queues.commit(group, news)}
 
@@ -281,11 +303,16 @@ class MicroBatches:
         if not start.topics & chosen:
             raise CheckpointError(
                 f"the checkpoint is of {', '.join(others)}, and option {option} names "
-                f"{', '.join(sorted(chosen))}: give this query a checkpointLocation of its own, or name the "
-                "topics that it has read so far"
+                f"{', '.join(sorted(chosen))}: give this query a checkpointLocation of its own, or "
+                "name the topics that it has read so far"
             )
         self._report(
-            [f"the checkpoint also is of {', '.join(others)}, which option {option} does not name any more"]
+            [
+                (
+                    f"the checkpoint also is of {', '.join(others)}, which option {option} does "
+                    "not name any more"
+                )
+            ]
         )
 
     def _report(self, losses: Sequence[str]) -> None:

@@ -31,10 +31,16 @@ _SINK: Final = frozenset([Use.SINK])
 
 OPTIONS: Final[Mapping[str, Option]] = {
     # who is asked
-    "namesrvAddr": Option(_ALL, "the name servers' addresses, as host:port;host:port; or in NAMESRV_ADDR"),
+    "namesrvAddr": Option(
+        _ALL, "the name servers' addresses, as host:port;host:port; or in NAMESRV_ADDR"
+    ),
     "nameServer": Option(_ALL, "the same", alias_of="namesrvAddr"),
-    "brokerAddresses": Option(_ALL, "where brokers are reached, if not where name servers say: JSON"),
-    "namespace": Option(_ALL, "what stands before the names of topics and groups, as namespace%topic"),
+    "brokerAddresses": Option(
+        _ALL, "where brokers are reached, if not where name servers say: JSON"
+    ),
+    "namespace": Option(
+        _ALL, "what stands before the names of topics and groups, as namespace%topic"
+    ),
     "accessKey": Option(_ALL, "who the client is, to brokers with access lists"),
     "secretKey": Option(_ALL, "what it signs with; never shown"),
     "securityToken": Option(_ALL, "a temporary key's token; never shown"),
@@ -50,7 +56,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # which messages
     "subscribe": Option(_READ, "a topic, or several with commas"),
     "topic": Option(
-        _ALL, "the same; of a sink: where rows go that name no topic themselves", alias_of="subscribe"
+        _ALL,
+        "the same; of a sink: where rows go that name no topic themselves",
+        alias_of="subscribe",
     ),
     "subscribePattern": Option(_READ, "topics whose whole name matches a regular expression"),
     "assign": Option(_READ, "queues by number: JSON of topics, brokers and lists"),
@@ -63,12 +71,18 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "startingOffsets": Option(_READ, "where a new query starts"),
     "startingTimestamp": Option(_READ, "the same, by the time of storing"),
     "startingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
-    "startingOffsetsByTimestampStrategy": Option(_READ, "where no message is so new: error, or latest"),
+    "startingOffsetsByTimestampStrategy": Option(
+        _READ, "where no message is so new: error, or latest"
+    ),
     "endingOffsets": Option(_READ, "where a batch read ends, or a stream with AvailableNow"),
     "endingTimestamp": Option(_READ, "the same, by the time of storing"),
     "endingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
-    "failOnDataLoss": Option(_READ, "whether messages that are gone end the query, or a warning is logged"),
-    "onBadRecord": Option(_READ, "what becomes of messages that cannot be read: fail, null, or skip"),
+    "failOnDataLoss": Option(
+        _READ, "whether messages that are gone end the query, or a warning is logged"
+    ),
+    "onBadRecord": Option(
+        _READ, "what becomes of messages that cannot be read: fail, null, or skip"
+    ),
     "checkCrc": Option(_READ, "whether bodies are checked against their CRC"),
     "onBrokerAway": Option(_STREAM, "what becomes of brokers that are away: wait, or skip"),
     "brokerNames": Option(_STREAM, "new names of brokers: JSON of old names to new ones"),
@@ -80,7 +94,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "minPartitions": Option(_READ, "how many tasks read at least"),
     "maxRecordsPerPartition": Option(_READ, "how many messages one task reads at most"),
     # how a stream runs
-    "consumerGroup": Option(_READ, "the group in whose name is pulled; a stream commits its progress to it"),
+    "consumerGroup": Option(
+        _READ, "the group in whose name is pulled; a stream commits its progress to it"
+    ),
     "suspendTimeoutMs": Option(_STREAM, "how long brokers hold the pulls of an idle query"),
     "discoveryIntervalMs": Option(_STREAM, "how often new queues and topics are looked for"),
     "availableNow": Option(
@@ -89,6 +105,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # how rows are written
     "producerGroup": Option(_SINK, "the group in whose name is sent"),
     "maxMessageBytes": Option(_SINK, "how large a body may be: the brokers' maxMessageSize"),
-    "writeName": Option(_SINK, "what a batch write is known by: the same name gives rows the same ids"),
-    "rowIds": Option(_SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"),
+    "writeName": Option(
+        _SINK, "what a batch write is known by: the same name gives rows the same ids"
+    ),
+    "rowIds": Option(
+        _SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"
+    ),
 }

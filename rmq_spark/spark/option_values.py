@@ -73,9 +73,13 @@ def duration(text: str) -> int | None:
 def size_in_bytes(option: str, text: str) -> int:
     """Parse a size such as ``1048576``, ``64k``, ``8mb`` or ``1g``."""
     match = _AMOUNT.fullmatch(text.strip().lower())
-    unit = (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
+    unit = (
+        (match[2][:1] if match[2] in (match[2][:1], match[2][:1] + "b") else "?") if match else "?"
+    )
     if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
-        raise OptionError(option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}")
+        raise OptionError(
+            option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}"
+        )
     return int(match[1]) * _BYTES_OF_UNIT[unit]
 
 
@@ -97,7 +101,8 @@ def timestamp(option: str, text: str) -> int:
     found = time_in_ms(text)
     if found is None:
         raise OptionError(
-            option, f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}"
+            option,
+            f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}",
         )
     return found
 
@@ -106,7 +111,8 @@ def plausible_ms(option: str, ms: int) -> int:
     """Refuse numbers that must be seconds: as ms they would be in the first years after 1970."""
     if ms in LIKELY_SECONDS:
         raise OptionError(
-            option, f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}"
+            option,
+            f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}",
         )
     return ms
 
@@ -125,5 +131,7 @@ def json_object(option: str, text: str) -> dict[str, Any]:
 def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise OptionError(option, f"a name stands twice among {', '.join(name for name, _ in pairs)}")
+        raise OptionError(
+            option, f"a name stands twice among {', '.join(name for name, _ in pairs)}"
+        )
     return found

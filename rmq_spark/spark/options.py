@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
+from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
@@ -149,7 +149,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         if each is not None and each.uses_group and group is None:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
-        raise OptionError(ending.option, "a read cannot end at the earliest offset: there would be nothing")
+        raise OptionError(
+            ending.option, "a read cannot end at the earliest offset: there would be nothing"
+        )
     selection = _selection(options, namespace)
     _check_topics_read(selection, starting, ending)
     if expression == "tags":
@@ -171,12 +173,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         columns=tuple(options.get("columns", _names, ())),
         starting=starting,
         ending=ending,
-        starts_at_end_without_match=options.choice("startingOffsetsByTimestampStrategy", "error", "latest")
+        starts_at_end_without_match=options.choice(
+            "startingOffsetsByTimestampStrategy", "error", "latest"
+        )
         == "latest",
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
         skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
         broker_names=options.get("brokerNames", _broker_names, {}),
-        on_bad_record=OnBadRecord(options.choice("onBadRecord", *(how.value for how in OnBadRecord))),
+        on_bad_record=OnBadRecord(
+            options.choice("onBadRecord", *(how.value for how in OnBadRecord))
+        ),
         checks_crc=options.get("checkCrc", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
@@ -196,10 +202,13 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         access=access_of(options),
         namespace=namespace,
         topic=options.get(
-            "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
+            "topic",
+            lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to),
         ),
         producer_group=options.get(
-            "producerGroup", partial(_group, namespace=namespace), in_namespace(namespace, DEFAULT_GROUP)
+            "producerGroup",
+            partial(_group, namespace=namespace),
+            in_namespace(namespace, DEFAULT_GROUP),
         ),
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
         write_name=options.get("writeName", _write_name),
@@ -222,7 +231,9 @@ def _selection(options: Given, namespace: str | None) -> Selection:
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(option, f"this is no regular expression ({error}): {text!r}") from error
+            raise OptionError(
+                option, f"this is no regular expression ({error}): {text!r}"
+            ) from error
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
         topics = [_topic(option, name, namespace) for name in _names(option, text)]
@@ -235,10 +246,13 @@ def _waits_for_topic(options: Given, selection: Selection) -> bool:
     if not options.get("waitForTopic", values.truth, default=False):
         return False
     if selection.pattern is not None:
-        raise OptionError("waitForTopic", f"{selection.option} finds new topics anyway: leave this out")
+        raise OptionError(
+            "waitForTopic", f"{selection.option} finds new topics anyway: leave this out"
+        )
     if selection.assigned:
         raise OptionError(
-            "waitForTopic", "assign names queues, which have to be there: name the topic in option topic"
+            "waitForTopic",
+            "assign names queues, which have to be there: name the topic in option topic",
         )
     return True
 
@@ -249,10 +263,14 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
         strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
         if each is not None and strangers and selection.pattern is None:
             read = ", ".join(sorted(selection.topics))
-            raise OptionError(each.option, f"it names {', '.join(strangers)}, but the topics read are {read}")
+            raise OptionError(
+                each.option, f"it names {', '.join(strangers)}, but the topics read are {read}"
+            )
 
 
-def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, Mapping[str, frozenset[int]]]:
+def _assigned(
+    given: Mapping[str, Any], namespace: str | None
+) -> Mapping[str, Mapping[str, frozenset[int]]]:
     """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
     if not given:
         raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
@@ -261,9 +279,13 @@ def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, M
         brokers = below if isinstance(below, dict) else {"*": below}
         for broker, numbers in brokers.items():
             is_list = isinstance(numbers, list) and numbers
-            if not is_list or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
+            if not is_list or any(
+                isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers
+            ):
                 where = topic if broker == "*" else f"{topic} > {broker}"
-                raise OptionError("assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}")
+                raise OptionError(
+                    "assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}"
+                )
         assigned[_topic("assign", topic, namespace)] = {
             name: frozenset(numbers) for name, numbers in brokers.items()
         }
@@ -273,7 +295,9 @@ def _assigned(given: Mapping[str, Any], namespace: str | None) -> Mapping[str, M
 def _limits(options: Given) -> Limits:
     rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if rows is not None and rows_min is not None and rows_min > rows:
-        raise OptionError("minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})")
+        raise OptionError(
+            "minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})"
+        )
     delay_ms = options.get("maxTriggerDelay", values.milliseconds)
     if delay_ms is not None and rows_min is None:
         raise OptionError(
@@ -323,8 +347,8 @@ def _write_name(option: str, text: str) -> str:
     if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
         raise OptionError(
             option,
-            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a control "
-            f"character, found {text!r}",
+            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a "
+            f"control character, found {text!r}",
         )
     return name
 
@@ -336,7 +360,9 @@ def _names(option: str, text: str) -> list[str]:
     return found
 
 
-def _topic(option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic) -> str:
+def _topic(
+    option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic
+) -> str:
     try:
         return check(in_namespace(namespace, name))
     except MessageRejected as error:

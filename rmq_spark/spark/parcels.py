@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
-from rmq_spark.client.queue_choice import queue_of_key
+from rmq_spark.client.producer.queue_choice import queue_of_key
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.schema import BROKER_NAME
@@ -120,7 +120,9 @@ class Parcels:
         else:
             yield None, rows
 
-    def _named_queues(self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]) -> npt.NDArray[Any]:
+    def _named_queues(
+        self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]
+    ) -> npt.NDArray[Any]:
         """Return the position in ``queues`` of the queue that each row names, or -1."""
         ids = np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1)).astype(np.int64)
         known: list[str | None] = [None]
@@ -129,14 +131,18 @@ class Parcels:
             encoded = rows.column(BROKER_NAME).dictionary_encode()
             known += encoded.dictionary.to_pylist()
             names = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
-        _, first, pair_of_row = np.unique(ids * len(known) + names, return_index=True, return_inverse=True)
+        _, first, pair_of_row = np.unique(
+            ids * len(known) + names, return_index=True, return_inverse=True
+        )
         chosen = [
             self._named_queue(rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues)
             for at in first.tolist()
         ]
         return np.array(chosen, np.int64)[pair_of_row]
 
-    def _named_queue(self, row: int, queue_id: int, name: str | None, queues: Sequence[MessageQueue]) -> int:
+    def _named_queue(
+        self, row: int, queue_id: int, name: str | None, queues: Sequence[MessageQueue]
+    ) -> int:
         if queue_id < 0:
             return -1
         meant = [
@@ -148,7 +154,10 @@ class Parcels:
             return meant[0]
         which = f"queue {queue_id}" + (f" on {name}" if name else "")
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
-        problem = f"there is no {which}, only {there}: drop queueId and brokerName, to have any queue chosen"
+        problem = (
+            f"there is no {which}, only {there}: drop queueId and brokerName, to have any queue "
+            "chosen"
+        )
         if meant:
             problem = f"{which} is on several brokers: say in column brokerName which one is meant"
         raise RowError(self._partition, row, columns.QUEUE_ID, problem)

@@ -1,6 +1,7 @@
 """The pulls of a task for its piece: chunks of records in order, with nothing left out silently.
 
-    pulls ──> gathered to megabytes ──> all readable? ──> still the queue of the plan? ──> no offset missing?
+    pulls ──> gathered to megabytes ──> all readable?
+          ──> still the queue of the plan? ──> no offset missing?
 
 A record that cannot be read ends a chunk: those before it come first (`Unreadable`). A topic that
 was made again since the piece was planned is found out before a row of the new one is given
@@ -12,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rmq_spark.client.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.readable_chunks import readable_chunks
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import lost, named, report_losses
@@ -75,7 +76,13 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
     )
     address = addresses.of(piece.queue)
     return BulkPull(
-        addresses.instance.api, address, options.group, piece.queue, piece.start, piece.end, rules
+        api=addresses.instance.api,
+        address=address,
+        group=options.group,
+        queue=piece.queue,
+        start=piece.start,
+        end=piece.end,
+        rules=rules,
     )
 
 
@@ -99,18 +106,22 @@ def _check_identity(
     if found_ms != planned_ms:
         when = "is not there any more" if found_ms is None else f"was stored at {found_ms} ms"
         raise MadeAgain(
-            f"{named(piece.queue)} is not the one of which the batch was planned: its message at offset "
-            f"{last.queue_offset} {when}, and was stored at {planned_ms} ms then; the topic was deleted and "
-            "made again"
+            f"{named(piece.queue)} is not the one of which the batch was planned: its message at "
+            f"offset {last.queue_offset} {when}, and was stored at {planned_ms} ms then; the topic "
+            "was deleted and made again"
         )
 
 
 def _stored_ms(records: RecordChunk, row: int) -> int:
     at = int(records.store_timestamp_at[row])
-    return int.from_bytes(records.data[at : at + layout.STORE_TIMESTAMP_BYTES].tobytes(), "big", signed=True)
+    return int.from_bytes(
+        records.data[at : at + layout.STORE_TIMESTAMP_BYTES].tobytes(), "big", signed=True
+    )
 
 
-def _check_gaps(options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int) -> None:
+def _check_gaps(
+    options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int
+) -> None:
     """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
     losses = []
     for queue_offset in [*records.head["queue_offset"].tolist(), end]:

@@ -34,7 +34,9 @@ class Piece(NamedTuple):
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:
     """Return how many messages to take of each queue: ``rows`` in all, or all that are waiting."""
-    waiting = {queue: backlog.messages for queue, backlog in backlogs.items() if backlog.messages > 0}
+    waiting = {
+        queue: backlog.messages for queue, backlog in backlogs.items() if backlog.messages > 0
+    }
     total = sum(waiting.values())
     if total <= rows:
         return waiting
@@ -70,7 +72,9 @@ def rows_within_bytes(
 
 
 def pieces(
-    ranges: Mapping[MessageQueue, tuple[int, int]], pieces_min: int | None = None, rows_max: int | None = None
+    ranges: Mapping[MessageQueue, tuple[int, int]],
+    pieces_min: int | None = None,
+    rows_max: int | None = None,
 ) -> list[Piece]:
     """Divide ranges of offsets into the pieces that tasks read.
 

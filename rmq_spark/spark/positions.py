@@ -1,8 +1,9 @@
 """Positions: where a query starts or ends, as users say it, for all queues or for each by name.
 
     earliest, latest                    the first message there is; behind the last
-    group, group:latest                 what consumerGroup has committed; else earliest, or latest (but of a
-                                        queue that still has its first message RocketMQ 4.9 says 0: earliest)
+    group, group:latest                 what consumerGroup has committed; else earliest, or latest
+                                        (but of a queue that still has its first message RocketMQ
+                                        4.9 says 0: earliest)
     2026-01-31T12:00:00Z                the first message stored then or later
     -10m, -2h                           counted back from now; a queue without one starts at its end
     -100 messages (or just -100)        so many before the end of each queue
@@ -110,7 +111,10 @@ class Positions:
         """Return the positions with topics by their whole names, given names within a namespace."""
         if self.tree is None or namespace is None:
             return self
-        tree = {each if each == ANY else in_namespace(namespace, each): at for each, at in self.tree.items()}
+        tree = {
+            each if each == ANY else in_namespace(namespace, each): at
+            for each, at in self.tree.items()
+        }
         return Positions(self.option, tree=tree)
 
     @property
@@ -160,7 +164,8 @@ def parse_position(option: str, text: str) -> Position:
     if text in (str(EARLIEST), str(LATEST)):
         name = "earliest" if text == str(EARLIEST) else "latest"
         raise OptionError(
-            option, f"{text} could be either: write {name}, or {text} messages for those before the end"
+            option,
+            f"{text} could be either: write {name}, or {text} messages for those before the end",
         )
     count = _COUNT.fullmatch(word)
     if count is not None:
@@ -176,11 +181,16 @@ def parse_position(option: str, text: str) -> Position:
 
 
 def _tree(
-    option: str, found: Mapping[str, Any], path: tuple[str, ...], leaf: Callable[[str, str, Any], Position]
+    option: str,
+    found: Mapping[str, Any],
+    path: tuple[str, ...],
+    leaf: Callable[[str, str, Any], Position],
 ) -> dict[str, Any]:
     place = " > ".join(path)
     if not found:
-        raise OptionError(option, f"{place or 'the object'} is empty: name queues, or {ANY} for all others")
+        raise OptionError(
+            option, f"{place or 'the object'} is empty: name queues, or {ANY} for all others"
+        )
     if len(path) >= _LEVELS:
         raise OptionError(option, f"{place} is one level too deep: needed topic, broker, queue")
     tree: dict[str, Any] = {}
@@ -208,7 +218,8 @@ def _time(option: str, path: str, value: object) -> Position:
     if isinstance(ms, bool) or not isinstance(ms, int) or ms < 0:
         raise OptionError(
             option,
-            f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {value!r}",
+            f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
+            f"{value!r}",
         )
     return AtTime(ms if isinstance(value, str) else plausible_ms(f"{option}, at {path}", ms))
 

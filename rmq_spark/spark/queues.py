@@ -19,11 +19,11 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from rmq_spark.client.calls import checked, command_of, header_of
+from rmq_spark.client.connections.calls import checked, command_of, header_of
 from rmq_spark.client.errors import ClientError
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.time_search import Search
 from rmq_spark.client.results import PullResult
-from rmq_spark.client.time_search import Search
 from rmq_spark.spark.asking import Asker
 from rmq_spark.spark.discovery import Discovery
 from rmq_spark.spark.holds import Holds
@@ -78,7 +78,10 @@ class Queues:
     """The questions that a query asks brokers about its queues; for use by one thread."""
 
     def __init__(
-        self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float] | None = None
+        self,
+        options: ReadOptions,
+        instance: ClientInstance,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Take a clock that gives seconds, if it is another than Python's."""
         self._options = options
@@ -166,9 +169,15 @@ class Queues:
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """Return the messages at these places; none for a place where there is none any more."""
         found = {}
-        for place, result in self._pulled(place for place in places if place.queue_offset >= 0).items():
+        for place, result in self._pulled(
+            place for place in places if place.queue_offset >= 0
+        ).items():
             message = None if result is None else result.first_message()
-            if result is not None and message is not None and message.queue_offset == place.queue_offset:
+            if (
+                result is not None
+                and message is not None
+                and message.queue_offset == place.queue_offset
+            ):
                 found[place] = Stored(message.store_timestamp, record_size(result.records, 0))
         return found
 
@@ -181,7 +190,9 @@ class Queues:
         hints = self._numbers(
             wanted,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-            lambda queue: SearchOffsetRequestHeader(queue.topic, queue.queue_id, wanted[queue].timestamp_ms),
+            lambda queue: SearchOffsetRequestHeader(
+                queue.topic, queue.queue_id, wanted[queue].timestamp_ms
+            ),
             refused=_ANY_REFUSAL,
         )
         searches = {queue: Search(*each, hint=hints[queue]) for queue, each in wanted.items()}
@@ -208,7 +219,9 @@ class Queues:
 
     # ---- groups
 
-    def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:
+    def committed(
+        self, queues: Iterable[MessageQueue], group: str
+    ) -> dict[MessageQueue, int | None]:
         """Return what a group has stored for each queue; None for nothing."""
         found = self._numbers(
             queues,
@@ -230,7 +243,9 @@ class Queues:
         for queue, offset in offsets.items():
             try:
                 address = self._asker.addresses.of(queue)
-                self._instance.api.update_consumer_offset(address, group, queue, offset, one_way=True)
+                self._instance.api.update_consumer_offset(
+                    address, group, queue, offset, one_way=True
+                )
                 told[queue] = offset
             except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
                 _log.warning("group %s has no new offset for %s: %s", group, queue, error)

@@ -49,7 +49,9 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
     right_names = {name.lower(): name for name in DDL_TYPES}
     unknown = [name for name in names if name.lower() not in right_names]
     if unknown:
-        raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {', '.join(DDL_TYPES)}")
+        raise OptionError(
+            "columns", f"there is no {', '.join(unknown)}; there are {', '.join(DDL_TYPES)}"
+        )
     found = [right_names[name.lower()] for name in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
@@ -84,9 +86,9 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
             wrong.append(f"column {field.name} can be null: give it without NOT NULL")
     if wrong:
         raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns of the "
-            f"source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body holds, from_json finds: "
-            'from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns "
+            f"of the source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body holds, "
+            'from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
     names = tuple(schema.fieldNames())
     if chosen and check_columns(chosen) != names:

@@ -1,8 +1,10 @@
 """A task's sending: the rows of a partition to brokers, until all of them are stored.
 
     record batches ──> gathered to megabytes ──> `SinkRows` ──> `Parcels` ──> producer
-                                                                  │     delayed ones singly, others in bulk
-                                                                  └── brokers away: wait, send what is left
+                                                                  │     delayed ones singly,
+                                                                  │     others in bulk
+                                                                  └── brokers away: wait,
+                                                                      send what is left
 
 A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for
 brokers that are away or busy. What was stored before counts: only what is not known to be stored is
@@ -25,7 +27,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -39,8 +40,9 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.client.message import Message
-from rmq_spark.client.outgoing import SendRules
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
@@ -66,7 +68,10 @@ PAUSE_SECONDS_MAX: Final = 5.0
 
 _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
-    (MessageIllegal, "if it is too large: set option maxMessageBytes to the broker's maxMessageSize"),
+    (
+        MessageIllegal,
+        "if it is too large: set option maxMessageBytes to the broker's maxMessageSize",
+    ),
     (
         (NoPermission, TopicNotUsable),
         "let the topic be written (perm 6), or the user of option accessKey write to it",
@@ -74,7 +79,13 @@ _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...
     (TopicNotFound, _CREATE),
     (RouteNotFound, _CREATE),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
-    (AWAY, "see that brokers and name servers of option namesrvAddr run, or raise option retryTimeoutMs"),
+    (
+        AWAY,
+        (
+            "see that brokers and name servers of option namesrvAddr run, or raise option "
+            "retryTimeoutMs"
+        ),
+    ),
 )
 
 
@@ -127,7 +138,11 @@ def send_rows(
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
     sending = _Sending(options, producer, task, clock or time.monotonic, sleep or time.sleep)
     parcels = Parcels(
-        {column.name for column in sent}, task.partition, options.topic, sending.queues_of, options.namespace
+        {column.name for column in sent},
+        task.partition,
+        options.topic,
+        sending.queues_of,
+        options.namespace,
     )
     first_row = 0
     for gathered in _gathered(batches):
@@ -223,7 +238,9 @@ class _Sending:
             now, later = left[:SINGLE_ROWS], left[SINGLE_ROWS:]
             failed: list[Message] = []
             failure: RocketPollError | None = None
-            for message, answer in [(message, self._begin(message, parcel.queue)) for message in now]:
+            for message, answer in [
+                (message, self._begin(message, parcel.queue)) for message in now
+            ]:
                 try:
                     found = answer.result()
                 except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
@@ -252,7 +269,9 @@ class _Sending:
                 and last.queue == span.queue
                 and last.queue_offset + last.message_count == span.queue_offset
             ):
-                self.spans[-1] = last._replace(message_count=last.message_count + span.message_count)
+                self.spans[-1] = last._replace(
+                    message_count=last.message_count + span.message_count
+                )
             else:
                 self.spans.append(span)
             self._patience.reset()
@@ -269,7 +288,10 @@ class _Sending:
         is_away = self._is_away(cause, topic)
         if is_away:
             _log.warning(
-                "%s: what is left for %s is sent again when it can be: %s", self._where, topic, error
+                "%s: what is left for %s is sent again when it can be: %s",
+                self._where,
+                topic,
+                error,
             )
         if not is_away or not self._patience.pause():
             raise self._failure(error, first_row) from error
@@ -295,7 +317,9 @@ class _Sending:
         cause = _cause(error)
         remedy = next((text for kind, text in _REMEDIES if isinstance(cause, kind)), None)
         stored = sum(span.message_count for span in self.spans)
-        whereabouts = self._where if first_row is None else f"{self._where}, row {first_row} or after it"
+        whereabouts = (
+            self._where if first_row is None else f"{self._where}, row {first_row} or after it"
+        )
         return WriteError(
             f"{whereabouts}: {error}"
             + (f"; {remedy}" if remedy else "")

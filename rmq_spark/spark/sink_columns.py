@@ -121,7 +121,9 @@ def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list
     if QUEUE_ID in found and SHARDING_KEY in found:
         wrong.append("columns queueId and shardingKey both choose the queue: drop one of them")
     if BROKER_NAME in found and QUEUE_ID not in found:
-        wrong.append("column brokerName says where queueId is, which is not there: drop it, or add queueId")
+        wrong.append(
+            "column brokerName says where queueId is, which is not there: drop it, or add queueId"
+        )
     return wrong
 
 
@@ -129,8 +131,13 @@ def _unknown(name: str) -> str:
     by_word = {each.lower(): each for each in SINK_COLUMNS}
     close = difflib.get_close_matches(name.lower(), by_word, n=1, cutoff=0.6)
     if close:
-        return f"there is no column {name} (is it {by_word[close[0]]}?): rename it, or {_ADVICE.format(name)}"
+        return (
+            f"there is no column {name} (is it {by_word[close[0]]}?): rename it, or "
+            f"{_ADVICE.format(name)}"
+        )
     if name.lower() in ("value", "key"):
         ours = BODY if name.lower() == "value" else KEYS
-        return f"column {name} is Kafka's, here it is {ours}: .withColumnRenamed({name!r}, {ours!r})"
+        return (
+            f"column {name} is Kafka's, here it is {ours}: .withColumnRenamed({name!r}, {ours!r})"
+        )
     return f"there is no column {name}, only {', '.join(SINK_COLUMNS)}: {_ADVICE.format(name)}"

@@ -135,8 +135,8 @@ class SinkRows:
             pc.equal(lengths, 0),
             first_row,
             columns.BODY,
-            "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out with "
-            ".where('length(body) > 0')",
+            "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out "
+            "with .where('length(body) > 0')",
         )
         self._refuse(
             pc.greater(lengths, self._body_bytes_max),
@@ -165,7 +165,9 @@ class SinkRows:
         is_bad = pc.match_substring(keys, KEY_SEPARATOR)
         if pc.any(is_bad).as_py():
             row = pc.list_parent_indices(lists)[pc.index(is_bad, True).as_py()].as_py()
-            problem = "a key in the array has a space, which is what keys are kept apart with: replace it"
+            problem = (
+                "a key in the array has a space, which is what keys are kept apart with: replace it"
+            )
             raise RowError(self._task.partition, first_row + row, columns.KEYS, problem)
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
             lists = _without_nothing(lists, keys)
@@ -184,7 +186,9 @@ class SinkRows:
         """Return the user's properties, without null values and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
-            maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
+            maps = maps.take(
+                pa.array(np.arange(len(maps)))
+            )  # leaves out what may lie behind a null
         offsets = np.asarray(maps.offsets)
         names = maps.keys[offsets[0] : offsets[-1]]
         values = maps.items[offsets[0] : offsets[-1]]
@@ -195,13 +199,17 @@ class SinkRows:
                     pc.equal(names, name),
                     offsets,
                     first_row,
-                    f"name {name} means something to RocketMQ: use column {column_name}, or leave it out",
+                    f"name {name} means something to RocketMQ: use column {column_name}, or leave "
+                    "it out",
                 )
         separated = pc.or_(
-            pc.match_substring(names, NAME_VALUE_SEPARATOR), pc.match_substring(names, PROPERTY_SEPARATOR)
+            pc.match_substring(names, NAME_VALUE_SEPARATOR),
+            pc.match_substring(names, PROPERTY_SEPARATOR),
         )
         separated = pc.or_kleene(separated, pc.match_substring(values, PROPERTY_SEPARATOR))
-        problem = "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
+        problem = (
+            "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
+        )
         self._refuse_property(separated, offsets, first_row, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_left_out = pc.or_(has_none, pc.is_in(names, _NO_PROPERTY))
@@ -224,8 +232,8 @@ class SinkRows:
         if len(total) and total.max() > _PROPERTY_BYTES_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and {_PROPERTY_BYTES_MAX} is the most "
-                "that RocketMQ leaves for them: put some into the body"
+                f"with keys and tags they take {total[row]} bytes, and {_PROPERTY_BYTES_MAX} is "
+                "the most that RocketMQ leaves for them: put some into the body"
             )
             raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
 
@@ -251,12 +259,18 @@ def _is_text(column: pa.Array) -> bool:
 
 def _none_if_empty(texts: pa.Array) -> pa.Array:
     is_empty = pc.equal(pc.binary_length(texts), 0)
-    return pc.if_else(is_empty, pa.scalar(None, texts.type), texts) if pc.any(is_empty).as_py() else texts
+    return (
+        pc.if_else(is_empty, pa.scalar(None, texts.type), texts)
+        if pc.any(is_empty).as_py()
+        else texts
+    )
 
 
 def _without_nothing(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
     """Return the lists without nulls and empty texts."""
-    kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(bool)
+    kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(
+        bool
+    )
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     starts = np.concatenate(([0], np.cumsum(lengths)))
     before = np.concatenate(([0], np.cumsum(kept)))

@@ -2,9 +2,11 @@
 
     {"v": 1,
      "offsets": {"orders": {"broker-a": {"0": 23, "1": 100}}},          the next offset to read
-     "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},    when the one before was stored, ms
-     "began":   {"orders": {"broker-a": {"2": 7}}},                     where queues begin within this batch
-     "gone":    ["broker-b"]}                                           brokers that nobody knows any more
+     "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},
+                when the one before was stored, ms
+     "began":   {"orders": {"broker-a": {"2": 7}}},
+                where queues begin within this batch
+     "gone":    ["broker-b"]}    brokers that nobody knows any more
 
 ``stored`` is how a query knows on its return that a topic is still the same one, and not another of
 the same name that has grown beyond the offset: the broker's own clock is compared with itself.
@@ -68,11 +70,15 @@ class SourceOffset:
         """Return a copy that waits for these brokers again."""
         if not any(name in names for name in self.gone):
             return self
-        return SourceOffset(self.positions, gone=tuple(name for name in self.gone if name not in names))
+        return SourceOffset(
+            self.positions, gone=tuple(name for name in self.gone if name not in names)
+        )
 
     def without_queues(self, queues: Container[MessageQueue]) -> SourceOffset:
         """Return a copy without these queues."""
-        left = {queue: position for queue, position in self.positions.items() if queue not in queues}
+        left = {
+            queue: position for queue, position in self.positions.items() if queue not in queues
+        }
         return SourceOffset(left, gone=self.gone)
 
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
@@ -91,7 +97,9 @@ class SourceOffset:
     def to_json(self) -> dict[str, Any]:
         """Return what Spark is given."""
         positions = self.positions
-        stored = {queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None}
+        stored = {
+            queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None
+        }
         document: dict[str, Any] = {
             "v": VERSION,
             "offsets": _tree({queue: each.next_offset for queue, each in positions.items()}),
@@ -117,10 +125,14 @@ class SourceOffset:
             raise CheckpointError(_NEWER.format(found=document["v"], known=VERSION))
         offsets = _flat(document, "offsets")
         stored = _flat(document, "stored")
-        positions = {queue: QueuePosition(each, stored.get(queue)) for queue, each in offsets.items()}
+        positions = {
+            queue: QueuePosition(each, stored.get(queue)) for queue, each in offsets.items()
+        }
         gone = document.get("gone", [])
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
-            raise CheckpointError(_NOT_OURS.format(why="gone is no list of names", found=_short(document)))
+            raise CheckpointError(
+                _NOT_OURS.format(why="gone is no list of names", found=_short(document))
+            )
         return cls(positions, _flat(document, "began"), tuple(gone))
 
 
@@ -134,12 +146,17 @@ def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
     return _flat(document, SIZES)
 
 
-def _renamed(values: Mapping[MessageQueue, _Value], names: Mapping[str, str]) -> dict[MessageQueue, _Value]:
+def _renamed(
+    values: Mapping[MessageQueue, _Value], names: Mapping[str, str]
+) -> dict[MessageQueue, _Value]:
     new = {
         replace(queue, broker_name=names.get(queue.broker_name, queue.broker_name)): value
         for queue, value in values.items()
     }
-    return {**new, **{queue: value for queue, value in values.items() if queue.broker_name not in names}}
+    return {
+        **new,
+        **{queue: value for queue, value in values.items() if queue.broker_name not in names},
+    }
 
 
 def _tree(values: Mapping[MessageQueue, int]) -> dict[str, Any]:
@@ -159,9 +176,16 @@ def _flat(document: Mapping[str, Any], part: str) -> dict[MessageQueue, int]:
             for number, offset in queues.items()
         }
     except (AttributeError, ValueError) as error:
-        raise CheckpointError(_NOT_OURS.format(why=f"{part} is no tree", found=_short(document))) from error
+        raise CheckpointError(
+            _NOT_OURS.format(why=f"{part} is no tree", found=_short(document))
+        ) from error
     for queue, offset in found.items():
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0 or queue.queue_id < 0:
+        if (
+            isinstance(offset, bool)
+            or not isinstance(offset, int)
+            or offset < 0
+            or queue.queue_id < 0
+        ):
             why = f"{part} of queue {queue.queue_id} is {offset!r}"
             raise CheckpointError(_NOT_OURS.format(why=why, found=_short(document)))
     return found

@@ -35,7 +35,8 @@ class Span:
         self.queues = sorted(which)
         self.ends = queues.ends(self.queues)
         self.starts = {
-            queue: min(start, self.ends[queue]) for queue, start in queues.starts(self.queues).items()
+            queue: min(start, self.ends[queue])
+            for queue, start in queues.starts(self.queues).items()
         }
         self._now_ms = time.time_ns() // 1_000_000
 
@@ -66,16 +67,19 @@ class Span:
         wanted = {
             queue: position
             for queue in self.queues
-            if (position := positions.of(queue.topic, queue.broker_name, queue.queue_id)) is not None
+            if (position := positions.of(queue.topic, queue.broker_name, queue.queue_id))
+            is not None
         }
         missing = [queue for queue in self.queues if queue not in wanted]
         if missing:
-            named = ", ".join(f"{q.topic} > {q.broker_name} > {q.queue_id}" for q in missing[:_SHOWN_MAX])
+            named = ", ".join(
+                f"{q.topic} > {q.broker_name} > {q.queue_id}" for q in missing[:_SHOWN_MAX]
+            )
             more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
             raise OptionError(
                 positions.option,
-                f'it does not say where {named}{more} are: name every queue, or the others by "*": -2 '
-                "(earliest) or -1 (latest)",
+                f"it does not say where {named}{more} are: name every queue, or the others by "
+                '"*": -2 (earliest) or -1 (latest)',
             )
         by_time = self._by_time(positions.option, wanted, is_start=is_start)
         by_group = self._by_group(positions.option, wanted)
@@ -97,14 +101,16 @@ class Span:
         if strangers:
             known = ", ".join(sorted(topics)) or "none"
             raise OptionError(
-                positions.option, f"it names {', '.join(strangers)}, but the topics read are {known}"
+                positions.option,
+                f"it names {', '.join(strangers)}, but the topics read are {known}",
             )
         for topic, queues in topics.items():
             self._check_queues(positions, topic, queues)
             brokers = {queue.broker_name for queue in queues}
             if len(brokers) > 1 and not positions.names_brokers(topic):
                 raise OptionError(
-                    positions.option, f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them"
+                    positions.option,
+                    f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them",
                 )
 
     def _check_queues(self, positions: Positions, topic: str, queues: list[MessageQueue]) -> None:
@@ -113,9 +119,12 @@ class Span:
             if broker not in (ANY, *brokers):
                 raise OptionError(
                     positions.option,
-                    f"it names broker {broker} of {topic}, but the brokers read are {', '.join(brokers)}",
+                    f"it names broker {broker} of {topic}, but the brokers read are "
+                    f"{', '.join(brokers)}",
                 )
-            there = sorted({queue.queue_id for queue in queues if broker in (ANY, queue.broker_name)})
+            there = sorted(
+                {queue.queue_id for queue in queues if broker in (ANY, queue.broker_name)}
+            )
             if number != ANY and int(number) not in there:
                 raise OptionError(
                     positions.option,
@@ -123,7 +132,9 @@ class Span:
                     f"{', '.join(map(str, there))}",
                 )
 
-    def _by_offset(self, option: str, queue: MessageQueue, position: Position, *, is_bound: bool) -> int:
+    def _by_offset(
+        self, option: str, queue: MessageQueue, position: Position, *, is_bound: bool
+    ) -> int:
         start, end = self.starts[queue], self.ends[queue]
         if isinstance(position, BackByCount):
             return max(start, end - position.messages)
@@ -155,8 +166,12 @@ class Span:
                 )
         return found
 
-    def _by_group(self, option: str, wanted: Mapping[MessageQueue, Position]) -> dict[MessageQueue, int]:
-        otherwise = {queue: each.otherwise for queue, each in wanted.items() if isinstance(each, AtGroup)}
+    def _by_group(
+        self, option: str, wanted: Mapping[MessageQueue, Position]
+    ) -> dict[MessageQueue, int]:
+        otherwise = {
+            queue: each.otherwise for queue, each in wanted.items() if isinstance(each, AtGroup)
+        }
         if not otherwise:
             return {}
         group = self._options.consumer_group
@@ -165,7 +180,9 @@ class Span:
         found: dict[MessageQueue, int] = {}
         for queue, offset in self._queues.committed(otherwise, group).items():
             if offset is None:
-                found[queue] = self.starts[queue] if otherwise[queue] == EARLIEST else self.ends[queue]
+                found[queue] = (
+                    self.starts[queue] if otherwise[queue] == EARLIEST else self.ends[queue]
+                )
             elif self.starts[queue] <= offset <= self.ends[queue]:
                 found[queue] = offset
             else:
@@ -178,7 +195,7 @@ class Span:
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,
-                f"{named(queue)} has the offsets from {start} to {end}, not {offset}; correct it, or set "
-                "failOnDataLoss to false to take the nearest",
+                f"{named(queue)} has the offsets from {start} to {end}, not {offset}; correct it, "
+                "or set failOnDataLoss to false to take the nearest",
             )
         return end if offset > end else start

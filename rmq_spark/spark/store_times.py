@@ -57,7 +57,9 @@ class StoreTimes:
     def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Return when these messages were stored; their sizes count in the mean of each queue."""
         times = {}
-        for (queue, _), message in self._queues.stored(Place(*each) for each in offsets.items()).items():
+        for (queue, _), message in self._queues.stored(
+            Place(*each) for each in offsets.items()
+        ).items():
             times[queue] = message.timestamp_ms
             mean = self._sizes.get(queue)
             self._sizes[queue] = message.size if mean is None else (mean * 3 + message.size) / 4

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
@@ -63,7 +63,11 @@ class QueuePiece(InputPartition):
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return the reader for this release of Spark."""
-    return AdmittingStreamReader(given, schema) if HAS_LIMITS else RememberingStreamReader(given, schema)
+    return (
+        AdmittingStreamReader(given, schema)
+        if HAS_LIMITS
+        else RememberingStreamReader(given, schema)
+    )
 
 
 class _Planner:
@@ -188,8 +192,8 @@ if HAS_LIMITS:
             planner = super()._new_planner()
             if planner.options.available_now:
                 _log.warning(
-                    "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it out, and "
-                    "use .trigger(availableNow=True) for a query that is to end"
+                    "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it "
+                    "out, and use .trigger(availableNow=True) for a query that is to end"
                 )
             return planner
 
@@ -222,4 +226,8 @@ if HAS_LIMITS:
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
             """Return the ends of the queues, for ``latestOffset`` of the progress."""
             batches = self._planner.batches
-            return None if batches.newest is None else with_sizes(batches.newest.to_json(), batches.sizes)
+            return (
+                None
+                if batches.newest is None
+                else with_sizes(batches.newest.to_json(), batches.sizes)
+            )

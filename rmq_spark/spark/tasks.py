@@ -51,7 +51,7 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
-    from rmq_spark.client.record_batches import RecordBatches  # noqa: PLC0415
+    from rmq_spark.client.reading.record_batches import RecordBatches  # noqa: PLC0415
     from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
@@ -90,7 +90,9 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
         except BrokerRefused as error:
             if not is_gone(error):
                 raise
-            _report(options, f"{named(queue)} is gone, and was to be read from {at} to {piece.end - 1}")
+            _report(
+                options, f"{named(queue)} is gone, and was to be read from {at} to {piece.end - 1}"
+            )
             return
 
 
@@ -99,7 +101,9 @@ def _wait(
 ) -> None:
     """Pause before asking again for a queue whose broker is away."""
     if not patience.is_waiting:
-        _log.warning("%s is read again from offset %d on when it can be: %s", named(queue), at, error)
+        _log.warning(
+            "%s is read again from offset %d on when it can be: %s", named(queue), at, error
+        )
     if not patience.pause():
         raise BrokersAway(queue.broker_name, options.access.retry_timeout_ms, error) from error
 
@@ -111,7 +115,10 @@ def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved
         go_on = min(moved.min_offset, piece.end)
         _report(options, lost(queue, at, go_on))
         return go_on
-    _report(options, f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}")
+    _report(
+        options,
+        f"{named(queue)} ends at offset {moved.max_offset}, and was to be read to {piece.end}",
+    )
     return piece.end
 
 

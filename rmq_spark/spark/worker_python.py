@@ -40,7 +40,9 @@ def check_worker_python() -> None:
         return
     missing = _missing_in(path, os.pathsep.join(_path_of_its_own()))
     if missing:
-        origin = f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
+        origin = (
+            f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
+        )
         raise SetUpError(
             f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
             f"{sys.executable} has. Before Spark is started: export {_VARIABLE}={sys.executable}"

@@ -19,7 +19,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from rmq_spark.spark.broker_checks import check_writable
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
-    from rmq_spark.client.arrow_sends import SentSpan
+    from rmq_spark.client.producer.arrow_sends import SentSpan
 
 _log = logging.getLogger(__name__)
 
@@ -84,9 +88,14 @@ class _Writing:
     def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
         """Send a task's rows of a stream's batch."""
         context = _context()
-        query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        query_id, batch_id = (
+            context.getLocalProperty(_QUERY_ID),
+            context.getLocalProperty(_BATCH_ID),
+        )
         if query_id is None or batch_id is None:
-            raise WriteError(f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}")
+            raise WriteError(
+                f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}"
+            )
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
             check_writable(self.options)
         return self.send(WriteTask(query_id, int(batch_id), context.partitionId()), batches)
@@ -97,7 +106,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise WriteError('a topic cannot be overwritten, rows can only be added to it: .mode("append")')
+            raise WriteError(
+                'a topic cannot be overwritten, rows can only be added to it: .mode("append")'
+            )
         self._writing = _Writing(given, schema)
         self._write_id = self._writing.options.write_name or str(uuid.uuid4())
         check_writable(self._writing.options)
@@ -112,7 +123,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log that some tasks failed, and what others have sent, which stays."""
-        _log.warning("write %s was given up: %s; what was sent stays", self._write_id, _total(messages))
+        _log.warning(
+            "write %s was given up: %s; what was sent stays", self._write_id, _total(messages)
+        )
 
 
 class _StreamWriter(DataSourceStreamWriter):
@@ -122,7 +135,8 @@ class _StreamWriter(DataSourceStreamWriter):
         self._writing = _Writing(given, schema)
         if self._writing.options.write_name is not None:
             raise OptionError(
-                "writeName", "it is for batch writes; rows of a stream are known by its query: leave it out"
+                "writeName",
+                "it is for batch writes; rows of a stream are known by its query: leave it out",
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name

@@ -71,8 +71,13 @@ class RemotingCommand(NamedTuple):
         return _new_command(RemotingCommand, (*self[:8], serialize_type))
 
     def bare(self) -> RemotingCommand:
-        """Return this command without remark, ext fields and body: all that an answer to it asks for."""
-        return _new_command(RemotingCommand, (*self[:5], None, NO_EXT_FIELDS, b"", self.serialize_type))
+        """Return this command without remark, ext fields and body.
+
+        That is all that an answer to it asks for.
+        """
+        return _new_command(
+            RemotingCommand, (*self[:5], None, NO_EXT_FIELDS, b"", self.serialize_type)
+        )
 
     def respond(
         self,

@@ -22,6 +22,15 @@ PLAIN_BYTES_MAX = 16_777_216
 
 DEFAULT_LEVEL = 5
 
+_ANY_INT = range(-(1 << 31), 1 << 31)
+
+LEVELS: Mapping[MessageSysFlag, range] = {
+    MessageSysFlag.COMPRESSION_ZLIB: range(-1, 10),
+    MessageSysFlag.COMPRESSION_LZ4: _ANY_INT,
+    MessageSysFlag.COMPRESSION_ZSTD: range(-(1 << 17), 23),
+}
+"""Levels of each compression; LZ4 has none here, and takes any."""
+
 _ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 _FIRST_STEP_BYTES = 65_536
@@ -52,7 +61,10 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
             compressed = _zstd().compress(body, level)
         else:
             raise BodyError(
-                "compression", at="type", needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD", found=compression
+                "compression",
+                at="type",
+                needed="COMPRESSION_ZLIB, _LZ4 or _ZSTD",
+                found=compression,
             )
     except _damages(ValueError, OverflowError) as error:
         raise BodyError(
@@ -130,7 +142,10 @@ def _needed(name: str, distribution: str) -> Any:
     module = _module(name)
     if module is None:
         raise CodecMissing(
-            "compression", at=sys.executable, needed=f"pip install {distribution}", found=Verbatim("none")
+            "compression",
+            at=sys.executable,
+            needed=f"pip install {distribution}",
+            found=Verbatim("none"),
         )
     return module
 

@@ -33,7 +33,10 @@ class ExtensionsHeader(NamedTuple):
 
     @classmethod
     def of(
-        cls, extensions: frozenset[Extension], born_host: str | None = None, store_host: str | None = None
+        cls,
+        extensions: frozenset[Extension],
+        born_host: str | None = None,
+        store_host: str | None = None,
     ) -> ExtensionsHeader:
         """Return the header that offers these extensions."""
         names = ",".join(sorted(extension.value for extension in extensions))

@@ -231,8 +231,12 @@ def encode_prefix(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
         )
     frame_bytes = PREFIX_BYTES + len(header) + body_bytes
     if frame_bytes > FRAME_BYTES_MAX:
-        raise FrameError("frame", at="its end", needed=f"at most {FRAME_BYTES_MAX} bytes", found=frame_bytes)
-    return _WORDS.pack(frame_bytes - _LENGTH_WORD_BYTES, serialize_type << 24 | len(header)) + header
+        raise FrameError(
+            "frame", at="its end", needed=f"at most {FRAME_BYTES_MAX} bytes", found=frame_bytes
+        )
+    return (
+        _WORDS.pack(frame_bytes - _LENGTH_WORD_BYTES, serialize_type << 24 | len(header)) + header
+    )
 
 
 def _cut(data: memoryview, word: int, frame_bytes: int) -> Frame:

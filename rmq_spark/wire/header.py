@@ -91,7 +91,9 @@ def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int
 def check_ext_count(count: int) -> None:
     """Refuse a header of thousands of tiny fields before anything is built from them."""
     if count > EXT_FIELDS_MAX:
-        raise HeaderError("header", at="extFields", needed=f"at most {EXT_FIELDS_MAX} fields", found=count)
+        raise HeaderError(
+            "header", at="extFields", needed=f"at most {EXT_FIELDS_MAX} fields", found=count
+        )
 
 
 def unencodable(subject: str, header: Header, bounds: tuple[int, int] = INT32) -> HeaderError:

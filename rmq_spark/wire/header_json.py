@@ -77,7 +77,12 @@ def decode_header(data: Buffer) -> Header:
 def _plain_header(fields: Any) -> Header:
     """Return a header that has all fields, as a client's request; raise if it does not."""
     ext_fields = fields["extFields"]
-    code, version, opaque, flag = fields["code"], fields["version"], fields["opaque"], fields["flag"]
+    code, version, opaque, flag = (
+        fields["code"],
+        fields["version"],
+        fields["opaque"],
+        fields["flag"],
+    )
     _FOUR_INTS.pack(code, version, opaque, flag)
     "".join(ext_fields.values())  # a TypeError where one is no text
     if (

@@ -52,10 +52,15 @@ def decode_header(data: Buffer) -> Header:
         )
     except msgpack.ExtraData as error:
         raise HeaderError(
-            "MessagePack header", at=len(data) - len(error.extra), needed="the end", found=error.extra
+            "MessagePack header",
+            at=len(data) - len(error.extra),
+            needed="the end",
+            found=error.extra,
         ) from error
     except UnicodeDecodeError as error:
-        raise HeaderError("MessagePack header", at="a text", needed="UTF-8", found=error.object) from error
+        raise HeaderError(
+            "MessagePack header", at="a text", needed="UTF-8", found=error.object
+        ) from error
     except (ValueError, msgpack.UnpackException) as error:
         # Where it went wrong, msgpack does not say; what, it says in words.
         raise HeaderError(

@@ -22,7 +22,13 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, decode_properties
 from rmq_spark.wire.record_layout import struct_format
 
-HEAD: Final = (("size", "i"), ("magic", "i"), ("body_crc", "i"), ("flag", "i"), ("body_length", "i"))
+HEAD: Final = (
+    ("size", "i"),
+    ("magic", "i"),
+    ("body_crc", "i"),
+    ("flag", "i"),
+    ("body_length", "i"),
+)
 
 _HEAD = struct.Struct(struct_format(HEAD))
 _PROPERTIES_LENGTH = struct.Struct(">h")
@@ -98,23 +104,34 @@ def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:
 def _split(view: Buffer, position: int, count_max: int) -> tuple[list[BatchEntry], int]:
     """Return at most ``count_max`` messages from ``position`` on, and the position after them."""
     entries: list[BatchEntry] = []
-    add, unpack, unpack_length, new = entries.append, _HEAD.unpack_from, _PROPERTIES_LENGTH.unpack_from, _new
+    add, unpack, unpack_length, new = (
+        entries.append,
+        _HEAD.unpack_from,
+        _PROPERTIES_LENGTH.unpack_from,
+        _new,
+    )
     end = len(view)
     while position < end and len(entries) < count_max:
         if end - position < ENTRY_BYTES_MIN:
-            raise _inconsistent(position, f"at least {ENTRY_BYTES_MIN} bytes", f"{end - position} bytes")
+            raise _inconsistent(
+                position, f"at least {ENTRY_BYTES_MIN} bytes", f"{end - position} bytes"
+            )
         size, _, _, flag, body_length = unpack(view, position)
         if not ENTRY_BYTES_MIN <= size <= end - position:
             raise _inconsistent(position, f"size {ENTRY_BYTES_MIN} to {end - position}", size)
         if not 0 <= body_length <= size - ENTRY_BYTES_MIN:
-            raise _inconsistent(position + 16, f"bodyLength 0 to {size - ENTRY_BYTES_MIN}", body_length)
+            raise _inconsistent(
+                position + 16, f"bodyLength 0 to {size - ENTRY_BYTES_MIN}", body_length
+            )
         body_at = position + _HEAD_BYTES
         length_at = body_at + body_length
         (properties_length,) = unpack_length(view, length_at)
         properties_at = length_at + _LENGTH_BYTES
         position += size
         if properties_length != position - properties_at:
-            raise _inconsistent(length_at, f"propertiesLength {position - properties_at}", properties_length)
+            raise _inconsistent(
+                length_at, f"propertiesLength {position - properties_at}", properties_length
+            )
         properties = bytes(view[properties_at:position])
         add(new(BatchEntry, (flag, view[body_at:length_at], properties)))
     return entries, position

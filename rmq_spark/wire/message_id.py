@@ -35,7 +35,9 @@ class UniqueId(NamedTuple):
     def encode(self) -> str:
         """Return the id as text; process, hash and counter are cut to their widths, as in Java."""
         if len(self.address) not in (4, 16) or not 0 <= self.month_ms < 1 << 32:
-            raise RecordError("unique id", at="address", needed="4 or 16 bytes, and a time", found=self)
+            raise RecordError(
+                "unique id", at="address", needed="4 or 16 bytes, and a time", found=self
+            )
         tail = _UNIQUE_TAIL.pack(
             self.process_id & 0xFFFF,
             self.loader_hash & 0xFFFFFFFF,

@@ -1,8 +1,15 @@
-"""MessageQueue: one queue of one topic on one broker, the thing that offsets belong to."""
+"""MessageQueue: one queue of one topic on one broker, the thing that offsets belong to.
+
+QueueKey names it where there is only one broker.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
+
+QueueKey: TypeAlias = tuple[str, int]
+"""The topic and the number of a queue, where it is clear on which broker."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

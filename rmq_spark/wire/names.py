@@ -85,7 +85,9 @@ def _fault(kind: str, name: str, characters_max: int) -> str | None:
     if not _CHARACTERS.fullmatch(name):
         return f"the {kind} {name[:_SHOWN_MAX]!r} has other characters than % | a-z A-Z 0-9 _ -"
     if len(name) > characters_max:
-        return f"the {kind} {name[:_SHOWN_MAX]}... has {len(name)} characters, over {characters_max}"
+        return (
+            f"the {kind} {name[:_SHOWN_MAX]}... has {len(name)} characters, over {characters_max}"
+        )
     return None
 
 

@@ -113,7 +113,9 @@ def encode_properties(properties: Mapping[str, str]) -> str:
                 "message property", at="a name", needed="text without \\x01 and \\x02", found=name
             )
         if not value or PROPERTY_SEPARATOR in value:
-            raise RecordError("message property", at=name, needed="a value, without \\x02", found=value)
+            raise RecordError(
+                "message property", at=name, needed="a value, without \\x02", found=value
+            )
         pieces += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
     return "".join(pieces)
 

@@ -169,10 +169,15 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
     ) = _HEAD.unpack_from(data, position)  # fmt: skip
     born_host_bytes = layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES
     store_host_bytes = layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES
-    size_min = layout.RECORD_BYTES_MIN + born_host_bytes + store_host_bytes - 2 * layout.HOST_V4_BYTES
+    size_min = (
+        layout.RECORD_BYTES_MIN + born_host_bytes + store_host_bytes - 2 * layout.HOST_V4_BYTES
+    )
     if size < size_min:
         raise RecordError(
-            "stored message", at=position, needed=f"totalSize {size_min} with these hosts", found=size
+            "stored message",
+            at=position,
+            needed=f"totalSize {size_min} with these hosts",
+            found=size,
         )
     try:
         at = position + layout.HEAD_BYTES
@@ -187,13 +192,17 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
         (length,) = _TOPIC_LENGTH[magic].unpack_from(data, at)
         topic, at = _part(data, at + _TOPIC_LENGTH[magic].size, length, end, "topicLength")
         (length,) = _PROPERTIES_LENGTH.unpack_from(data, at)
-        properties, at = _part(data, at + layout.PROPERTIES_LENGTH_BYTES, length, end, "propertiesLength")
+        properties, at = _part(
+            data, at + layout.PROPERTIES_LENGTH_BYTES, length, end, "propertiesLength"
+        )
     except struct.error as error:
         raise RecordError(
             "stored message", at=position, needed="a whole record", found=f"{size} bytes"
         ) from error
     if at != end:
-        raise RecordError("stored message", at=position, needed=f"totalSize {at - position}", found=size)
+        raise RecordError(
+            "stored message", at=position, needed=f"totalSize {at - position}", found=size
+        )
     if check_crc and body_crc != body_crc_of(body):
         raise RecordError(
             "stored message", at=position, needed=f"body CRC {body_crc_of(body)}", found=body_crc
@@ -220,7 +229,9 @@ def _decoded(data: Buffer, position: int, size: int, *, check_crc: bool) -> Stor
 
 def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMessage]:
     """Yield the messages of adjacent records, as a pull's body has them."""
-    data = bytes(data)  # all of it is copied anyway, and pieces of bytes are cheaper than those of views
+    data = bytes(
+        data
+    )  # all of it is copied anyway, and pieces of bytes are cheaper than those of views
     position = 0
     while position < len(data):
         size = record_size(data, position)
@@ -298,7 +309,9 @@ def _unfit_number(numbers: tuple[object, ...]) -> RecordError:
 
 def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) -> None:
     """Check each rule that the layout cannot express by the width of a field."""
-    hosts_flag = (_BORN_V6 if message.born_host.is_v6 else 0) | (_STORE_V6 if message.store_host.is_v6 else 0)
+    hosts_flag = (_BORN_V6 if message.born_host.is_v6 else 0) | (
+        _STORE_V6 if message.store_host.is_v6 else 0
+    )
     if message.sys_flag & (_BORN_V6 | _STORE_V6) != hosts_flag:
         raise RecordError(
             "stored message",
@@ -307,7 +320,9 @@ def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) ->
             found=hex(message.sys_flag),
         )
     if message.magic not in _TOPIC_LENGTH:
-        raise RecordError("stored message", at="magic", needed="MAGIC_V1 or MAGIC_V2", found=message.magic)
+        raise RecordError(
+            "stored message", at="magic", needed="MAGIC_V1 or MAGIC_V2", found=message.magic
+        )
     if message.magic == layout.MAGIC_V1 and len(topic) > layout.TOPIC_BYTES_MAX_V1:
         raise RecordError(
             "stored message",

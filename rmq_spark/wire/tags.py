@@ -13,7 +13,9 @@ from sys import byteorder
 
 _REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
-codecs.lookup(_UTF_16)  # now: Python loads it from a file, for which a descriptor may be lacking later
+codecs.lookup(
+    _UTF_16
+)  # now: Python loads it from a file, for which a descriptor may be lacking later
 
 
 def java_string_hash(text: str) -> int:

@@ -1,4 +1,5 @@
-"""The broker's benchmark: every case does its work, and what comes of it is judged and shown rightly.
+"""The broker's benchmark: every case does its work, and what comes of it is
+judged and shown rightly.
 
 How fast is no matter here: the cases are as short as can be.
 """
@@ -25,6 +26,8 @@ from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.broker.rounds import run_rounds
 from rocketpoll.broker.store.config import FlushDiskType
 
+pytestmark = pytest.mark.deep
+
 SMALL = replace(QUICK, seconds=0.05, held=(20,), idle_seconds=0.05)
 SIDES = {OURS: RocketPoll(), OURS_SYNC: RocketPoll(FlushDiskType.SYNC_FLUSH)}
 NAMES = {OURS: "rocketpoll", OURS_SYNC: "our sync flush", PEER: "RocketMQ"}
@@ -33,7 +36,9 @@ SPEED = Figure("messages", "msg/s", Target("ratio", 1.5))
 LATENCY = Figure("p50", "ms", Target("value", 1.5))
 RESULTS = [
     Result(
-        "sending", SPEED, {OURS: (2_000, 6_000, 3_000), OURS_SYNC: (10,) * 3, PEER: (1_000, 2_000, 2_000)}
+        "sending",
+        SPEED,
+        {OURS: (2_000, 6_000, 3_000), OURS_SYNC: (10,) * 3, PEER: (1_000, 2_000, 2_000)},
     ),
     Result("pushing", LATENCY, {OURS: (2.0, 2.0), OURS_SYNC: (9.0, 9.0), PEER: (3.0, 3.0)}),
     Result("starting", Figure("memory", "MB"), {OURS: (46.0,)}),
@@ -52,12 +57,20 @@ def test_a_target_that_is_missed_says_how_much_of_it_was_reached():
     assert speed.share == pytest.approx(2.0 / 1.5)
     assert latency.share == pytest.approx(0.75)
     assert alone.share is None
-    assert Result("sending", SPEED, {OURS: (1.0,)}).share is None  # there is nobody to be compared with
+    assert (
+        Result("sending", SPEED, {OURS: (1.0,)}).share is None
+    )  # there is nobody to be compared with
     assert Result("holding", Figure("CPU", "%", Target("value", 1)), {OURS: (0.0,)}).share > 1
 
 
 def test_a_percentile_is_one_of_the_values():
-    assert [percentile(range(1, 101), percent) for percent in (1, 50, 95, 99, 100)] == [1, 50, 95, 99, 100]
+    assert [percentile(range(1, 101), percent) for percent in (1, 50, 95, 99, 100)] == [
+        1,
+        50,
+        95,
+        99,
+        100,
+    ]
     assert percentile([7.0], 99) == 7.0
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0
 
@@ -66,9 +79,15 @@ def test_the_table_has_a_column_for_each_side_and_the_verdicts():
     assert as_table(RESULTS, NAMES).splitlines() == [
         "case          rocketpoll    ±  our sync flush   ±      RocketMQ    ±   ratio  target",
         "sending",
-        "  messages  3.00 k msg/s  67%      10.0 msg/s  0%  2.00 k msg/s  25%  2.00 x  >= 1.5 x: reached",
+        (
+            "  messages  3.00 k msg/s  67%      10.0 msg/s  0%  2.00 k msg/s  25%  2.00 x  >= 1.5 "
+            "x: reached"
+        ),
         "pushing",
-        "  p50            2.00 ms   0%         9.00 ms  0%       3.00 ms   0%  1.50 x  <= 1.50 ms: 75% of it",
+        (
+            "  p50            2.00 ms   0%         9.00 ms  0%       3.00 ms   0%  1.50 x  <= 1.50 "
+            "ms: 75% of it"
+        ),
         "starting",
         "  memory         46.0 MB   0%",
     ]
@@ -78,7 +97,11 @@ def test_the_json_holds_every_round_of_every_side():
     report = json.loads(json.dumps(as_json("broker", {"cores": 2}, RESULTS, NAMES, {"rounds": 3})))
     assert (report["machine"], report["conditions"]) == ({"cores": 2}, {"rounds": 3})
     sending, pushing, starting = report["results"]
-    assert sending["sides"]["RocketMQ"] == {"role": "peer", "median": 2_000, "rounds": [1_000, 2_000, 2_000]}
+    assert sending["sides"]["RocketMQ"] == {
+        "role": "peer",
+        "median": 2_000,
+        "rounds": [1_000, 2_000, 2_000],
+    }
     assert sending["ratio"] == 2.0
     assert sending["target"] == {
         "quantity": "ratio",
@@ -100,7 +123,10 @@ def test_every_round_runs_every_case_on_every_side_and_some_are_warmed_before():
 
         return Case(subject, [Figure("number", "ms")], measure, roles, is_warmed)
 
-    cases = [case("a", (OURS, OURS_SYNC, PEER), is_warmed=True), case("b", (OURS, PEER), is_warmed=False)]
+    cases = [
+        case("a", (OURS, OURS_SYNC, PEER), is_warmed=True),
+        case("b", (OURS, PEER), is_warmed=False),
+    ]
     first, second = run_rounds(cases, [OURS, PEER], 2, lambda _: None)
     a_round = [("a", OURS), ("a", PEER), ("b", OURS), ("b", PEER)]
     assert done == [*a_round[:2], *a_round, *a_round]
@@ -147,7 +173,9 @@ def test_a_case_without_java_clients_measures_what_it_promises(tmp_path):
     with Arena(tmp_path, SIDES, None) as arena:
         cases = {case.subject: case for case in broker_cases(arena, SMALL)}
         memory, idle_cpu, p50, p99, last = cases["20 held pulls"].measure(OURS)
-        assert isfinite(memory)  # of twenty it is less than what the process may give back meanwhile
+        assert isfinite(
+            memory
+        )  # of twenty it is less than what the process may give back meanwhile
         assert idle_cpu >= 0  # so short a time may be one tick of each core
         assert 0 < p50 <= p99 <= last
         seconds, megabytes = cases["start, until a route is answered"].measure(OURS)
@@ -155,7 +183,9 @@ def test_a_case_without_java_clients_measures_what_it_promises(tmp_path):
         assert megabytes > 10
         p50, p99 = cases["a held pull, from send to answer"].measure(OURS_SYNC)
         assert 0 < p50 <= p99
-    assert [path.name for path in tmp_path.iterdir()] == ["3"]  # the shared broker's; the others are gone
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "3"
+    ]  # the shared broker's; the others are gone
 
 
 @pytest.mark.parametrize(
@@ -190,4 +220,6 @@ def test_each_case_with_java_clients_does_its_work_and_can_be_run_again(version,
     for result in results:
         for role, rounds in result.rounds.items():
             assert len(rounds) == 2, (result.subject, role)
-            assert min(rounds) > 0 or result.figure.unit == "s"  # a short run may take no tick of the clock
+            assert (
+                min(rounds) > 0 or result.figure.unit == "s"
+            )  # a short run may take no tick of the clock

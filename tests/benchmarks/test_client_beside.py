@@ -6,4 +6,8 @@ def test_it_says_how_long_messages_take_beside_a_host_that_has_vanished(monkeypa
     monkeypatch.setattr(beside, "WARMING_UP", 1)
     beside.main()
     said = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in said] == ["alone", "beside a black hole", "beside / alone"]
+    assert [line.split("  ")[0] for line in said] == [
+        "alone",
+        "beside a black hole",
+        "beside / alone",
+    ]

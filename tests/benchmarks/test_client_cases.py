@@ -1,4 +1,5 @@
-"""Every case of the client's benchmark does its work at our broker alone; how fast is no matter here."""
+"""Every case of the client's benchmark does its work at our broker alone;
+how fast is no matter here."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Every case of the filters' benchmark does its work, both ways alike; how fast is no matter here."""
+"""Every case of the filters' benchmark does its work, both ways alike;
+how fast is no matter here."""
 
 import pytest
 
@@ -11,7 +12,9 @@ CASES = filter_cases(messages=200)
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_both_ways_come_to_the_same(name):
-    one_at_a_time, by_chunk = (case.run() for case in CASES if case.subject == f"SQL92 filter, {name}")
+    one_at_a_time, by_chunk = (
+        case.run() for case in CASES if case.subject == f"SQL92 filter, {name}"
+    )
     assert by_chunk.tolist() == one_at_a_time
 
 

@@ -1,4 +1,5 @@
-"""Each kind of turn of the gaps' benchmark is made, and whatever a broker serves or does has such a kind."""
+"""Each kind of turn of the gaps' benchmark is made, and whatever a broker serves
+or does has such a kind."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from benchmarks.gaps import gaps
 from benchmarks.gaps.asked import QUICK
 from benchmarks.gaps.measured import Client, MeasuredBroker
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+
+pytestmark = pytest.mark.deep
 
 OTHERS = {"arrival", "connection_lost", "deadline", "delivery", "sweep"}
 """What else happens on the loop: messages arrive, clients go, time passes."""
@@ -26,11 +29,14 @@ REFUSALS = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """All rows, the codes of all answers, the requests that the broker serves, and the jobs that it does."""
+    """All rows, the codes of all answers, the requests that the broker serves,
+    and the jobs that it does."""
     patch = pytest.MonkeyPatch()
     clients = []
     made = Client.__init__
-    patch.setattr(Client, "__init__", lambda self, broker: clients.append(self) or made(self, broker))
+    patch.setattr(
+        Client, "__init__", lambda self, broker: clients.append(self) or made(self, broker)
+    )
     broker = MeasuredBroker(tmp_path_factory.mktemp("store"))
     try:
         rows = list(gaps(broker, QUICK))
@@ -49,6 +55,7 @@ def name_of(job):
     return job.__name__
 
 
+@pytest.mark.wide
 def test_every_kind_comes_to_an_end(measured):
     rows, codes, _, _ = measured
     assert all(0 <= gap.cpu_ms <= gap.whole_ms + 50 for _, _, gap in rows)

@@ -65,7 +65,9 @@ def test_bytes_per_second_follow_from_the_size_of_a_unit():
 
 def test_a_round_is_divided_by_its_loops_and_by_the_units_of_a_run():
     clock = FakeClock()
-    (found,) = measure([case(run=clock.work("a", 0.25), units=50)], rounds=2, seconds=1.0, clock=clock)
+    (found,) = measure(
+        [case(run=clock.work("a", 0.25), units=50)], rounds=2, seconds=1.0, clock=clock
+    )
     assert found.rounds == pytest.approx((0.005, 0.005))
     assert found.microseconds == pytest.approx(5000)
     assert found.per_second == pytest.approx(200)
@@ -110,7 +112,9 @@ def test_one_round_has_no_spread():
 def test_the_ratio_is_the_median_of_each_rounds_own_ratio():
     cases = [case("slow"), case("fast", peer="slow")]
     # The machine is ten times as slow in the second round, for both.
-    slow, fast = compare(cases, {"subject: slow": [4.0, 40.0, 6.0], "subject: fast": [2.0, 10.0, 2.0]})
+    slow, fast = compare(
+        cases, {"subject: slow": [4.0, 40.0, 6.0], "subject: fast": [2.0, 10.0, 2.0]}
+    )
     assert fast.ratios == (2.0, 4.0, 3.0)
     assert fast.ratio == 3.0
     assert slow.ratio is None
@@ -118,7 +122,15 @@ def test_the_ratio_is_the_median_of_each_rounds_own_ratio():
 
 def test_a_peer_that_was_slow_in_the_same_round_leaves_the_ratio_as_it_is():
     clock = FakeClock()
-    mood = [1.0, 1.0, 1.0, 8.0, 8.0, 3.0, 3.0]  # calibrating, then each round's cold run and its timed one
+    mood = [
+        1.0,
+        1.0,
+        1.0,
+        8.0,
+        8.0,
+        3.0,
+        3.0,
+    ]  # calibrating, then each round's cold run and its timed one
     cases = [
         case("peer", clock.work("peer", mood)),
         case("ours", clock.work("ours", [seconds / 2 for seconds in mood]), peer="peer"),

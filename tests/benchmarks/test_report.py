@@ -33,7 +33,12 @@ def test_the_table_names_peers_units_and_verdicts():
 
 def test_the_table_has_megabytes_where_units_have_bytes():
     sized = Case(
-        "copying", "sized", lambda: None, 1, bytes_per_unit=500, target=Target("bytes_per_second", 1.5e9)
+        "copying",
+        "sized",
+        lambda: None,
+        1,
+        bytes_per_unit=500,
+        target=Target("bytes_per_second", 1.5e9),
     )
     unsized = Case("copying", "unsized", lambda: None, 1, target=Target("microseconds", 250_000.0))
     results = [Result(sized, (0.25e-6, 0.25e-6)), Result(unsized, (0.5, 0.5))]

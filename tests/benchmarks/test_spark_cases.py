@@ -26,7 +26,10 @@ from benchmarks.spark.sides import kafka_broker, our_broker, rocketmq_broker
 
 SMALL = replace(QUICK, rows=3_000, rocketmq_rows=300, written_rows=300, seconds=0.5)
 SPARK_HERE = version("pyspark")
-CHILD = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\nsys.stdin.read()"
+CHILD = (
+    "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\n"
+    "sys.stdin.read()"
+)
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
 
 
@@ -53,7 +56,9 @@ def test_what_a_child_has_used_that_has_ended_is_still_counted():
 def test_a_case_that_nobody_has_is_refused(tmp_path):
     path = tmp_path / "spark.json"
     with pytest.raises(SystemExit, match="no case has 'nonsense' in its name"):
-        command_line.main(["--peer", "none", "--rocketmq", "none", "--only", "nonsense", "--json", str(path)])
+        command_line.main(
+            ["--peer", "none", "--rocketmq", "none", "--only", "nonsense", "--json", str(path)]
+        )
     assert not path.exists()
 
 
@@ -64,7 +69,18 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
     path = tmp_path / "new" / "spark.json"
     alone = ["--peer", "none", "--rocketmq", "none", "--spark", SPARK_HERE]
     command_line.main(
-        [*alone, "--quick", "--rows", "300", "--seconds", "0.5", "--only", "ingest", "--json", str(path)]
+        [
+            *alone,
+            "--quick",
+            "--rows",
+            "300",
+            "--seconds",
+            "0.5",
+            "--only",
+            "ingest",
+            "--json",
+            str(path),
+        ]
     )
     assert "ingest, AvailableNow, 100 B" in capsys.readouterr().out
     report = json.loads(path.read_text())
@@ -73,7 +89,9 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
     for result in report["results"]:
         (side,) = result["sides"].values()
         assert len(side["rounds"]) == 1
-        assert side["median"] > 0 or result["unit"] == "s"  # a short run may take no tick of the clock
+        assert (
+            side["median"] > 0 or result["unit"] == "s"
+        )  # a short run may take no tick of the clock
 
 
 @pytest.mark.interop

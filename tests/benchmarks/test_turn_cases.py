@@ -1,4 +1,7 @@
-"""Every case of the turns' benchmark is answered with what it asks for; how fast is no matter here."""
+"""Every case of the turns' benchmark is answered with what it asks for;
+how fast is no matter here."""
+
+from statistics import median
 
 import pytest
 
@@ -16,7 +19,8 @@ def turns(tmp_path):
 def test_every_case_has_its_answers(turns):
     cases = turn_cases(turns)
     check_peers(cases)
-    answers = {case.variant: case.run() for case in cases}
+    # Where the disk is slow, some answers come a run later.
+    answers = {case.variant: median(case.run() for _ in range(3)) for case in cases}
     assert 200 * answers["1 sends"] * 0.95 < answers["200 sends"] < 200 * answers["1 sends"] * 1.05
     assert answers["a pull of 32"] > 3 * answers["a pull of 10"] > 40 * 10 * 3 * 100
     assert answers["a batch of 100"] > 40 * 100 * 33

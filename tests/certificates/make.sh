@@ -7,6 +7,7 @@
 #   expired.pem             as server.pem, over since 2021
 #   client.pem              certificate and key of a client in one file
 #   client.crt, client.key  the same in two; locked.key is the key under password "rocketpoll"
+#   ed25519.key             a key of another kind, to none of the certificates
 set -eu
 cd "$(dirname "$0")"
 work=$(mktemp -d)
@@ -61,3 +62,4 @@ key client.key
 of_ca client.crt client.key client 2020 2120 "extendedKeyUsage=clientAuth"
 cat client.crt client.key > client.pem
 openssl pkcs8 -topk8 -in client.key -out locked.key -passout pass:rocketpoll
+openssl genpkey -algorithm ED25519 -out ed25519.key

@@ -18,7 +18,7 @@ import sys
 from pyspark_rocketpoll import DefaultSource
 assert ".zip" in sys.modules["rmq_spark"].__file__
 import rmq_spark.spark.batch_reader, rmq_spark.spark.stream_reader, rmq_spark.wire.chunk
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connections import Connections
 print(DefaultSource.name(), *sorted({"msgpack", "lz4", "backports", "uvloop"} & set(sys.modules)))
 """
 
@@ -44,7 +44,10 @@ def test_it_holds_the_source_and_the_client_and_no_broker(archive):
 def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
     again = tmp_path / "again.zip"
     run_archive([str(again)])
-    assert capsys.readouterr().out == f"PYTHONPATH={again} spark-submit --py-files {again} PROGRAM.py\n"
+    assert (
+        capsys.readouterr().out
+        == f"PYTHONPATH={again} spark-submit --py-files {again} PROGRAM.py\n"
+    )
     assert again.read_bytes() == archive.read_bytes()
 
 

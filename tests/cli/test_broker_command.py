@@ -10,12 +10,21 @@ import pytest
 
 from rmq_spark.cli.broker_command import broker_command
 
-ROCKETPOLL = [sys.executable, "-c", "import sys; from rmq_spark.cli.main import main; sys.exit(main())"]
+ROCKETPOLL = [
+    sys.executable,
+    "-c",
+    "import sys; from rmq_spark.cli.main import main; sys.exit(main())",
+]
 
 
 def run(arguments, cwd, **more):
     return subprocess.run(
-        [*ROCKETPOLL, "broker", *arguments], capture_output=True, text=True, check=False, cwd=cwd, **more
+        [*ROCKETPOLL, "broker", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        **more,
     )
 
 
@@ -23,7 +32,9 @@ def run(arguments, cwd, **more):
 def hostile(tmp_path):
     """A directory in which somebody has modules of our names."""
     for name in ("broker", "rocketpoll", "start_broker"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not the broker')\n", encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit('this is not the broker')\n", encoding="utf-8"
+        )
     return tmp_path
 
 

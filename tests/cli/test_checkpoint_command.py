@@ -16,9 +16,13 @@ def checkpoint(tmp_path):
         (tmp_path / folder).mkdir()
     for number in range(12):
         stored = {"T": {"b": {"0": 1_767_225_600_000 + number}}}
-        offset = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": number, "1": 5}}}, "stored": stored})
+        offset = json.dumps(
+            {"v": 1, "offsets": {"T": {"b": {"0": number, "1": 5}}}, "stored": stored}
+        )
         metadata = json.dumps({"batchTimestampMs": 1_767_225_600_000})
-        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{metadata}\n{offset}", encoding="utf-8")
+        (tmp_path / "offsets" / str(number)).write_text(
+            f"v1\n{metadata}\n{offset}", encoding="utf-8"
+        )
         if number < 11:
             (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
     return str(tmp_path)

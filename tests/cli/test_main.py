@@ -30,6 +30,8 @@ def test_a_command_that_is_not_there_is_an_error_that_helps(capsys):
 @pytest.mark.parametrize("given", [[], ["-c", "FILE", "listenPort=0"]])
 def test_a_command_gets_what_stands_behind_its_name(monkeypatch, given):
     seen = []
-    monkeypatch.setitem(cli.COMMANDS, "broker", (lambda arguments: seen.append(arguments) or 7, "runs"))
+    monkeypatch.setitem(
+        cli.COMMANDS, "broker", (lambda arguments: seen.append(arguments) or 7, "runs")
+    )
     assert cli.main(["broker", *given]) == 7
     assert seen == [given]

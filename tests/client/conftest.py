@@ -3,8 +3,8 @@
 import pytest
 from broker_stories import BrokerThread, small_broker
 
-from rmq_spark.client.broker_api import BrokerApi
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.requests.broker_api import BrokerApi
 
 
 @pytest.fixture

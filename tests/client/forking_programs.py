@@ -34,7 +34,7 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
-from rmq_spark.client.broker_api import BrokerApi
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -113,7 +113,8 @@ def producer_made_before(address):
 
 
 def producer_started_before(address):
-    """Started in the parent, and then used by all at the same time; by the children without a word more."""
+    """Started in the parent, and then used by all at the same time;
+    by the children without a word more."""
     producer = Producer("P", address)
     producer.start()
     producer.send(Message("T", b"before"), QUEUE)
@@ -139,7 +140,9 @@ def futures_of_the_parent(address):
     called = []
     with Producer("P", address) as producer:
         producer.send(Message("T", b"before"), QUEUE)
-        futures = [producer.send_async(Message("T", b"%d" % n), QUEUE, 20_000) for n in range(MESSAGES)]
+        futures = [
+            producer.send_async(Message("T", b"%d" % n), QUEUE, 20_000) for n in range(MESSAGES)
+        ]
         for future in futures:
             future.add_done_callback(lambda _: called.append(os.getpid()))
         before = [future for future in futures if not future.done()][-1:]
@@ -225,12 +228,21 @@ def lite_started_before(address):
     def work():
         refused = [raised_by(action) for action in (consumer.poll, consumer.commit, consumer.start)]
         consumer.shutdown()
-        return {"refused": refused, "is_running": consumer.is_running, "queues": len(consumer.assignment())}
+        return {
+            "refused": refused,
+            "is_running": consumer.is_running,
+            "queues": len(consumer.assignment()),
+        }
 
     said = Child(work).said()
     sent = send_to_all_queues(address)
     found = []
-    until(lambda: found.extend(message.body.decode() for message in consumer.poll(500)) or len(found) >= 40)
+    until(
+        lambda: (
+            found.extend(message.body.decode() for message in consumer.poll(500))
+            or len(found) >= 40
+        )
+    )
     with Admin(address) as admin:
         members = len(admin.members("G"))
     consumer.shutdown()
@@ -243,7 +255,9 @@ def push_started_before(address):
     consumer = PushConsumer(
         "G",
         address,
-        listener=lambda messages, _: seen.extend((os.getpid(), each.body.decode()) for each in messages),
+        listener=lambda messages, _: seen.extend(
+            (os.getpid(), each.body.decode()) for each in messages
+        ),
         settings=PushSettings(consume_from_where=FIRST),
     )
     consumer.subscribe("T")
@@ -267,7 +281,8 @@ def push_started_before(address):
 
 
 def listener_that_forks(address):
-    """A listener forks, and the child goes on where it is: it must not do what the parent's threads do."""
+    """A listener forks, and the child goes on where it is:
+    it must not do what the parent's threads do."""
     children, seen, reading = [], [], None
     reading, writing = os.pipe()
 
@@ -335,7 +350,9 @@ def bulk_pull_half_way(address):
         send_all(producer, "x")
     connections = Connections()
     pulls = iter(
-        BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000))
+        BulkPull(
+            BrokerApi(connections), address, "G", QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000)
+        )
     )
     first = next(pulls)
 
@@ -346,7 +363,8 @@ def bulk_pull_half_way(address):
 
 
 def parent_that_is_killed(address):
-    """A child that has the parent's sockets must not keep its broker from noticing the parent's death."""
+    """A child that has the parent's sockets must not keep its broker from
+    noticing the parent's death."""
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -416,8 +434,8 @@ application = None
 def preloaded_workers(address):
     """As gunicorn with --preload, and Celery's prefork pool: one master, workers that come and go.
 
-    A worker ends by `sys.exit`, and so does what a program does at its end; or it is killed, and another
-    one is forked in its place.
+    A worker ends by `sys.exit`, and so does what a program does at its end; or it is killed, and
+    another one is forked in its place.
     """
     app = Application(address)
     reading, writing = os.pipe()
@@ -429,7 +447,8 @@ def preloaded_workers(address):
         signal.alarm(PATIENCE_S)
         sent = send_all(app.producer, os.getpid())
         os.write(
-            writing, (json.dumps({"sent": sent, "client": app.producer.instance.client_id}) + "\n").encode()
+            writing,
+            (json.dumps({"sent": sent, "client": app.producer.instance.client_id}) + "\n").encode(),
         )
         if len(sent) and os.getpid() % 2:
             app.producer.shutdown()  # some do, some leave that to the end of the program

@@ -1,9 +1,10 @@
 """Programs that are sent signals, each run as a process of its own by `test_signals`.
 
-python signal_programs.py PROGRAM ADDRESS HANDLER     says "ready" when it has come to what it is to be hit in
+python signal_programs.py PROGRAM ADDRESS HANDLER     says "ready" when it has
+                                                      come to what it is to be hit in
 
-With HANDLER "shuts-down" a signal handler shuts all down, as services do, and ends the program; with "raises"
-Ctrl-C is what Python makes of it, and a with statement shuts down.
+With HANDLER "shuts-down" a signal handler shuts all down, as services do, and ends the program;
+with "raises" Ctrl-C is what Python makes of it, and a with statement shuts down.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def lite(address):
 
 
 def push(address, listener, **kind):
-    made = PushConsumer("G", address, listener=listener, settings=PushSettings(consume_from_where=FIRST))
+    made = PushConsumer(
+        "G", address, listener=listener, settings=PushSettings(consume_from_where=FIRST)
+    )
     made.subscribe("T")
     to_end.append(made)
     return made

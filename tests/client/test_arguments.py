@@ -1,4 +1,5 @@
-"""What is of the wrong kind is refused at the call, and the refusal says what is needed, with an example.
+"""What is of the wrong kind is refused at the call, and the refusal says what is needed,
+with an example.
 
 The tables are the list: whoever adds an argument adds what it is most likely to be confused with.
 """
@@ -6,22 +7,27 @@ The tables are the list: whoever adds an argument adds what it is most likely to
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
+import pyarrow as pa
 import pytest
 
-from rmq_spark.client.admin import Admin
-from rmq_spark.client.arguments import checked_queues
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.arguments import check_timestamp_ms, checked_queues
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
+TABLE = pa.table({"body": [b"x"]})
 ELSEWHERE = MessageQueue("U", "broker-a", 0)
 NOWHERE = "127.0.0.1:1"
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
@@ -64,6 +70,17 @@ WRONG_WHEN_MADE = {
     "tls: True": lambda: Connections(tls=True),
     "client id: int": lambda: ClientInstance(NOWHERE, client_id=5),
     "request timeout: text": lambda: ClientInstance(NOWHERE, request_timeout_ms="3"),
+    "reads itself: text": lambda: ClientInstance(NOWHERE, reads_itself="false"),
+    "another broker: text": lambda: Producer(
+        "P", NOWHERE, retry_another_broker_when_not_store_ok="no"
+    ),
+    "another broker: int": lambda: Producer("P", NOWHERE, retry_another_broker_when_not_store_ok=0),
+    "avoids the slow: none": lambda: Producer("P", NOWHERE, send_latency_fault_enable=None),
+    "member: an object": lambda: Producer("P", NOWHERE, member=object()),
+    "member: its class": lambda: Producer("P", NOWHERE, member=Member),
+    "instance: its class": lambda: LitePullConsumer("G", ClientInstance),
+    "instance: its class, of listeners": lambda: pushing(ClientInstance),
+    "commits: text": lambda: lite(auto_commit="false"),
     "settings: a dict": lambda: LitePullConsumer("G", NOWHERE, {"pull_batch_size": 5}),
     "settings: an empty dict": lambda: pushing(NOWHERE, settings={}),
     "settings: of the other kind": lambda: LitePullConsumer("G", NOWHERE, PushSettings()),
@@ -81,6 +98,17 @@ WRONG_WHEN_MADE = {
     "limits: a dict": lambda: lite(limits={"pull_threshold_for_queue": 5}),
     "directory: text": lambda: lite(local_offset_directory="/tmp/offsets"),  # noqa: S108  # nothing is written
 }
+
+
+class Member:
+    """Answers a broker's questions about transactions."""
+
+    def check_transaction_state(self, address, message, header):
+        """Answer nothing."""
+
+
+def test_what_answers_about_transactions_is_a_member():
+    assert Producer("P", NOWHERE, member=Member())
 
 
 async def coroutine(_, __):
@@ -104,6 +132,19 @@ def test_what_is_of_the_wrong_kind_is_refused_when_a_client_is_made(make):
         lambda: Producer("P", NOWHERE, retry_times_when_send_failed=-1),
         lambda: ClientInstance(NOWHERE, request_timeout_ms=0),
         lambda: lite(pull_batch_size=0),
+        lambda: lite(consume_timestamp_ms=1_750_000_000),
+        lambda: pushing(NOWHERE, settings=PushSettings(max_reconsume_times=2**40)),
+        lambda: Producer("P", NOWHERE, send_timeout_ms=-1),
+        lambda: ClientInstance(NOWHERE, client_id="../../elsewhere"),
+        lambda: ClientInstance(NOWHERE, client_id="x" * 256),
+        lambda: ClientInstance(NOWHERE, client_id="\ud800"),
+        lambda: SendRules("no group"),
+        lambda: SendRules("P", create_topic_key="no topic"),
+        lambda: SendRules("P", default_topic_queue_nums=2**31),
+        lambda: SendRules("P", compress_level=10),
+        lambda: SendRules("P", compress_level=-2),
+        lambda: SendRules("P", compress_level=23, compress_type=MessageSysFlag.COMPRESSION_ZSTD),
+        lambda: SendRules("P", compress_type=MessageSysFlag.COMPRESSED),
     ],
 )
 def test_what_is_out_of_its_limits_is_refused_when_a_client_is_made(make):
@@ -145,6 +186,13 @@ WRONG_WHEN_SENT = {
     "delay level: text": message(delay_level="3"),
     "delay level: float": message(delay_level=1.5),
     "flag: text": message(flag="1"),
+    "flag: True": message(flag=True),
+    "delay level: True": message(delay_level=True),
+    "delay level: False": message(delay_level=False),
+    "table: a setting that is none": lambda producer: producer.send_table(TABLE, "T", colour=1),
+    "tables: a setting that is none": lambda producer: producer.send_batches(
+        [TABLE], "T", colour=1
+    ),
     "sharding key: int": message(sharding_key=5),
     "wait_store_ok: text": message(wait_store_ok="no"),
     "queue: text": lambda producer: producer.send(Message("T", b"x"), "broker-a"),
@@ -153,7 +201,9 @@ WRONG_WHEN_SENT = {
     "chosen: int": lambda producer: producer.send(Message("T", b"x"), lambda _: 0),
     "chosen: none": lambda producer: producer.send(Message("T", b"x"), lambda _: None),
     "timeout: text": lambda producer: producer.send(Message("T", b"x"), timeout_ms="3"),
-    "timeout of a future: text": lambda producer: producer.send_async(Message("T", b"x"), timeout_ms="3"),
+    "timeout of a future: text": lambda producer: producer.send_async(
+        Message("T", b"x"), timeout_ms="3"
+    ),
     "batch: one message": lambda producer: producer.send_batch(Message("T", b"x")),
     "batch: texts": lambda producer: producer.send_batch(["x"]),
     "batch: none": lambda producer: producer.send_batch(None),
@@ -183,7 +233,9 @@ def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
 
 
 def test_a_property_that_is_a_number_is_told_as_a_text(producer):
-    with pytest.raises(TypeError, match=r"property n: needed a text \(str\), found int 1; for example: '1'"):
+    with pytest.raises(
+        TypeError, match=r"property n: needed a text \(str\), found int 1; for example: '1'"
+    ):
         producer.send(Message("T", b"x", properties={"n": 1}))
 
 
@@ -191,6 +243,36 @@ def test_a_property_that_is_a_number_is_told_as_a_text(producer):
 def test_a_queue_of_another_topic_is_refused_whoever_has_chosen_it(producer, queue):
     with pytest.raises(ValueError, match="needed one of topic T"):
         producer.send(Message("T", b"x"), queue)
+
+
+@pytest.mark.parametrize("queue_id", [-1, 2**31])
+def test_a_queue_that_no_topic_can_have_is_refused(producer, queue_id):
+    queue = MessageQueue("T", "broker-a", queue_id)
+    for ask in (producer.send, producer.send_async, producer.send_one_way):
+        with pytest.raises(
+            ValueError, match=f"queue_id of queue: needed 0 to 2147483647, found {queue_id}"
+        ):
+            ask(Message("T", b"x"), queue)
+    with pytest.raises(ValueError, match="queue_id of queue: needed"):
+        producer.send_table(TABLE, "T", queue=queue)
+
+
+def test_a_time_below_zero_sends_nothing(producer, api, broker):
+    for ask in (producer.send, producer.send_async):
+        with pytest.raises(
+            ValueError, match="timeout_ms: needed milliseconds, 0 to 2147483647, found -5"
+        ):
+            ask(Message("T", b"x"), timeout_ms=-5)
+    assert api.max_offset(broker.address, QUEUE) == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [("producer_group", ""), ("create_topic_key", "a b"), ("default_topic_queue_nums", 2**31)],
+)
+def test_what_the_wire_has_letters_for_is_refused_by_its_name(setting, found):
+    with pytest.raises(ValueError, match=f"^{setting}: needed"):
+        SendRules(**{"producer_group": "P", setting: found})
 
 
 # ---- consuming
@@ -230,6 +312,7 @@ WRONG_WHILE_IT_RUNS = {
     "offset: True": lambda consumer: consumer.seek(QUEUE, False),
     "queue: a topic": lambda consumer: consumer.seek("T", 0),
     "time: text": lambda consumer: consumer.seek_to_time(QUEUE, "2026-01-01"),
+    "time: as Python has it": lambda consumer: consumer.seek_to_time(QUEUE, 1_750_000_000.5),
     "time: text, only asked": lambda consumer: consumer.offset_for_timestamp(QUEUE, "2026-01-01"),
     "offsets: a list": lambda consumer: consumer.commit([QUEUE]),
     "offsets: of text": lambda consumer: consumer.commit({QUEUE: "5"}),
@@ -249,13 +332,33 @@ def consumer(broker):
 
 
 @pytest.mark.parametrize("ask", WRONG_WHILE_IT_RUNS.values(), ids=list(WRONG_WHILE_IT_RUNS))
-def test_what_is_of_the_wrong_kind_is_refused_while_a_consumer_runs_and_it_goes_on(consumer, producer, ask):
+def test_what_is_of_the_wrong_kind_is_refused_while_a_consumer_runs_and_it_goes_on(
+    consumer, producer, ask
+):
     with pytest.raises(TypeError) as raised:
         ask(consumer)
     assert SAYS.fullmatch(str(raised.value)), raised.value
     consumer.seek_to_begin(QUEUE)
     producer.send(Message("T", b"x"), QUEUE)
     assert [each.body for each in consumer.poll(10_000)] == [b"x"]
+
+
+@pytest.mark.parametrize("timestamp_ms", [1_750_000_000, -1, 2**63])
+def test_a_time_in_seconds_is_refused_before_anything_moves(consumer, timestamp_ms):
+    for ask in (consumer.seek_to_time, consumer.offset_for_timestamp):
+        with pytest.raises(ValueError, match="timestamp_ms: needed milliseconds since 1970"):
+            ask(QUEUE, timestamp_ms)
+    with pytest.raises(
+        ValueError, match=r"timestamp_ms: .*if these are seconds, write 1750000000000"
+    ):
+        consumer.seek_to_time(QUEUE, 1_750_000_000)
+
+
+def test_nobody_waits_until_before_now(consumer):
+    with pytest.raises(
+        ValueError, match="timeout_ms: needed milliseconds, 0 to 2147483647, found -1"
+    ):
+        consumer.poll(-1)
 
 
 def test_an_offset_below_zero_commits_none_of_those_beside_it(consumer):
@@ -281,6 +384,12 @@ WRONG_OF_OPERATORS = {
     "offset: text": lambda admin: admin.set_offset("G", QUEUE, "5"),
     "offset: float": lambda admin: admin.set_offset("G", QUEUE, 0.5),
     "time: text": lambda admin: admin.reset_to_time("G", "T", "2026-01-01"),
+    "time: as Python has it": lambda admin: admin.reset_to_time("G", "T", 1_750_000_000.5),
+    "force: text": lambda admin: admin.reset_to_time("G", "T", 0, is_force="false"),
+    "force: none": lambda admin: admin.reset_to_time("G", "T", 0, is_force=None),
+    "with offsets: text": lambda admin: admin.delete_group("G", with_offsets="false"),
+    "with offsets: none": lambda admin: admin.delete_group("G", with_offsets=None),
+    "since: text": lambda admin: admin.messages_by_key("T", "k", begin_ms="2026-01-01"),
     "time: of topics": lambda admin: admin.reset_to_time("G", ["T"], 0),
     "id: int": lambda admin: admin.message_by_offset_id(5),
     "key: int": lambda admin: admin.messages_by_key("T", 5),
@@ -293,6 +402,31 @@ def test_what_is_of_the_wrong_kind_is_asked_of_no_broker(ask):
     with pytest.raises(TypeError) as raised:
         ask(Admin(NOWHERE))
     assert SAYS.fullmatch(str(raised.value)), raised.value
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.reset_to_time("G", "T", 1_750_000_000),
+        lambda admin: admin.reset_to_time("G", "T", -2),
+        lambda admin: admin.messages_by_key("T", "k", begin_ms=1_750_000_000),
+        lambda admin: admin.messages_by_key("T", "k", end_ms=1_750_000_000),
+        lambda admin: admin.messages_by_key("T", "k", messages_max=0),
+    ],
+)
+def test_what_is_out_of_its_limits_is_asked_of_no_broker(ask):
+    with pytest.raises(ValueError, match=LIMIT):
+        ask(Admin(NOWHERE))
+
+
+def test_a_time_may_be_a_number_with_a_name():
+    class Since(IntEnum):
+        BEGINNING = 3
+        SECONDS = 1_750_000_000
+
+    assert check_timestamp_ms("start", Since.BEGINNING) == 3
+    with pytest.raises(ValueError, match="write 1750000000000"):
+        check_timestamp_ms("start", Since.SECONDS)
 
 
 def test_an_error_does_not_repeat_megabytes():

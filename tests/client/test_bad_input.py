@@ -1,7 +1,8 @@
-"""What a client says of servers that fail it: an error that says where and why, never a hang, never silence.
+"""What a client says of servers that fail it: an error that says where and why, never a hang,
+never silence.
 
-Each way to fail is tried on each way to ask, of name servers and of brokers; and whatever is under way, a
-shutdown does not wait for it.
+Each way to fail is tried on each way to ask, of name servers and of brokers; and whatever is under
+way, a shutdown does not wait for it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from contextlib import ExitStack, closing
 import pytest
 from fake_servers import FakeServer, answering, silent
 
-from rmq_spark.client import connections
-from rmq_spark.client.admin import Admin
-from rmq_spark.client.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.connections import connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
@@ -32,9 +32,10 @@ from rmq_spark.client.errors import (
     SendFailed,
     TopicNotUsable,
 )
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -94,7 +95,8 @@ FAILURES = {
 
 
 def failing(how, asked=None):
-    """A server that fails in this way, once it has said that it has no extensions and taken heartbeats."""
+    """A server that fails in this way, once it has said that it has no extensions
+    and taken heartbeats."""
 
     def story(peer):
         while (request := peer.receive()) is not None:
@@ -113,7 +115,9 @@ def failing(how, asked=None):
 def name_server_of(address):
     """One that leads to a broker with topic T."""
     route = TopicRouteData(
-        queue_datas=(QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6),),
+        queue_datas=(
+            QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6),
+        ),
         broker_datas=(BrokerData(broker_name="broker-a", broker_addrs={0: address}),),
     )
     return FakeServer(answering(lambda request: request.respond(0, body=encode_body(route))))
@@ -136,7 +140,9 @@ def nobodys_port():
 
 
 def instance_of(stack, name_server, timeout_ms=SOON_MS):
-    instance = ClientInstance(name_server, request_timeout_ms=timeout_ms, connect_timeout_ms=SOON_MS)
+    instance = ClientInstance(
+        name_server, request_timeout_ms=timeout_ms, connect_timeout_ms=SOON_MS
+    )
     instance.start()
     stack.callback(instance.shutdown)
     return instance
@@ -238,7 +244,9 @@ def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, se
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
     producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
-    producer.instance.routes.publish_queues("T")  # the name server is to have its time, and connecting
+    producer.instance.routes.publish_queues(
+        "T"
+    )  # the name server is to have its time, and connecting
     producer.instance.connections.reach(server.address, LATE_MS)
     waits_in_vain = FAILURES[failure] is RequestTimeout
     error = in_time(lambda: sending(producer, SOON_MS if waits_in_vain else LATE_MS))
@@ -346,7 +354,9 @@ def test_a_refusal_is_passed_on_with_its_reason(stack):
 
 UNDER_WAY = {
     **{
-        name: (lambda stack, instance, sending=sending: sending(producer_of(stack, instance), LATE_MS))
+        name: (
+            lambda stack, instance, sending=sending: sending(producer_of(stack, instance), LATE_MS)
+        )
         for name, sending in SENDS.items()
     },
     "bulk pull": lambda _, instance: list(

@@ -6,7 +6,6 @@ import pytest
 from rmq_spark.client import errors
 from rmq_spark.client.errors import (
     BrokerNotFound,
-    BrokerRefused,
     ClientError,
     ClientShutDown,
     ConnectionClosed,
@@ -20,8 +19,8 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SendFailed,
     TooManyPending,
-    refusal,
 )
+from rmq_spark.client.refusals import refusal
 from rmq_spark.errors import RocketPollError
 
 EXAMPLES = [
@@ -76,33 +75,15 @@ def test_the_tree_in_the_docstring_is_the_tree():
     assert issubclass(ClientError, RocketPollError)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (1, "BrokerRefused"),
-        (2, "SystemBusy"),
-        (215, "SystemBusy"),
-        (3, "NotSupported"),
-        (13, "MessageIllegal"),
-        (16, "NoPermission"),
-        (17, "TopicNotFound"),
-        (22, "NotFound"),
-        (23, "SubscriptionRejected"),
-        (28, "SubscriptionRejected"),
-        (206, "ConsumerNotOnline"),
-        (9_999, "BrokerRefused"),
-    ],
-)
-def test_the_code_decides_what_kind_of_refusal_it_is(code, kind):
-    error = refusal(code, "why", "h:1", 310)
-    assert type(error).__name__ == kind
-    assert isinstance(error, BrokerRefused)
-    assert (error.code, error.remark, error.address, error.request_code) == (code, "why", "h:1", 310)
-
-
 def test_they_name_the_request_the_place_and_what_to_do():
-    assert str(RequestTimeout("h:1", 310, 3_000)) == "h:1 has not answered SEND_MESSAGE_V2 within 3000 ms"
-    assert str(refusal(17, None, "h:1", 99_999)) == "h:1 refused request 99999: TOPIC_NOT_EXIST: no reason"
+    assert (
+        str(RequestTimeout("h:1", 310, 3_000))
+        == "h:1 has not answered SEND_MESSAGE_V2 within 3000 ms"
+    )
+    assert (
+        str(refusal(17, None, "h:1", 99_999))
+        == "h:1 refused request 99999: TOPIC_NOT_EXIST: no reason"
+    )
     assert str(refusal(9_999, "x", "h:1", 11)) == "h:1 refused PULL_MESSAGE: code 9999: x"
     assert "NAMESRV_ADDR" in str(NoNameServer())
     assert "check that a broker listens" in str(ConnectionFailed("h:1", "refused"))
@@ -117,9 +98,3 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():
     assert len(str(MessageRejected("body", "bytes", "x" * 10_000))) < 200
-
-
-def test_what_an_access_list_of_4_9_does_not_permit_has_no_code_of_its_own():
-    remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
-    assert type(refusal(1, remark, "h:1", 310)) is errors.NoPermission
-    assert type(refusal(1, "the disk is full", "h:1", 310)) is BrokerRefused

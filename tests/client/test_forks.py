@@ -1,4 +1,5 @@
-"""What was made before a fork works behind it as if made there, or refuses in a line; the parent goes on.
+"""What was made before a fork works behind it as if made there, or refuses in a line;
+the parent goes on.
 
 Each program forks in a process of its own: see `forking_programs`.
 """
@@ -16,10 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client import Admin, ClientInstance, Connections, LitePullConsumer, Producer, PushConsumer
-from rmq_spark.client.broker_api import BrokerApi
-from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client import (
+    Admin,
+    ClientInstance,
+    Connections,
+    LitePullConsumer,
+    Producer,
+    PushConsumer,
+)
 from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -71,7 +79,8 @@ def stored(running_broker, api):
 
 
 def check_sent(found, log):
-    """Each was told the truth: what it sent lies where it was told, once, under an id of its own."""
+    """Each was told the truth: what it sent lies where it was told, once,
+    under an id of its own."""
     sent = [each for process in found for each in process["sent"]]
     assert [log[offset].body.decode() for _, offset, _ in sent] == [body for body, _, _ in sent]
     bodies = Counter(message.body for message in log.values())
@@ -94,7 +103,7 @@ def test_parent_and_children_send_as_if_they_were_alone(run, stored, program):
 
 @pytest.mark.parametrize("program", ["preloaded_workers", "pool_of_forks"])
 def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, program):
-    """By the calls that gunicorn and Celery make themselves: neither is needed for it."""
+    """By the calls that gunicorn and Celery make; `test_hosts` has the two themselves."""
     found = run(program)
     assert len(found["children"]) in {4, 6}
     check_sent([found["parent"], *found["children"]], stored())

@@ -9,9 +9,9 @@ from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.health import ProducerHealth
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -42,10 +42,12 @@ def silent_broker(request):
 def route_to(**addresses):
     route = TopicRouteData(
         queue_datas=tuple(
-            QueueData(broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6) for name in addresses
+            QueueData(broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+            for name in addresses
         ),
         broker_datas=tuple(
-            BrokerData(broker_name=name, broker_addrs={0: address}) for name, address in addresses.items()
+            BrokerData(broker_name=name, broker_addrs={0: address})
+            for name, address in addresses.items()
         ),
     )
     return FakeServer(answering(lambda request: request.respond(0, body=encode_body(route))))
@@ -54,7 +56,9 @@ def route_to(**addresses):
 def test_a_producer_says_what_waits():
     with FakeServer(answering(silent_broker)) as server, route_to(a=server.address) as names:
         producer = Producer("P", names.address)
-        nothing = ProducerHealth(is_running=False, pending_sends=0, pending_bytes=0, silent_brokers=())
+        nothing = ProducerHealth(
+            is_running=False, pending_sends=0, pending_bytes=0, silent_brokers=()
+        )
         assert producer.health() == nothing
         with producer:
             for _ in range(3):
@@ -92,7 +96,9 @@ def test_a_polling_consumer_says_what_it_has(address):
 def test_a_consumer_with_a_listener_counts_what_that_has_not_finished(address):
     go_on = threading.Event()
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
-    consumer = PushConsumer("G", address, listener=lambda *_: go_on.wait(10) and None, settings=settings)
+    consumer = PushConsumer(
+        "G", address, listener=lambda *_: go_on.wait(10) and None, settings=settings
+    )
     consumer.subscribe("T")
     with consumer, Producer("P", address) as producer:
         for _ in range(3):

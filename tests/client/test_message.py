@@ -39,7 +39,7 @@ def test_no_property_of_a_user_has_a_name_that_means_something_to_rocketmq(name)
     "properties", [{"a": "b\x02c"}, {"a\x01b": "c"}, {"": "c"}, {"a": ""}, {"a": "\ud800"}]
 )
 def test_properties_that_would_be_read_back_differently_are_refused(properties):
-    with pytest.raises(MessageRejected, match="properties"):
+    with pytest.raises(MessageRejected, match=r"propert(ies|y a)"):
         Message("T", b"x", properties=properties).properties_text("ID")
 
 
@@ -50,7 +50,14 @@ def test_too_many_bytes_of_properties_are_refused():
 
 def test_properties_carry_all_that_a_message_says():
     message = Message(
-        "T", b"x", "tag", ["k1", "k2"], {"mine": "1"}, delay_level=3, sharding_key="s", wait_store_ok=False
+        "T",
+        b"x",
+        "tag",
+        ["k1", "k2"],
+        {"mine": "1"},
+        delay_level=3,
+        sharding_key="s",
+        wait_store_ok=False,
     )
     message.check()
     assert decode_properties(message.properties_text("ID")) == {
@@ -64,9 +71,9 @@ def test_properties_carry_all_that_a_message_says():
     }
 
 
-names = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20).filter(
-    lambda name: name not in RESERVED_NAMES
-)
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20
+).filter(lambda name: name not in RESERVED_NAMES)
 
 
 @given(st.dictionaries(names, names, max_size=5))
@@ -79,7 +86,9 @@ def test_what_a_sender_says_is_what_a_receiver_reads(properties):
 STORED = StoredMessage(
     topic="%RETRY%g",
     body=compress_body(b"body" * 2_000, MessageSysFlag.COMPRESSION_ZLIB),
-    properties_text="RETRY_TOPIC\x01T\x02TAGS\x01t\x02KEYS\x01a b\x02UNIQ_KEY\x01ID\x02DELAY\x014\x02",
+    properties_text="\x02".join(
+        ("RETRY_TOPIC\x01T", "TAGS\x01t", "KEYS\x01a b", "UNIQ_KEY\x01ID", "DELAY\x014", "")
+    ),
     queue_id=3,
     queue_offset=17,
     physical_offset=4_711,

@@ -1,7 +1,7 @@
 import pytest
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.names import check_group, check_topic, check_topic_to_send_to
+from rmq_spark.client.names import check_client_id, check_group, check_topic, check_topic_to_send_to
 from rmq_spark.wire import names
 from rmq_spark.wire.names import dlq_topic, retry_topic
 
@@ -32,3 +32,38 @@ def test_the_brokers_own_topics_are_not_sent_to(topic):
     assert check_topic(topic) == topic
     with pytest.raises(MessageRejected, match="broker's own"):
         check_topic_to_send_to(topic)
+
+
+@pytest.mark.parametrize("client_id", ["10.0.0.1@42#7", "...", "büro 3", "x" * 255, r"DOMAIN\user"])
+def test_a_clients_id_may_be_what_a_directorys_name_may_be(client_id):
+    assert check_client_id(client_id) == client_id
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    [
+        "",
+        " ",
+        ".",
+        "..",
+        "../../etc",
+        "/etc",
+        "a/b",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "x" * 256,
+        "ü" * 128,
+    ],
+)
+def test_a_clients_id_that_leads_elsewhere_is_refused(client_id):
+    with pytest.raises(MessageRejected, match=r"client_id: needed .*, found ") as raised:
+        check_client_id(client_id)
+    assert str(raised.value).isprintable()
+
+
+def test_a_name_is_refused_as_the_argument_that_it_was_given_as():
+    with pytest.raises(MessageRejected, match="producer_group: needed"):
+        check_group("no group", "producer_group")
+    with pytest.raises(TypeError, match="create_topic_key: needed"):
+        check_topic(5, "create_topic_key")

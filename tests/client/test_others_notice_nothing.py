@@ -1,4 +1,5 @@
-"""What goes wrong for one user of a client, or with one broker, message or file, costs no other anything."""
+"""What goes wrong for one user of a client, or with one broker, message or file,
+costs no other anything."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ import pytest
 from broker_kinds import wait_until
 from fake_servers import BlackHole, FakeServer, answering
 
-from rmq_spark.client import connections, heartbeats
-from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client.connections import connections
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance import heartbeats
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.outgoing import Outgoing, SendRules
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.outgoing import Outgoing, SendRules
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -61,7 +63,9 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
             producer.send(Message(topic, b"first"), QUEUE)
             own = instance.connections._lines.there(running_broker.address)
             for number in range(20):
-                futures = [producer.send_async(Message(topic, b"%d" % n), QUEUE, 20_000) for n in range(50)]
+                futures = [
+                    producer.send_async(Message(topic, b"%d" % n), QUEUE, 20_000) for n in range(50)
+                ]
                 with suppress(ClientError):
                     producer.send(Message(topic, b"hurry"), timeout_ms=1)
                 assert [future.result(20) for future in futures], number
@@ -128,7 +132,10 @@ def push(instance, seen):
 def orderly(instance, seen):
     settings = PushSettings(consume_from_where=FIRST)
     return PushConsumer(
-        "G", instance, orderly_listener=lambda messages, _: seen.append(messages[0].body), settings=settings
+        "G",
+        instance,
+        orderly_listener=lambda messages, _: seen.append(messages[0].body),
+        settings=settings,
     )
 
 
@@ -141,17 +148,23 @@ def test_a_host_that_has_vanished_keeps_no_queue_of_another_waiting(
     consumer = kind(two_brokers, seen)
     with Producer("P", running_broker.address) as producer:
         for number in range(10):
-            producer.send(Message(topic, b"%d" % number), MessageQueue(topic, "broker-a", number % 2))
+            producer.send(
+                Message(topic, b"%d" % number), MessageQueue(topic, "broker-a", number % 2)
+            )
         consumer.subscribe(topic)
         consumer.start()
         wait_until("what was there", lambda: len(seen) == 10, PATIENCE_S)
         assert len(consumer.assignment()) >= 6
         for number in range(10):
-            producer.send(Message(topic, b"%d" % number), MessageQueue(topic, "broker-a", number % 2))
+            producer.send(
+                Message(topic, b"%d" % number), MessageQueue(topic, "broker-a", number % 2)
+            )
         wait_until("what has come", lambda: len(seen) == 20, PATIENCE_S)
     consumer.shutdown()
     committed = [
-        api.query_consumer_offset(running_broker.address, "G", MessageQueue(topic, "broker-a", number))
+        api.query_consumer_offset(
+            running_broker.address, "G", MessageQueue(topic, "broker-a", number)
+        )
         for number in range(2)
     ]
     assert committed == [10, 10] or kind is lite  # what was polled last is only returned
@@ -176,7 +189,9 @@ def test_a_host_that_has_vanished_is_passed_over_by_sends_once_that_is_known(two
         assert hole not in reached
 
 
-def test_a_heartbeat_waits_for_no_host_that_has_vanished(two_brokers, running_broker, topic, monkeypatch):
+def test_a_heartbeat_waits_for_no_host_that_has_vanished(
+    two_brokers, running_broker, topic, monkeypatch
+):
     monkeypatch.setattr(heartbeats, "TELL_MS", 100)
     two_brokers.start()
     two_brokers.register_producer("P")
@@ -225,7 +240,9 @@ def test_a_message_that_nobody_can_read_is_a_dead_letter_and_all_others_come(
 
             def dead_letters():
                 try:
-                    return api.max_offset(running_broker.address, MessageQueue("%DLQ%G", "broker-a", 0))
+                    return api.max_offset(
+                        running_broker.address, MessageQueue("%DLQ%G", "broker-a", 0)
+                    )
                 except ClientError:
                     return 0
 
@@ -266,11 +283,15 @@ def test_a_strategy_that_fails_for_one_topic_leaves_the_others_their_share(
 ):
     config = TopicConfig(topic_name="A-fails", read_queue_nums=2, write_queue_nums=2)
     api.admin.create_topic(running_broker.address, config)
-    settings = kind(allocate_message_queue_strategy=FailsFor(topic, error), rebalance_interval_ms=50)
+    settings = kind(
+        allocate_message_queue_strategy=FailsFor(topic, error), rebalance_interval_ms=50
+    )
     if kind is LitePullSettings:
         consumer = LitePullConsumer("G", running_broker.address, settings)
     else:
-        consumer = PushConsumer("G", running_broker.address, listener=lambda *_: None, settings=settings)
+        consumer = PushConsumer(
+            "G", running_broker.address, listener=lambda *_: None, settings=settings
+        )
     consumer.subscribe("A-fails")
     consumer.subscribe(topic)
     with consumer:
@@ -286,7 +307,10 @@ def test_offsets_that_cannot_be_written_keep_nobody_from_leaving_and_nobody_from
     running_broker, topic, tmp_path, caplog
 ):
     seen, directory = [], tmp_path / "offsets"
-    with ClientInstance(running_broker.address) as instance, Producer("P", instance=instance) as producer:
+    with (
+        ClientInstance(running_broker.address) as instance,
+        Producer("P", instance=instance) as producer,
+    ):
         settings = PushSettings(
             consume_from_where=FIRST,
             message_model=MessageModel.BROADCASTING,
@@ -296,7 +320,10 @@ def test_offsets_that_cannot_be_written_keep_nobody_from_leaving_and_nobody_from
 
         def join():
             consumer = PushConsumer(
-                "G", instance, listener=lambda messages, _: seen.append(messages[0].body), settings=settings
+                "G",
+                instance,
+                listener=lambda messages, _: seen.append(messages[0].body),
+                settings=settings,
             )
             consumer.subscribe(topic)
             consumer.start()

@@ -1,4 +1,5 @@
-"""Our clients and our broker with TLS between them: all ways to send and to pull, holds, cuts and ends."""
+"""Our clients and our broker with TLS between them: all ways to send and to pull, holds,
+cuts and ends."""
 
 import threading
 
@@ -8,10 +9,10 @@ from conforming_clients import Clients
 from tls_clusters import TlsCluster, assert_messages_go_every_way, behind_tls
 from tls_parts import TRUSTING
 
-from rmq_spark.client.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.errors import ClientError, NoNameServer
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
@@ -58,7 +59,19 @@ def bulk(cluster, api, topic, end, **rules):
 def held_pull(topic, queue_offset=0):
     """A pull that the broker may keep for twenty seconds."""
     flags = PullSysFlag.SUSPEND.value | PullSysFlag.SUBSCRIPTION.value
-    return PullMessageRequestHeader("G", topic, 0, queue_offset, 32, flags, 0, 20_000, 0, "*", "TAG")
+    return PullMessageRequestHeader(
+        consumer_group="G",
+        topic=topic,
+        queue_id=0,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=flags,
+        commit_offset=0,
+        suspend_timeout_millis=20_000,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
 
 
 def test_every_way_to_send_and_both_to_consume(clients):
@@ -77,7 +90,9 @@ def test_bulk_pulls_bring_every_message_once_and_in_order(cluster, clients, api)
 def test_messages_of_megabytes_go_both_ways(cluster, clients, api):
     topic = cluster.topic(queues=1)
     body = bytes(range(256)) * (3 << 12)
-    producer = clients.producer(rules={"compress_body_bytes": 9 << 20, "max_message_bytes": 8 << 20})
+    producer = clients.producer(
+        rules={"compress_body_bytes": 9 << 20, "max_message_bytes": 8 << 20}
+    )
     for _ in range(3):
         producer.send(Message(topic, body))
     assert [each.body for each in bulk(cluster, api, topic, 3)] == [body] * 3
@@ -92,7 +107,9 @@ def test_a_pull_that_the_broker_holds_is_answered_by_the_message(broker, cluster
     assert [each.body for each in found] == [b"at last"]
 
 
-def test_a_connection_that_is_cut_in_the_middle_of_an_answer_is_made_again(terminator, cluster, clients):
+def test_a_connection_that_is_cut_in_the_middle_of_an_answer_is_made_again(
+    terminator, cluster, clients
+):
     topic = cluster.topic(queues=1)
     clients.producer().send_batch(Message(topic, b"%04d" % n * 100) for n in range(1_000))
     api = cluster.instance().api

@@ -1,4 +1,5 @@
-"""A program that is sent SIGTERM or SIGINT ends in order, whatever its clients are at; see `signal_programs`.
+"""A program that is sent SIGTERM or SIGINT ends in order, whatever its clients are at;
+see `signal_programs`.
 
 ROCKETPOLL_SIGNALS=1000 has so many hit at moments of chance.
 """
@@ -6,6 +7,7 @@ ROCKETPOLL_SIGNALS=1000 has so many hit at moments of chance.
 from __future__ import annotations
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -58,8 +60,21 @@ def address(running_broker, api):
     return running_broker.address
 
 
-def check_ended(ended, number, handler):
-    code, said, log = ended
+def is_swallowed(log):
+    """Whether what the handler raised came to nobody, as Python was in the
+    callback of a weak reference.
+
+    It says so, and goes on: no library can help that. A service whose handler
+    only sets a flag is spared it.
+    """
+    return bool(re.search(r"Exception ignored in: <.*(_remove|callback)", log))
+
+
+def check_ended(start, number, handler):
+    """Start a program, send it a signal, and see that it ends in order."""
+    code, said, log = start().ends_by(number)
+    if is_swallowed(log):
+        code, said, log = start().ends_by(number)
     if handler == "shuts-down":
         assert code == 128 + number, log
         assert said.endswith("ended\n")
@@ -73,8 +88,10 @@ def check_ended(ended, number, handler):
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("name", ["polls", "sends", "sends_by_futures", "is_called", "shuts_down"])
-def test_a_program_that_is_sent_a_signal_ends_in_order(running_broker, api, address, name, handler, number):
-    check_ended(Program(name, address, handler).ends_by(number), number, handler)
+def test_a_program_that_is_sent_a_signal_ends_in_order(
+    running_broker, api, address, name, handler, number
+):
+    check_ended(lambda: Program(name, address, handler), number, handler)
     wait_until("the member has left", lambda: not api.consumer_ids(running_broker.address, "G"))
 
 
@@ -82,14 +99,18 @@ def test_a_program_that_is_sent_a_signal_ends_in_order(running_broker, api, addr
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_one_that_still_starts_ends_as_well(handler, number):
     with FakeServer(silent) as name_server:
-        check_ended(Program("starts", name_server.address, handler).ends_by(number), number, handler)
+        check_ended(lambda: Program("starts", name_server.address, handler), number, handler)
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_a_signal_may_come_at_any_moment(address, handler):
     for number in range(ROUNDS):
         chance = random.Random(f"{handler}-{number}")
-        program = Program("lives", address, handler)
-        time.sleep(chance.random())  # the moment of chance
-        sent = chance.choice(SIGNALS)
-        check_ended(program.ends_by(sent), sent, handler)
+        moment, sent = chance.random(), chance.choice(SIGNALS)
+
+        def start(moment=moment):
+            program = Program("lives", address, handler)
+            time.sleep(moment)  # the moment of chance
+            return program
+
+        check_ended(start, sent, handler)

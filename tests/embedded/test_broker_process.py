@@ -1,4 +1,5 @@
-"""A broker as a process of its own: it ends with whoever started it, and is ours, whatever lies around."""
+"""A broker as a process of its own: it ends with whoever started it, and is ours,
+whatever lies around."""
 
 from __future__ import annotations
 
@@ -52,15 +53,22 @@ def test_a_stray_module_of_its_name_is_not_taken_for_it(tmp_path, monkeypatch):
     with EmbeddedBroker(own_process=True) as broker:
         broker.send("orders", "one")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(EmbeddedBrokerError, match=f"'import rocketpoll' finds {tmp_path}: rename that"):
+    with pytest.raises(
+        EmbeddedBrokerError, match=f"'import rocketpoll' finds {tmp_path}: rename that"
+    ):
         EmbeddedBroker(own_process=True).start()
 
 
 def test_it_is_found_where_nobody_has_installed_it(tmp_path):
-    """As from an archive that Spark hands out: what this process has found, the other does as well."""
+    """As from an archive that Spark hands out: what this process has found,
+    the other does as well."""
     command = broker_command([f"storePathRootDir={tmp_path}", "listenPort=0"])
     assert command[1].startswith(f"{ROOT}/")
-    uninstalled = [command[0], "-S", *command[1:]]  # no package is installed: it needs some of others
+    uninstalled = [
+        command[0],
+        "-S",
+        *command[1:],
+    ]  # no package is installed: it needs some of others
     with pytest.raises(RocketPollError, match=r"No module named '(?!rocketpoll|rmq_spark)"):
         BrokerProcess(uninstalled).start()
 

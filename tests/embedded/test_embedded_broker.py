@@ -1,4 +1,5 @@
-"""The life of an embedded broker: ready when it returns, gone with whoever started it, and nobody else's."""
+"""The life of an embedded broker: ready when it returns, gone with whoever started it,
+and nobody else's."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from rmq_spark.client import Admin, LitePullConsumer, Message
 from rmq_spark.client.errors import ClientError
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
-from rocketpoll.broker.settings import ConfigError
+from rocketpoll.broker.settings.settings import ConfigError
 from rocketpoll.broker.store.config import FlushDiskType
 
 
@@ -67,7 +68,12 @@ def test_a_directory_that_is_given_stays_and_so_does_what_is_in_it(kind, tmp_pat
 
 def test_it_is_started_and_stopped_by_hand_as_well(kind):
     broker = EmbeddedBroker(**kind)
-    for use in (lambda: broker.address, lambda: broker.send("orders", "one"), broker.restart, broker.pause):
+    for use in (
+        lambda: broker.address,
+        lambda: broker.send("orders", "one"),
+        broker.restart,
+        broker.pause,
+    ):
         with pytest.raises(EmbeddedBrokerError, match="does not run yet: start it"):
             use()
     assert broker.start() is broker
@@ -102,7 +108,9 @@ def test_the_first_of_two_failures_is_the_one_that_is_seen(temporary, caplog):
 
 
 def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_made():
-    with EmbeddedBroker(defaultTopicQueueNums=1, autoCreateTopicEnable=True, brokerName="mine") as broker:
+    with EmbeddedBroker(
+        defaultTopicQueueNums=1, autoCreateTopicEnable=True, brokerName="mine"
+    ) as broker:
         (sent,) = broker.send("orders", "one")
         assert (sent.queue.broker_name, sent.queue.queue_id) == ("mine", 0)
     with pytest.raises(ConfigError, match="did you mean flushDiskType"):
@@ -131,7 +139,9 @@ def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
 
 
 def test_one_that_listens_for_others_as_well_is_reached_at_loopback():
-    with EmbeddedBroker(bindAddress=str(ip_address(0)), allowRemoteWithoutAuthentication=True) as broker:
+    with EmbeddedBroker(
+        bindAddress=str(ip_address(0)), allowRemoteWithoutAuthentication=True
+    ) as broker:
         assert broker.address == f"127.0.0.1:{broker.port}"
         broker.send("orders", "one")
     with EmbeddedBroker(bindAddress="::1") as broker:
@@ -356,7 +366,9 @@ INTERRUPTED = """
 def test_ctrl_c_ends_the_program_first_and_then_the_broker(mode, tmp_path, temporary):
     with started_python_program(INTERRUPTED, mode, cwd=tmp_path, quiet=True) as program:
         port = int(program.stdout.readline())
-        os.killpg(program.pid, signal.SIGINT)  # as a terminal does it: to all that belong to the program
+        os.killpg(
+            program.pid, signal.SIGINT
+        )  # as a terminal does it: to all that belong to the program
         assert program.stdout.readline() == "1\n"
         assert program.wait(30) == -signal.SIGINT
     assert not listens(port)
@@ -396,6 +408,22 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
             EmbeddedBrokerError,
             "listenPort is given as port",
         ),
+        (
+            {"directory": "a\0b"},
+            EmbeddedBrokerError,
+            r"directory: needed a path without NUL, found 'a\\x00b'",
+        ),
+        (
+            {"own_process": "false"},
+            TypeError,
+            "own_process: needed True or False, found str 'false'",
+        ),
+        (
+            {"own_process": None},
+            TypeError,
+            "own_process: needed True or False, found NoneType None",
+        ),
+        ({"own_process": 0}, TypeError, "own_process: needed True or False, found int 0"),
     ],
 )
 def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(arguments, kind, why):
@@ -405,13 +433,19 @@ def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(argum
 
 def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
     broker = EmbeddedBroker()
-    assert repr(broker) == "<EmbeddedBroker that does not run yet: start it, or use it in a with statement>"
+    assert (
+        repr(broker)
+        == "<EmbeddedBroker that does not run yet: start it, or use it in a with statement>"
+    )
     assert "does not run yet" in broker._repr_html_()
     with broker:
         assert repr(broker) == f"<EmbeddedBroker {broker.address}, running in a thread>"
         broker.pause()
         assert repr(broker) == f"<EmbeddedBroker {broker.address}, paused in a thread>"
-        assert broker._repr_html_() == f"<div>EmbeddedBroker {broker.address}, paused in a thread</div>"
+        assert (
+            broker._repr_html_()
+            == f"<div>EmbeddedBroker {broker.address}, paused in a thread</div>"
+        )
         broker.resume()
         broker.restart()
         assert "running" in repr(broker)

@@ -106,14 +106,23 @@ WRONG = {
         lambda broker: broker.send("t", "x", {"id": 1}),
         r"body: .* or bytes.*json\.dumps",
     ),
-    "body: int": (lambda broker: broker.send("t", 5), r"body: .*found int 5; for example: str\(5\)"),
+    "body: int": (
+        lambda broker: broker.send("t", 5),
+        r"body: .*found int 5; for example: str\(5\)",
+    ),
     "body: several": (lambda broker: broker.send("t", ["a", "b"]), r"body: .*\*bodies"),
     "body: a list": (lambda broker: broker.send("t", [1]), r"body: .*json\.dumps"),
     "body: none": (lambda broker: broker.send("t", None), "body: .*found NoneType"),
     "tags: a list": (lambda broker: broker.send("t", "x", tags=["a"]), "tags: needed one tag"),
     "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a text"),
-    "queues: text": (lambda broker: broker.create_topic("t", "2"), "queue_nums: needed a whole number"),
-    "count: text": (lambda broker: broker.wait_until_arrived("t", "2"), "count: needed a whole number"),
+    "queues: text": (
+        lambda broker: broker.create_topic("t", "2"),
+        "queue_nums: needed a whole number",
+    ),
+    "count: text": (
+        lambda broker: broker.wait_until_arrived("t", "2"),
+        "count: needed a whole number",
+    ),
     "timeout: text": (
         lambda broker: broker.wait_until_arrived("t", 2, "1"),
         "timeout: needed a number",
@@ -162,7 +171,9 @@ def test_a_topic_may_be_made_while_it_is_waited_for(broker):
         broker.send("made-later", "one")
 
 
-def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the_broker(broker, topic):
+def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the_broker(
+    broker, topic
+):
     with pytest.raises(NotInTime, match=r"1 messages .* there is no topic ordres, only .*TBW102"):
         broker.wait_until_arrived("ordres", 1, timeout=0)
     broker.send(topic, "one", "two")
@@ -173,7 +184,9 @@ def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the
 
 def test_a_group_that_has_consumed_all_has_committed_it(broker, topic):
     broker.send(topic, "one", "two")
-    with pytest.raises(NotInTime, match=r"it has committed 0 of 2 in queue 0; 0 of its consumers are online"):
+    with pytest.raises(
+        NotInTime, match=r"it has committed 0 of 2 in queue 0; 0 of its consumers are online"
+    ):
         broker.wait_until_consumed("billing", topic, timeout=0)
     with LitePullConsumer("billing", broker.address) as consumer:
         consumer.subscribe(topic)

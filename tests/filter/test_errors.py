@@ -5,7 +5,12 @@ from rocketpoll.broker.filter.errors import FilterError
 def test_an_error_names_the_place_what_was_needed_and_what_was_there():
     error = FilterError("SQL92 expression", at=7, needed="a value", found=")")
     assert str(error) == "SQL92 expression at character 7: needed a value, found ')'"
-    assert (error.subject, error.at, error.needed, error.found) == ("SQL92 expression", 7, "a value", "')'")
+    assert (error.subject, error.at, error.needed, error.found) == (
+        "SQL92 expression",
+        7,
+        "a value",
+        "')'",
+    )
     assert isinstance(error, RocketPollError)
 
 

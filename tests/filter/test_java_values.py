@@ -46,8 +46,9 @@ def test_no_number_is_one_of_the_doubles(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "nan", "inf", "infinity", "NaNf", "InfinityD", "1_000", "5L", "5ff", "e5", "5e", ".", "-",
-        "--5", "0x1", "0x1f", "0xp1", "0x1p", "0x1p 1", "\u00a05", "\u0663", "1,5", "1-2", "f", "d", "\ud800",
+        "", " ", "nan", "inf", "infinity", "NaNf", "InfinityD", "1_000", "5L", "5ff", "e5", "5e",
+        ".", "-", "--5", "0x1", "0x1f", "0xp1", "0x1p", "0x1p 1", "\u00a05", "\u0663", "1,5", "1-2",
+        "f", "d", "\ud800",
     ],
 )  # fmt: skip
 def test_texts_that_are_no_doubles_to_java(text):
@@ -107,7 +108,9 @@ def test_java_fails_to_convert_a_text_on_the_right_of_a_boolean():
     assert is_refused(compare, True, "true")
 
 
-columns = st.lists(st.sampled_from(VALUES) | st.from_regex(r"-?[0-9]{1,12}", fullmatch=True), max_size=8)
+columns = st.lists(
+    st.sampled_from(VALUES) | st.from_regex(r"-?[0-9]{1,12}", fullmatch=True), max_size=8
+)
 
 
 @given(columns | st.lists(st.integers(0, 10**12).map(str)), st.sampled_from([INTEGER, LONG, 0.5]))

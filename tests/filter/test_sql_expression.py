@@ -27,7 +27,9 @@ def value(text, properties):
 
 
 def test_a_missing_property_is_null_and_null_does_not_match():
-    assert value("a = 5", MISSING) == value("a > 5", MISSING) == value("a IN ('5')", MISSING) == "NULL"
+    assert (
+        value("a = 5", MISSING) == value("a > 5", MISSING) == value("a IN ('5')", MISSING) == "NULL"
+    )
     assert not compile_sql("a = 5 OR NOT (a = 5)").evaluate(MISSING)
     assert compile_sql("a IS NULL").evaluate(MISSING)
 
@@ -75,12 +77,17 @@ def test_the_operators_on_text_are_false_where_there_is_none():
 def test_a_second_opinion_agrees(random):
     condition, properties = random_condition(random), random_properties(random)
     assert STATES[state(condition, properties)] == second_opinion(condition, properties)
-    assert SqlExpression(condition).evaluate(properties) == (second_opinion(condition, properties) == "TRUE")
+    assert SqlExpression(condition).evaluate(properties) == (
+        second_opinion(condition, properties) == "TRUE"
+    )
 
 
 @given(st.sampled_from(VALUES), st.sampled_from(VALUES), st.sampled_from(["<", "<=", ">", ">="]))
 def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
-    for condition in (Ordered(Property("a"), sign, Property("b")), Equal(Property("a"), Property("b"))):
+    for condition in (
+        Ordered(Property("a"), sign, Property("b")),
+        Equal(Property("a"), Property("b")),
+    ):
         properties = {"a": left, "b": right}
         assert STATES[state(condition, properties)] == second_opinion(condition, properties)
 

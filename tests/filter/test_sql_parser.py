@@ -73,7 +73,10 @@ def count(node):
         ("a = 5 OR 'x'", 10, "a condition", "'x'"),
         ("NOT -a", 5, "a condition", "a number with a sign"),
         ("NOT a IN ('x')", 7, "a property before IN", "a condition"),
-        ("a = 9223372036854775808", 5, "an integer of at most 9223372036854775807", "'9223372036854775808'"),
+        (
+            "a = 9223372036854775808", 5,
+            "an integer of at most 9223372036854775807", "'9223372036854775808'",
+        ),
         ("a = 1e400", 5, "a number that a double can hold", "'1e400'"),
         ("a > 0.0", 5, "above 0.0 (0 is an integer)", "'0.0'"),
     ],

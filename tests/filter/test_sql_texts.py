@@ -7,7 +7,15 @@ from sql_expressions import FLOATS, INTEGERS, VALUES
 
 from rocketpoll.broker.filter.sql_expression import Equal, Ordered, Property
 from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import FAILED, FALSE, NULL, TRUE, Texts, compare_columns, state
+from rocketpoll.broker.filter.sql_texts import (
+    FAILED,
+    FALSE,
+    NULL,
+    TRUE,
+    Texts,
+    compare_columns,
+    state,
+)
 
 columns = st.lists(st.sampled_from(VALUES) | st.none(), max_size=12)
 SIGNS = ("=", "<", "<=", ">", ">=")
@@ -29,9 +37,24 @@ def test_each_value_is_looked_at_once():
 
 def test_states_of_a_comparison():
     column = texts(["5", "6", "x", None])
-    assert column.states(compile_sql("a > 5").condition, "a").tolist() == [FALSE, TRUE, FAILED, NULL]
-    assert column.states(compile_sql("a = 'x'").condition, "a").tolist() == [FALSE, FALSE, TRUE, NULL]
-    assert column.states(compile_sql("a CONTAINS 'x'").condition, "a").tolist() == [FALSE, FALSE, TRUE, FALSE]
+    assert column.states(compile_sql("a > 5").condition, "a").tolist() == [
+        FALSE,
+        TRUE,
+        FAILED,
+        NULL,
+    ]
+    assert column.states(compile_sql("a = 'x'").condition, "a").tolist() == [
+        FALSE,
+        FALSE,
+        TRUE,
+        NULL,
+    ]
+    assert column.states(compile_sql("a CONTAINS 'x'").condition, "a").tolist() == [
+        FALSE,
+        FALSE,
+        TRUE,
+        FALSE,
+    ]
 
 
 def test_numbers_are_read_once_for_each_of_javas_types():
@@ -62,9 +85,9 @@ def test_a_comparison_with_a_number_says_of_each_row_what_it_says_of_one(constan
     "text",
     [
         "a = 'x'", "a = ''", "a IN ('x', '5', 'true')", "a NOT IN ('x')", "a CONTAINS '5'",
-        "a NOT STARTSWITH '5'", "a ENDSWITH ''", "a NOT ENDSWITH ''", "a IS NULL", "5 = a", "5.5 >= a",
-        "a = TRUE", "TRUE = a", "a = a", "a < a", "a = - -5", "-a > 5", "'x' = a", "(a > 5) CONTAINS 'x'",
-        "a",
+        "a NOT STARTSWITH '5'", "a ENDSWITH ''", "a NOT ENDSWITH ''", "a IS NULL", "5 = a",
+        "5.5 >= a", "a = TRUE", "TRUE = a", "a = a", "a < a", "a = - -5", "-a > 5", "'x' = a",
+        "(a > 5) CONTAINS 'x'", "a",
     ],
 )  # fmt: skip
 @given(columns)
@@ -74,14 +97,19 @@ def test_any_condition_on_one_property_says_of_each_row_what_it_says_of_one(text
     assert texts(values).states(condition, "a").tolist() == expected
 
 
-@given(st.lists(st.tuples(st.sampled_from(VALUES) | st.none(), st.sampled_from(VALUES) | st.none())))
+@given(
+    st.lists(st.tuples(st.sampled_from(VALUES) | st.none(), st.sampled_from(VALUES) | st.none()))
+)
 def test_two_columns_are_compared_row_by_row(pairs):
     left, right = texts([pair[0] for pair in pairs]), texts([pair[1] for pair in pairs])
     for sign in SIGNS:
         sides = Property("a"), Property("b")
         condition = Equal(*sides) if sign == "=" else Ordered(sides[0], sign, sides[1])
         expected = [
-            state(condition, {name: text for name, text in zip("ab", pair, strict=True) if text is not None})
+            state(
+                condition,
+                {name: text for name, text in zip("ab", pair, strict=True) if text is not None},
+            )
             for pair in pairs
         ]
         assert compare_columns(left, sign, right).tolist() == expected, sign

@@ -23,13 +23,13 @@ def test_keywords_in_any_case_and_names_that_only_begin_like_one():
 
 def test_of_two_ways_to_read_a_sign_or_number_the_longer():
     assert words("a<=5<>6<b>=c") == [
-        (NAME, "a"), ("<=", "<="), (INTEGER, "5"), ("<>", "<>"), (INTEGER, "6"), ("<", "<"), (NAME, "b"),
-        (">=", ">="), (NAME, "c"),
+        (NAME, "a"), ("<=", "<="), (INTEGER, "5"), ("<>", "<>"), (INTEGER, "6"), ("<", "<"),
+        (NAME, "b"), (">=", ">="), (NAME, "c"),
     ]  # fmt: skip
     assert words("007 0L 12L 1.5.5 00.5 1e5e5 5Land") == [
-        (INTEGER, "0"), (INTEGER, "0"), (INTEGER, "7"), (INTEGER, "0"), (NAME, "L"), (INTEGER, "12L"),
-        (FLOAT, "1.5"), (FLOAT, ".5"), (FLOAT, "00.5"), (FLOAT, "1e5"), (NAME, "e5"), (INTEGER, "5L"),
-        ("AND", "and"),
+        (INTEGER, "0"), (INTEGER, "0"), (INTEGER, "7"), (INTEGER, "0"), (NAME, "L"),
+        (INTEGER, "12L"), (FLOAT, "1.5"), (FLOAT, ".5"), (FLOAT, "00.5"), (FLOAT, "1e5"),
+        (NAME, "e5"), (INTEGER, "5L"), ("AND", "and"),
     ]  # fmt: skip
 
 
@@ -57,8 +57,8 @@ def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
 @pytest.mark.parametrize(
     ("before", "no_word"),
     [
-        ("a ", "! b"), ("a ", "'x"), ("a 'x'", "'"), ("a ", "/* b"), ("a ", "\u00a0"), ("", "é"), ("a", ".b"),
-        ("", "\x00"), ("a ", "\u017f"),
+        ("a ", "! b"), ("a ", "'x"), ("a 'x'", "'"), ("a ", "/* b"), ("a ", "\u00a0"), ("", "é"),
+        ("a", ".b"), ("", "\x00"), ("a ", "\u017f"),
     ],
 )  # fmt: skip
 def test_what_is_no_word_is_refused_with_its_place_when_it_comes_into_view(before, no_word):

@@ -9,7 +9,11 @@ from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_filter import SqlFilter
 from rocketpoll.broker.filter.sql_limits import SqlLimits
-from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX, build_subscription_data, message_filter
+from rocketpoll.broker.filter.subscription import (
+    TAGS_BYTES_MAX,
+    build_subscription_data,
+    message_filter,
+)
 from rocketpoll.broker.filter.tags_filter import TagsFilter
 from rocketpoll.broker.store.message_filter import MessageFilter
 
@@ -44,7 +48,9 @@ def test_a_filter_by_codes_or_by_text_as_well():
 
 def test_a_client_may_leave_out_what_follows_from_its_text():
     bare = SubscriptionData(topic="T", sub_string="TagA || TagB")
-    with_codes = SubscriptionData(topic="T", sub_string="TagA", code_set=frozenset([tags_code("TagA")]))
+    with_codes = SubscriptionData(
+        topic="T", sub_string="TagA", code_set=frozenset([tags_code("TagA")])
+    )
     assert message_filter(bare).codes == {tags_code("TagA"), tags_code("TagB")}
     assert message_filter(with_codes, by_text=True).tags == {"TagA"}
 
@@ -116,7 +122,8 @@ def test_one_message_at_a_time_is_filtered_without_the_libraries_for_many():
         import sys
         from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
         assert message_filter(build_subscription_data("T", "*")) is None
-        assert message_filter(build_subscription_data("T", "a > 5", "SQL92")).matches_properties({"a": "6"})
+        over_five = message_filter(build_subscription_data("T", "a > 5", "SQL92"))
+        assert over_five.matches_properties({"a": "6"})
         tags = message_filter(build_subscription_data("T", "TagA"), by_text=True)
         assert tags.matches_properties({"TAGS": "TagA"}) and not tags.matches_code(7)
         print(*sorted({"numpy", "pyarrow"} & set(sys.modules)))

@@ -1,6 +1,8 @@
-"""Apache RocketMQ's own classes as fixtures: asked in batches, and as clients of a broker that is running.
+"""Apache RocketMQ's own classes as fixtures: asked in batches,
+and as clients of a broker that is running.
 
-Where they cannot be had, the tests are skipped and say why; with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
+Where they cannot be had, the tests are skipped and say why;
+with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ from java_programs import JavaProgram, java_program
 ANSWER_SECONDS_MAX = 120
 
 
+def pytest_itemcollected(item):
+    """Each test of this folder starts JVMs, and builds what they run with Maven once."""
+    item.add_marker("deep")
+
+
 class Java:
     """One version of RocketMQ's classes. Each call is one process."""
 
@@ -34,11 +41,17 @@ class Java:
     def read(
         self, kind: str, said: Mapping[str, bytes], classes: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """What Java makes of each of these, as a class where the kind needs one; or ``refused: why``."""
+        """What Java makes of each of these, as a class where the kind needs one; or ``refused:
+        why``."""
         of = classes or {}
-        lines = [f"{name}\t{kind}\t{of.get(name, '')}\t{data.hex()}\n" for name, data in said.items()]
+        lines = [
+            f"{name}\t{kind}\t{of.get(name, '')}\t{data.hex()}\n" for name, data in said.items()
+        ]
         answers = [json.loads(line) for line in self._run("read", text="".join(lines)).splitlines()]
-        return {each["id"]: each["value"] if each["ok"] else f"refused: {each['error']}" for each in answers}
+        return {
+            each["id"]: each["value"] if each["ok"] else f"refused: {each['error']}"
+            for each in answers
+        }
 
     def _run(self, *arguments: str, text: str = "") -> str:
         run = subprocess.run(

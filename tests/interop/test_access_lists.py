@@ -1,7 +1,7 @@
 """Our clients of RocketMQ brokers that know who asks: each request is signed as they want it.
 
-4.9.7 has access lists, 5.5.0 users. Who is not in them, and what a list does not permit, is refused with the
-broker's own words.
+4.9.7 has access lists, 5.5.0 users. Who is not in them, and what a list does not permit, is refused
+with the broker's own words.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from conforming_clients import Clients, Listener, bodies_of, messages, numbers, 
 from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
-from rmq_spark.client.admin import Admin
-from rmq_spark.client.connections import Credentials
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.connections.connections import Credentials
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.errors import ClientError, NoPermission
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.store.config import FlushDiskType
@@ -147,10 +147,17 @@ def test_what_a_listener_could_not_consume_comes_again(broker, clients_of):
 
 
 def test_an_operator_sees_and_changes_all(broker, clients_of):
-    result = clients_of(SENDER[broker[0]]).producer().send(Message("Orders", b"looked for", keys="wanted"))
+    result = (
+        clients_of(SENDER[broker[0]])
+        .producer()
+        .send(Message("Orders", b"looked for", keys="wanted"))
+    )
     with Admin(instance=ClientInstance(broker[1], credentials=OPERATOR)) as admin:
         assert set(admin.masters()) == {NAME}
-        wait_until("its key", lambda: bodies_of(admin.messages_by_key("Orders", "wanted")) == ["looked for"])
+        wait_until(
+            "its key",
+            lambda: bodies_of(admin.messages_by_key("Orders", "wanted")) == ["looked for"],
+        )
         assert bodies_of(admin.messages_by_unique_id("Orders", result.message_id)) == ["looked for"]
         assert admin.message_by_offset_id(result.offset_message_id).message_id == result.message_id
 
@@ -159,8 +166,14 @@ def test_an_operator_sees_and_changes_all(broker, clients_of):
     ("credentials", "says"),
     [
         (None, {"4.9.7": "No accessKey is configured", "5.5.0": "username cannot be null"}),
-        (Credentials("nobody", "12345678"), {"4.9.7": "No acl config for nobody", "5.5.0": "not found"}),
-        (Credentials("operator", "wrong"), {"4.9.7": "Check signature failed", "5.5.0": "check signature"}),
+        (
+            Credentials("nobody", "12345678"),
+            {"4.9.7": "No acl config for nobody", "5.5.0": "not found"},
+        ),
+        (
+            Credentials("operator", "wrong"),
+            {"4.9.7": "Check signature failed", "5.5.0": "check signature"},
+        ),
     ],
 )
 def test_who_is_not_known_is_refused_in_the_brokers_words(broker, clients_of, credentials, says):
@@ -175,5 +188,8 @@ def test_what_a_list_does_not_permit_is_refused(broker, clients_of, topic):
         pytest.skip("that has no lists")
     with pytest.raises(NoPermission, match=r"No permission|No default permission"):
         clients_of(BILLING).producer().send(Message(topic, b"x"), MessageQueue(topic, NAME, 0))
-    with Admin(instance=ClientInstance(broker[1], credentials=BILLING)) as admin, pytest.raises(NoPermission):
+    with (
+        Admin(instance=ClientInstance(broker[1], credentials=BILLING)) as admin,
+        pytest.raises(NoPermission),
+    ):
         admin.create_topic("Mine", 1)

@@ -1,8 +1,9 @@
-"""A broker that is killed again and again under Java clients loses nothing that it has acknowledged.
+"""A broker that is killed again and again under Java clients loses nothing that
+it has acknowledged.
 
-The clients are never touched: a producer goes on sending and a consumer goes on consuming by themselves, as
-soon as there is a broker again. ROCKETPOLL_BROKER_KILLS says how often it is killed; a real RocketMQ, which
-starts in seconds, only twice.
+The clients are never touched: a producer goes on sending and a consumer goes on consuming by
+themselves, as soon as there is a broker again. ROCKETPOLL_BROKER_KILLS says how often it is killed;
+a real RocketMQ, which starts in seconds, only twice.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ QUEUES = 4
 ACKNOWLEDGED_BETWEEN_KILLS = (1, 200)
 
 CONSUMED_SECONDS_MAX = 90
-"""If a broker is killed that holds a pull, the client of 4.9 waits for the answer for 30 seconds."""
+"""If a broker is killed that holds a pull, the client of 4.9 waits for the answer
+for 30 seconds."""
 
 
 @pytest.fixture(params=every_kind(java_vectors.TRIED_VERSIONS))
@@ -56,20 +58,31 @@ def test_nothing_acknowledged_is_lost_and_clients_go_on(broker, clients, tmp_pat
     scenario = Scenario(clients, broker.address, "killed")
     topic = scenario.topic(QUEUES)
     to_topic = (broker.version, tmp_path / "producer", "LoadProducer", broker.name_server, topic)
-    from_topic = (broker.version, tmp_path / "consumer", "LoadConsumer", broker.name_server, topic, "load")
+    from_topic = (
+        broker.version,
+        tmp_path / "consumer",
+        "LoadConsumer",
+        broker.name_server,
+        topic,
+        "load",
+    )
     dice = Random(SEED)
     with closing(Load(*to_topic)) as producer, closing(Load(*from_topic)) as consumer:
         wait_until("something consumed", lambda: consumer.reported)
         for _ in range(KILLS if isinstance(broker, RocketPollBroker) else KILLS_OF_ROCKETMQ):
             enough = len(producer.reported) + dice.randint(*ACKNOWLEDGED_BETWEEN_KILLS)
-            wait_until("more that is acknowledged", lambda enough=enough: len(producer.reported) >= enough)
+            wait_until(
+                "more that is acknowledged", lambda enough=enough: len(producer.reported) >= enough
+            )
             broker.kill()
             broker.start()
             wait_until_sending(broker, clients, producer)
         producer.finish()
         with suppress(AssertionError):  # what is missing is said below
             wait_until(
-                "all consumed", lambda: has_all(scenario, topic, producer, consumer), CONSUMED_SECONDS_MAX
+                "all consumed",
+                lambda: has_all(scenario, topic, producer, consumer),
+                CONSUMED_SECONDS_MAX,
             )
         consumer.finish()
 
@@ -81,7 +94,8 @@ def ends_of(scenario, topic: str) -> dict[int, int]:
 
 
 def has_all(scenario, topic: str, producer, consumer) -> bool:
-    """The ends are asked for again and again: a broker may know of them later than of its last message."""
+    """The ends are asked for again and again: a broker may know of them later
+    than of its last message."""
     seen = by_place(consumer.reported)
     return by_place(producer.reported).keys() <= seen.keys() and len(seen) >= sum(
         ends_of(scenario, topic).values()

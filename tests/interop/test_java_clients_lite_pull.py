@@ -80,7 +80,9 @@ def test_one_that_is_assigned_queues_gets_those_alone(scenario):
 
 def test_one_that_is_assigned_queues_may_want_some_tags_only(scenario):
     topic = scenario.topic()
-    scenario.producer().send(topic, to_send("no", tags="A"), to_send("yes", tags="B"), to_send("neither"))
+    scenario.producer().send(
+        topic, to_send("no", tags="A"), to_send("yes", tags="B"), to_send("neither")
+    )
     consumer = scenario.lite(topic=topic, assignedTags="B")
     consumer.assign(topic, 0)
     consumer.wait_for(["yes"])
@@ -139,7 +141,9 @@ def test_the_next_consumer_of_a_group_goes_on_where_the_last_has_committed(scena
     consumer = scenario.lite()
     consumer.assign(topic, 0)
     consumer.wait_for(bodies_of(numbered(10)))
-    assert consumer.committed(topic, 0) == 0  # what a broker says while nothing of a queue has expired
+    assert (
+        consumer.committed(topic, 0) == 0
+    )  # what a broker says while nothing of a queue has expired
     consumer.ask("commit")
     assert consumer.committed(topic, 0) == 10
     producer.send(topic, *numbered(5, start=10))
@@ -169,7 +173,9 @@ def test_one_that_commits_by_itself_does_so_at_its_end(scenario):
     following = scenario.lite(topic=topic, autoCommit=True)
     following.wait_for(bodies_of(numbered(4, start=10)))
     assert sorted(following.bodies) == bodies_of(numbered(4, start=10))
-    wait_until("what is committed", lambda: scenario.consumed(scenario.group, topic) == {0: 5, 1: 5})
+    wait_until(
+        "what is committed", lambda: scenario.consumed(scenario.group, topic) == {0: 5, 1: 5}
+    )
 
 
 def consumed_all(consumer, topic: str) -> bool:
@@ -187,12 +193,17 @@ def test_an_offset_is_found_by_its_time(scenario):
     times = [each["storeTimestamp"] for each in consumer.received]
     for queue_offset, timestamp in enumerate(times):
         if times.count(timestamp) == 1:
-            assert consumer.ask("offset for time", **queue(topic, 0), timestamp=timestamp) == queue_offset
+            assert (
+                consumer.ask("offset for time", **queue(topic, 0), timestamp=timestamp)
+                == queue_offset
+            )
 
 
 def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario, impatient_clients):
     topic = scenario.topic(queues=2)
-    both = [scenario.lite(clients=impatient_clients, topic=topic, broadcasting=True) for _ in range(2)]
+    both = [
+        scenario.lite(clients=impatient_clients, topic=topic, broadcasting=True) for _ in range(2)
+    ]
     for each in both:
         each.wait_for_assigned(0, 1)
     scenario.producer().send(topic, *numbered(20))
@@ -207,11 +218,14 @@ def test_two_of_a_group_share_the_queues(scenario):
     first = scenario.lite(topic=topic)
     first.wait_for_assigned(0, 1, 2, 3)
     second = scenario.lite(topic=topic)
-    wait_until("two queues each", lambda: {len(each.ask("assigned")) for each in (first, second)} == {2})
+    wait_until(
+        "two queues each", lambda: {len(each.ask("assigned")) for each in (first, second)} == {2}
+    )
     sent = numbered(40)
     scenario.producer().send(topic, *sent)
     wait_until(
-        "all", lambda: first.look() + second.look() == [] and len(first.received + second.received) == 40
+        "all",
+        lambda: first.look() + second.look() == [] and len(first.received + second.received) == 40,
     )
     assert sorted(first.bodies + second.bodies) == sorted(bodies_of(sent))
     assert {each["queueId"] for each in first.received}.isdisjoint(

@@ -1,4 +1,5 @@
-"""Java consumers that are called: what they are given, who of a group gets it, and what comes of failures.
+"""Java consumers that are called: what they are given, who of a group gets it,
+and what comes of failures.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """
@@ -25,7 +26,9 @@ def test_a_consumer_gets_all_messages_once_and_goes_on_there_after_a_restart(sce
     assert len(consumer.received) == 60
     assert {each["reconsumeTimes"] for each in consumer.received} == {0}
     consumer.stop()
-    wait_until("offsets", lambda: scenario.consumed(scenario.group, topic) == dict.fromkeys(range(4), 15))
+    wait_until(
+        "offsets", lambda: scenario.consumed(scenario.group, topic) == dict.fromkeys(range(4), 15)
+    )
 
     producer.send(topic, *numbered(8, start=60))
     following = scenario.push(topic=topic)
@@ -102,7 +105,11 @@ SQL = {
 def test_sql_is_filtered(scenario):
     topic = scenario.topic()
     sent = [
-        to_send(f"{n}", tags=f"t{n % 4 + 1}", properties={"n": f"{n}", "place": "there" if n % 2 else "here"})
+        to_send(
+            f"{n}",
+            tags=f"t{n % 4 + 1}",
+            properties={"n": f"{n}", "place": "there" if n % 2 else "here"},
+        )
         for n in range(10)
     ]
     sent[5]["properties"]["rare"] = "x"
@@ -128,7 +135,9 @@ def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=2, failBody="message 1")
     (_, sent, _) = scenario.producer().send(topic, *numbered(3, keys="k", properties={"a": "b"}))
-    wait_until("all deliveries", lambda: consumer.look() is not None and len(consumer.received) >= 5)
+    wait_until(
+        "all deliveries", lambda: consumer.look() is not None and len(consumer.received) >= 5
+    )
     assert sorted(consumer.bodies) == [f"message {number}" for number in (0, 1, 1, 1, 2)]
     again = [each for each in consumer.received if each["body"] == "message 1"]
     assert [each["reconsumeTimes"] for each in again] == [0, 1, 2]
@@ -145,7 +154,9 @@ def test_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
     topic = scenario.topic()
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=100, failBody="message 1", maxReconsumeTimes=2)
-    (_, sent, _) = scenario.producer().send(topic, *numbered(3, keys="k", tags="t", properties={"a": "b"}))
+    (_, sent, _) = scenario.producer().send(
+        topic, *numbered(3, keys="k", tags="t", properties={"a": "b"})
+    )
     (dead,) = dead_letters(scenario, 1)
     consumer.look()
     assert sorted(consumer.bodies) == [f"message {number}" for number in (0, 1, 1, 1, 2)]
@@ -159,8 +170,8 @@ def test_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
 def with_retries(scenario, topic: str) -> None:
     """Have the group known, and with it the topic by which its failures come back.
 
-    A client asks for that one when it starts, before it has told the broker of the group, and then only every
-    half minute.
+    A client asks for that one when it starts, before it has told the broker of the group, and then
+    only every half minute.
     """
     retry = f"%RETRY%{scenario.group}"
     first = scenario.push(topic=topic)
@@ -260,7 +271,9 @@ def test_the_broker_asks_a_consumer_what_it_is_doing(scenario):
     info = scenario.ask("running info", group=scenario.group, clientId=client_id)
     assert info["subscriptions"] == {topic: "*", f"%RETRY%{scenario.group}": "*"}
     assert (info["consumeType"], info["ordered"]) == ("CONSUME_PASSIVELY", "false")
-    commits = {each["queueId"]: each["commitOffset"] for each in info["queues"] if each["topic"] == topic}
+    commits = {
+        each["queueId"]: each["commitOffset"] for each in info["queues"] if each["topic"] == topic
+    }
     assert commits == {0: 2, 1: 2}
     with pytest.raises(JavaError):
         scenario.ask("running info", group=scenario.group, clientId="nobody")

@@ -26,7 +26,10 @@ def test_replies_come_to_those_who_have_asked(scenario):
         assert (result["status"], result["topic"]) == ("SEND_OK", REPLY_TOPIC)
         found = asker.replied()
         assert found["body"] == f"answer {number}"
-        for name, text in (("CORRELATION_ID", asked["properties"]["CORRELATION_ID"]), ("MSG_TYPE", "reply")):
+        for name, text in (
+            ("CORRELATION_ID", asked["properties"]["CORRELATION_ID"]),
+            ("MSG_TYPE", "reply"),
+        ):
             assert found["properties"][name] == text
 
 

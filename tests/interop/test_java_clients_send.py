@@ -1,4 +1,5 @@
-"""What Java producers send arrives whole, in every way that they have of sending, and is found again.
+"""What Java producers send arrives whole, in every way that they have of sending,
+and is found again.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """
@@ -21,7 +22,11 @@ def test_all_that_a_message_carries_arrives(scenario):
     topic = scenario.topic()
     sent = [
         to_send(
-            "\x00any\xffbytes", tags="blue", keys="k1 k2", flag=7, properties={"place": "Üsküdar", "n": "1"}
+            "\x00any\xffbytes",
+            tags="blue",
+            keys="k1 k2",
+            flag=7,
+            properties={"place": "Üsküdar", "n": "1"},
         ),
         to_send("plain"),
     ]
@@ -46,7 +51,9 @@ def test_all_that_a_message_carries_arrives(scenario):
 
 def users_own(message) -> dict[str, str]:
     """The properties of a message without those that RocketMQ's clients and brokers add to all."""
-    return {name: text for name, text in message["properties"].items() if name not in ADDED_PROPERTIES}
+    return {
+        name: text for name, text in message["properties"].items() if name not in ADDED_PROPERTIES
+    }
 
 
 def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(scenario):
@@ -79,7 +86,10 @@ def test_answers_come_to_callbacks(scenario):
     for message, result in zip(sent, results, strict=True):
         arrived = by_id[result["messageIds"][0]]
         assert arrived["body"] == message["body"]
-        assert (arrived["queueId"], arrived["queueOffset"]) == (result["queueId"], result["queueOffset"])
+        assert (arrived["queueId"], arrived["queueOffset"]) == (
+            result["queueId"],
+            result["queueOffset"],
+        )
 
 
 def test_what_is_sent_one_way_arrives(scenario):
@@ -91,7 +101,9 @@ def test_what_is_sent_one_way_arrives(scenario):
 def test_a_batch_stands_in_one_queue_in_a_row(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
-    batches = [[to_send(f"{name}{n}", keys=f"{name}{n}", tags=name) for n in range(10)] for name in "ab"]
+    batches = [
+        [to_send(f"{name}{n}", keys=f"{name}{n}", tags=name) for n in range(10)] for name in "ab"
+    ]
     for batch in batches:
         result = producer.send_batch(topic, *batch)
         assert result["status"] == "SEND_OK"
@@ -142,7 +154,9 @@ TIMERS = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1000", "TIMER_DELIVER_MS": 
 
 
 @pytest.mark.parametrize("name", TIMERS)
-def test_a_timer_message_is_refused_and_its_sender_told_of_delay_levels(scenario, java_broker, name):
+def test_a_timer_message_is_refused_and_its_sender_told_of_delay_levels(
+    scenario, java_broker, name
+):
     if not isinstance(java_broker, RocketPollBroker):
         pytest.skip("RocketMQ 5 serves timers, and 4.9 delivers the message at once")
     topic = scenario.topic()
@@ -202,7 +216,10 @@ def test_a_queue_says_where_it_begins_and_ends_and_what_was_stored_when(scenario
     assert scenario.ask("offsets", **queue(topic, 1)) == {"min": 0, "max": 0, "earliest": -1}
     for queue_offset, timestamp in enumerate(times):
         if times.count(timestamp) == 1:
-            assert scenario.ask("search offset", **queue(topic, 0), timestamp=timestamp) == queue_offset
+            assert (
+                scenario.ask("search offset", **queue(topic, 0), timestamp=timestamp)
+                == queue_offset
+            )
     assert scenario.ask("search offset", **queue(topic, 0), timestamp=times[0] - 1000) == 0
 
 
@@ -228,7 +245,9 @@ def key_is_found(scenario, topic, key):
 def test_messages_are_found_by_their_keys_and_by_time(scenario):
     topic, other = scenario.topic(queues=2), scenario.topic()
     producer = scenario.producer()
-    producer.send(topic, *[to_send(f"{n}", keys=f"own{n} shared") for n in range(6)], to_send("no key"))
+    producer.send(
+        topic, *[to_send(f"{n}", keys=f"own{n} shared") for n in range(6)], to_send("no key")
+    )
     producer.send(other, to_send("elsewhere", keys="shared last"))
 
     def found(key: str, begin: int = 0, end: int = FOR_EVER, of: str = topic) -> list[str]:

@@ -1,7 +1,7 @@
 """RocketMQ's own classes read our JSON bodies and registrations: every member of every class.
 
-All that a test has goes to one JVM, and what Java understood is compared with what was meant. The tables say
-where a version of Java knows less than we do, or more.
+All that a test has goes to one JVM, and what Java understood is compared with what was meant. The
+tables say where a version of Java knows less than we do, or more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ BODY_CLASSES = {
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
-# A version lacks them, or the program does not look for them where they are: DelayOffsetSerializeWrapper.
+# A version lacks them, or the program does not look for them where they are:
+# DelayOffsetSerializeWrapper.
 UNKNOWN_CLASSES = {
     "4.9.7": {
         "CreateTopicListRequestBody",
@@ -104,7 +105,9 @@ FLOATS = (0.1, -2.5, 12.0, 1.25e-5, 1.5e10, 12_345_678.9)
 GIVEN = {
     "language": LanguageCode.PYTHON.name,
     "group_retry_policy": {"type": "CUSTOMIZED"},
-    "subscription_data_set": [{"topic": "T", "expression": "a", "expressionType": "TAG", "version": 7}],
+    "subscription_data_set": [
+        {"topic": "T", "expression": "a", "expressionType": "TAG", "version": 7}
+    ],
 }
 
 # Where a constant of each enum may stand.
@@ -118,7 +121,11 @@ HOLDERS = {
 }
 # Java reads them as null.
 UNKNOWN_CONSTANTS = {
-    "4.9.7": {clients.ConsumeType.CONSUME_POP, clients.MessageModel.LITE_SELECTIVE, LanguageCode.NODE_JS},
+    "4.9.7": {
+        clients.ConsumeType.CONSUME_POP,
+        clients.MessageModel.LITE_SELECTIVE,
+        LanguageCode.NODE_JS,
+    },
     "5.5.0": set(),
 }
 
@@ -143,7 +150,9 @@ def test_java_reads_every_member_of_every_body(java):
 def test_the_classes_that_are_left_out_are_not_to_be_had(java):
     lacking = UNKNOWN_CLASSES[java.version]
     read = java.read("body", dict.fromkeys(lacking, b"{}"), {name: name for name in lacking})
-    assert read == {name: f"refused: java.lang.IllegalArgumentException: no class {name}" for name in lacking}
+    assert read == {
+        name: f"refused: java.lang.IllegalArgumentException: no class {name}" for name in lacking
+    }
 
 
 def test_java_reads_every_constant(java):
@@ -168,7 +177,17 @@ def test_java_reads_every_character_and_every_digit(java):
     # As a key, fastjson2 refuses a text that needs both an escape and four bytes of UTF-8.
     tables = {f"text {number}": {text: text} for number, text in enumerate(texts)}
     random = Random(5)
-    numbers = (-0.0, 5e-324, 1e-7, 0.1 + 0.2, 1 / 3, 1e16, 2.0**53 + 2, 1e22, 1.7976931348623157e308)
+    numbers = (
+        -0.0,
+        5e-324,
+        1e-7,
+        0.1 + 0.2,
+        1 / 3,
+        1e16,
+        2.0**53 + 2,
+        1e22,
+        1.7976931348623157e308,
+    )
     numbers += tuple(random.uniform(-1e9, 1e9) for _ in range(100))
     floats = {f"float {number!r}": number for number in numbers}
     read = java.read(
@@ -186,8 +205,9 @@ def test_java_reads_every_character_and_every_digit(java):
 class Filler:
     """Fills body classes with so many elements in each collection and map.
 
-    Values depend on the field's name and on the places of the elements around it. Of two elements the second
-    comes later in every order, so that Java's dump, which sorts what it holds as sets, has the same order.
+    Values depend on the field's name and on the places of the elements around it. Of two elements
+    the second comes later in every order, so that Java's dump, which sorts what it holds as sets,
+    has the same order.
     """
 
     elements: int
@@ -206,7 +226,9 @@ class Filler:
             return {self._key(key, name, each): self.value(item, name, each) for each in places}
         if dataclasses.is_dataclass(hint):
             hints = get_type_hints(hint)
-            return hint(**{each.name: self.member(each, hints, place) for each in dataclasses.fields(hint)})
+            return hint(
+                **{each.name: self.member(each, hints, place) for each in dataclasses.fields(hint)}
+            )
         return scalar(hint, name, place)
 
     def member(self, field: dataclasses.Field[Any], hints: dict[str, Any], place: int) -> Any:
@@ -215,7 +237,9 @@ class Filler:
         if bool in (hint, *get_args(hint)):
             return field.default is not True
         if isinstance(field.default, enum.Enum):
-            return next(constant for constant in type(field.default) if constant is not field.default)
+            return next(
+                constant for constant in type(field.default) if constant is not field.default
+            )
         return self.value(hint, field.name, place)
 
     def _key(self, hint: Any, name: str, place: int) -> Any:
@@ -260,7 +284,9 @@ def map_as_dumped(value: Mapping[Any, Any], key_hint: Any, item_hint: Any, versi
     items = {key: as_dumped(item, item_hint, version) for key, item in value.items()}
     if not dataclasses.is_dataclass(key_hint):
         return {str(key): item for key, item in items.items()}
-    return [{"key": as_dumped(key, key_hint, version), "value": item} for key, item in items.items()]
+    return [
+        {"key": as_dumped(key, key_hint, version), "value": item} for key, item in items.items()
+    ]
 
 
 def json_name(field: dataclasses.Field[Any]) -> str:
@@ -272,7 +298,11 @@ def without_what_is_not_ours(dump: Any) -> Any:
     if isinstance(dump, list):
         return [without_what_is_not_ours(item) for item in dump]
     if isinstance(dump, dict):
-        return {name: without_what_is_not_ours(item) for name, item in dump.items() if name not in NOT_OURS}
+        return {
+            name: without_what_is_not_ours(item)
+            for name, item in dump.items()
+            if name not in NOT_OURS
+        }
     return dump
 
 
@@ -280,7 +310,9 @@ def without_what_is_not_ours(dump: Any) -> Any:
 
 
 def test_java_reads_plain_registrations(java):
-    bodies = {f"{elements} elements": Filler(elements).value(RegisterBrokerBody) for elements in (0, 1, 2)}
+    bodies = {
+        f"{elements} elements": Filler(elements).value(RegisterBrokerBody) for elements in (0, 1, 2)
+    }
     read = java.read(
         "register",
         {name: encode_body(body) for name, body in bodies.items()},
@@ -297,12 +329,16 @@ def test_java_reads_compressed_registrations_of_a_broker_of_4_and_of_5(java):
     none = {"4.9.7": None, "5.5.0": {}}[java.version]
     some = {"4.9.7": None, "5.5.0": {"+a": "1", "b": "\u00fc"}}[java.version]
     registrations = {
-        f"{number} topics from version {sender_version}": (registration(number, attributes), sender_version)
+        f"{number} topics from version {sender_version}": (
+            registration(number, attributes),
+            sender_version,
+        )
         for number in (0, 1, 2)
         for sender_version, attributes in ((of_4, none), (of_5, some))
     }
     assert read_compressed(java, registrations) == {
-        name: as_dumped(body, RegisterBrokerBody, java.version) for name, (body, _) in registrations.items()
+        name: as_dumped(body, RegisterBrokerBody, java.version)
+        for name, (body, _) in registrations.items()
     }
 
 
@@ -319,7 +355,10 @@ def read_compressed(java: Any, registrations: Mapping[str, tuple[RegisterBrokerB
         java.read(
             "register",
             {name: encode_compressed_registration(*each) for name, each in registrations.items()},
-            {name: f"compressed:{sender_version}" for name, (_, sender_version) in registrations.items()},
+            {
+                name: f"compressed:{sender_version}"
+                for name, (_, sender_version) in registrations.items()
+            },
         )
     )
 

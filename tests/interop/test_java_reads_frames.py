@@ -1,7 +1,8 @@
-"""RocketMQ's own classes read our frames: every command, and every field of every header, in both codecs.
+"""RocketMQ's own classes read our frames: every command, and every field of every header,
+in both codecs.
 
-All that a test has goes to one JVM, and what Java understood is compared with what was meant. The tables say
-where a version of Java knows less than we do.
+All that a test has goes to one JVM, and what Java understood is compared with what was meant. The
+tables say where a version of Java knows less than we do.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ BEYOND_THE_VECTORS = {
     "5.5.0": {
         (RequestCode.GET_BROKER_CONFIG, True): "GetBrokerConfigResponseHeader",
         (RequestCode.GET_ALL_TOPIC_CONFIG, False): "GetAllTopicConfigRequestHeader",
-        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, False): "GetAllSubscriptionGroupRequestHeader",
+        (
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            False,
+        ): "GetAllSubscriptionGroupRequestHeader",
         (RequestCode.QUERY_TOPICS_BY_CONSUMER, False): "QueryTopicsByConsumerRequestHeader",
-        (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, False): "QuerySubscriptionByConsumerRequestHeader",
+        (
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            False,
+        ): "QuerySubscriptionByConsumerRequestHeader",
         (RequestCode.REGISTER_TOPIC_IN_NAMESRV, False): "RegisterTopicRequestHeader",
     },
 }
@@ -68,7 +75,12 @@ UNKNOWN_FIELDS = {
         "GetConsumeStatsRequestHeader": {"topicList"},
         "GetMaxOffsetRequestHeader": {"committed"},
         "PullMessageRequestHeader": {"maxMsgBytes", "requestSource", "proxyFrowardClientId"},
-        "PullMessageResponseHeader": {"offsetDelta", "topicSysFlag", "groupSysFlag", "forbiddenType"},
+        "PullMessageResponseHeader": {
+            "offsetDelta",
+            "topicSysFlag",
+            "groupSysFlag",
+            "forbiddenType",
+        },
         "QueryConsumerOffsetRequestHeader": {"setZeroIfNotFound"},
         "QueryMessageRequestHeader": {"indexType", "lastKey", "_UNIQUE_KEY_QUERY"},
         "RegisterBrokerRequestHeader": {"heartbeatTimeoutMillis", "enableActingMaster"},
@@ -80,14 +92,19 @@ UNKNOWN_FIELDS = {
     },
     "5.5.0": {
         "DeleteSubscriptionGroupRequestHeader": {"removeOffset"},
-        "QueryMessageRequestHeader": {"_UNIQUE_KEY_QUERY"},  # read from the ext fields, past the header
+        "QueryMessageRequestHeader": {
+            "_UNIQUE_KEY_QUERY"
+        },  # read from the ext fields, past the header
         "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},  # likewise
     },
 }
 # What Java puts where a field is absent, if it is neither null nor false nor 0.
 DEFAULTS = {
     "4.9.7": {},
-    "5.5.0": {"GetMaxOffsetRequestHeader": {"committed": True}, "ResetOffsetRequestHeader": {"queueId": -1}},
+    "5.5.0": {
+        "GetMaxOffsetRequestHeader": {"committed": True},
+        "ResetOffsetRequestHeader": {"queueId": -1},
+    },
 }
 # Read as null by both codecs of the version.
 UNKNOWN_LANGUAGES = {"4.9.7": {LanguageCode.NODE_JS}, "5.5.0": set()}
@@ -121,7 +138,8 @@ def test_java_reads_every_command(java):
     commands = {
         **{f"request {code.name}": RemotingCommand(code, opaque=code) for code in RequestCode},
         **{
-            f"answer {code.name}": request.respond(code, f"{code.name}: {NON_ASCII}") for code in ResponseCode
+            f"answer {code.name}": request.respond(code, f"{code.name}: {NON_ASCII}")
+            for code in ResponseCode
         },
         **{
             f"language {language.name}": RemotingCommand(RequestCode.HEART_BEAT, language)
@@ -135,15 +153,22 @@ def test_java_reads_every_command(java):
         "one-way": RemotingCommand(RequestCode.END_TRANSACTION, flag=CommandFlag.ONE_WAY),
         "another version": RemotingCommand(RequestCode.HEART_BEAT, version=513),
         "no remark": request.respond(ResponseCode.SUCCESS),
-        "remark with controls": request.respond(ResponseCode.SYSTEM_ERROR, 'a\0b\tc\nd"e\\f\x7f\u2028'),
+        "remark with controls": request.respond(
+            ResponseCode.SYSTEM_ERROR, 'a\0b\tc\nd"e\\f\x7f\u2028'
+        ),
         "long remark": request.respond(ResponseCode.SYSTEM_ERROR, "r\u00e9" * 20_000),
         "error with fields and body": request.respond(
             ResponseCode.PULL_OFFSET_MOVED, "moved", {"minOffset": "5"}, BYTES
         ),
-        "non-ASCII ext": request.respond(ResponseCode.SUCCESS, ext_fields={NON_ASCII: NON_ASCII, "a": "1"}),
-        "ext with controls": request.respond(ResponseCode.SUCCESS, ext_fields={"p": "K\x01v\x02\0\n"}),
+        "non-ASCII ext": request.respond(
+            ResponseCode.SUCCESS, ext_fields={NON_ASCII: NON_ASCII, "a": "1"}
+        ),
+        "ext with controls": request.respond(
+            ResponseCode.SUCCESS, ext_fields={"p": "K\x01v\x02\0\n"}
+        ),
         "many ext fields": request.respond(
-            ResponseCode.SUCCESS, ext_fields={f"key{number}": f"value{number}" for number in range(128)}
+            ResponseCode.SUCCESS,
+            ext_fields={f"key{number}": f"value{number}" for number in range(128)},
         ),
         "large body": request.respond(ResponseCode.SUCCESS, body=Random(5).randbytes(100_000)),
     }
@@ -172,7 +197,8 @@ def as_read(command: RemotingCommand) -> dict[str, Any]:
 
 
 def all_headers(version: str) -> dict[str, Sent]:
-    """Each header of the table with all its fields and with only those that it must have, in both codecs."""
+    """Each header of the table with all its fields and with only those that it must have,
+    in both codecs."""
     class_of = header_classes(version)
     sent = {}
     for (code, is_answer), codec in codecs().items():
@@ -183,7 +209,11 @@ def all_headers(version: str) -> dict[str, Sent]:
             fields = known_fields(dict(zip(codec.keys, header, strict=True)), java_class, version)
             for kind in JAVAS_CODECS:
                 command = RemotingCommand(
-                    code, opaque=len(sent), flag=int(is_answer), ext_fields=codec.encode(header), body=BYTES
+                    code,
+                    opaque=len(sent),
+                    flag=int(is_answer),
+                    ext_fields=codec.encode(header),
+                    body=BYTES,
                 )
                 name = f"{code.name} {direction}, {variant}, {kind.name}"
                 sent[name] = Sent(command._replace(serialize_type=kind), java_class, fields)
@@ -249,7 +279,8 @@ def without_absent_fields(answer: Any) -> Any:
 
 
 def present(fields: dict[str, Any]) -> dict[str, Any]:
-    """Those that are set: in Java's classes the others are null, or false or 0 where they are primitive."""
+    """Those that are set: in Java's classes the others are null,
+    or false or 0 where they are primitive."""
     return {key: value for key, value in fields.items() if value}
 
 

@@ -26,8 +26,8 @@ def test_java_writes_the_committed_vectors_again(java, tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {file.name for file in committed.iterdir()}
     for file in committed.iterdir():
         again = tmp_path / file.name
-        # zlib is a part of the JDK, or of the system below it: another one may compress to other bytes.
-        # Everything else is RocketMQ's, and has to be the same byte by byte.
+        # zlib is a part of the JDK, or of the system below it: another one may compress to other
+        # bytes. Everything else is RocketMQ's, and has to be the same byte by byte.
         if again.read_bytes() != file.read_bytes():
             kind = file.stem
             assert kind in {"compressed", "records", "register_compressed"}

@@ -1,6 +1,8 @@
-"""Our clients and Java's side by side: what one sends the other gets whole; in one group they share queues.
+"""Our clients and Java's side by side: what one sends the other gets whole;
+in one group they share queues.
 
-Each test is run against a real RocketMQ and against our broker, beside Java clients of both versions.
+Each test is run against a real RocketMQ and against our broker,
+beside Java clients of both versions.
 """
 
 from __future__ import annotations
@@ -39,14 +41,27 @@ def test_what_our_producer_sends_java_gets_whole(scenario, ours):
     topic = scenario.topic()
     producer = ours.producer()
     sent = Message(
-        topic, b"\x00any\xff", tags="blue", keys=("k1", "k2"), properties={"place": "Üsküdar"}, flag=7
+        topic,
+        b"\x00any\xff",
+        tags="blue",
+        keys=("k1", "k2"),
+        properties={"place": "Üsküdar"},
+        flag=7,
     )
     result = producer.send(sent)
     producer.send(Message(topic, LONG.encode()))
     first, second = scenario.read(topic, 2)
-    assert (first["body"], first["tags"], first["keys"], first["flag"]) == ("\x00any\xff", "blue", "k1 k2", 7)
+    assert (first["body"], first["tags"], first["keys"], first["flag"]) == (
+        "\x00any\xff",
+        "blue",
+        "k1 k2",
+        7,
+    )
     assert first["properties"]["place"] == "Üsküdar"
-    assert (first["messageId"], first["offsetMessageId"]) == (result.message_id, result.offset_message_id)
+    assert (first["messageId"], first["offsetMessageId"]) == (
+        result.message_id,
+        result.offset_message_id,
+    )
     assert second["body"] == LONG
     assert second["storeSize"] < len(LONG) / 2
 
@@ -67,7 +82,12 @@ def test_what_java_sends_our_consumers_get_whole(scenario, ours):
     wait_until("two calls", lambda: len(listener.messages) == 2)
     assert sorted(listener.messages, key=lambda each: each.queue_offset) == found
     first, second = found
-    assert (first.body, first.tags, first.keys, first.flag) == (b"\x00any\xff", "blue", ("k1", "k2"), 7)
+    assert (first.body, first.tags, first.keys, first.flag) == (
+        b"\x00any\xff",
+        "blue",
+        ("k1", "k2"),
+        7,
+    )
     assert first.properties["place"] == "Üsküdar"
     assert first.message_id == result["messageIds"][0]
     assert first.offset_message_id == result["offsetMessageIds"][0]
@@ -93,7 +113,9 @@ def test_batches_delays_and_tags_of_ours_are_what_java_expects(scenario, ours):
 def test_batches_and_delays_of_java_come_to_our_consumer(scenario, ours):
     topic = scenario.topic()
     producer = scenario.producer()
-    batch = producer.send_batch(topic, *[to_send(body, tags="red", keys=body) for body in numbers(10)])
+    batch = producer.send_batch(
+        topic, *[to_send(body, tags="red", keys=body) for body in numbers(10)]
+    )
     producer.send(topic, to_send("late", delayLevel=1, tags="red"), to_send("other", tags="BB"))
     consumer = ours.lite(topic=topic, selector="red || Aa")
     assert polled(consumer, 11) == [*numbers(10), "late"]
@@ -118,7 +140,10 @@ def test_the_same_key_has_the_same_queue_with_both(scenario, ours):
     keys = [f"order {number}" for number in range(40)]
     java = scenario.producer().send_in_order(topic, *[to_send("x", keys=key) for key in keys])
     producer = ours.producer()
-    mine = [producer.send(Message(topic, b"x", keys=key.replace(" ", "_"), sharding_key=key)) for key in keys]
+    mine = [
+        producer.send(Message(topic, b"x", keys=key.replace(" ", "_"), sharding_key=key))
+        for key in keys
+    ]
     assert [each.queue.queue_id for each in mine] == [each["queueId"] for each in java]
 
 
@@ -141,7 +166,9 @@ def send_to_each(scenario, topic, bodies):
 
 
 @pytest.mark.parametrize("first", ["ours", "java"])
-def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other(scenario, ours, first):
+def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other(
+    scenario, ours, first
+):
     topic, listener = scenario.topic(queues=4), Listener()
 
     def join():
@@ -149,7 +176,9 @@ def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other
 
     if first == "ours":
         mine = join()
-        wait_until("all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4)
+        wait_until(
+            "all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4
+        )
         java = scenario.push(topic=topic)
     else:
         java = scenario.push(topic=topic)
@@ -157,14 +186,18 @@ def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other
         mine = join()
     wait_until("two queues each", lambda: shared(topic, mine, java))
     send_to_each(scenario, topic, numbers(40))
-    wait_until("all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 40)
+    wait_until(
+        "all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 40
+    )
     assert sorted(java.bodies + listener.bodies) == numbers(40)
     assert {each["queueId"] for each in java.received}.isdisjoint(
         each.queue.queue_id for each in listener.messages
     )
     if first == "ours":
         java.stop()
-        wait_until("all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4)
+        wait_until(
+            "all queues", lambda: len([q for q in mine.assignment() if q.topic == topic]) == 4
+        )
         send_to_each(scenario, topic, numbers(8, start=40))
         listener.wait_for(numbers(8, start=40))
     else:
@@ -210,7 +243,9 @@ def test_what_fails_with_one_may_succeed_with_the_other(scenario, ours):
     java = scenario.push(topic=topic, failTimes=1)
     wait_until("two queues each", lambda: shared(topic, mine, java))
     send_to_each(scenario, topic, numbers(8))
-    wait_until("all of them", lambda: java.look() is not None and len(java.bodies + listener.bodies) >= 12)
+    wait_until(
+        "all of them", lambda: java.look() is not None and len(java.bodies + listener.bodies) >= 12
+    )
     failed = sorted({each["body"] for each in java.received if each["reconsumeTimes"] == 0})
     assert len(failed) == 4
     again = sorted(
@@ -231,7 +266,9 @@ def test_in_order_both_respect_each_others_locks(scenario, ours):
     wait_until("two queues each", lambda: shared(topic, mine, java), 60)
     sent = [to_send(f"{number:03}", keys=f"order {number % 7}") for number in range(70)]
     scenario.producer().send_in_order(topic, *sent)
-    wait_until("all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 70)
+    wait_until(
+        "all", lambda: java.look() is not None and len(java.bodies) + len(listener.bodies) >= 70
+    )
     assert sorted(java.bodies + listener.bodies) == numbers(70)
     queues_of_mine = {queue_id for queue_id, _ in said}
     assert queues_of_mine.isdisjoint(each["queueId"] for each in java.received)

@@ -1,7 +1,7 @@
 """What `mqadmin` shows is what is, and what it changes is changed.
 
-Each test makes a state with Java clients and compares it with what the command prints, on a real RocketMQ and
-on our broker, with the tools of both versions.
+Each test makes a state with Java clients and compares it with what the command prints, on a real
+RocketMQ and on our broker, with the tools of both versions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def test_broker_config_is_what_the_file_says(mqadmin, scenario, java_broker):
         "longPollingEnable": "true",
     }
     assert {name: config.get(name) for name in expected} == expected
-    seconds = [int(word[:-1]) * {"s": 1, "h": 3600}[word[-1]] for word in config["messageDelayLevel"].split()]
+    seconds = [
+        int(word[:-1]) * {"s": 1, "h": 3600}[word[-1]]
+        for word in config["messageDelayLevel"].split()
+    ]
     assert tuple(seconds) == DELAYS_S
 
 
@@ -125,10 +128,18 @@ def test_a_topic_is_made_changed_and_shown(mqadmin, scenario):
 def check_route(mqadmin, topic: str, address: str, *, read: int, write: int, perm: int) -> None:
     route = java_json(mqadmin.run("topicRoute", "-t", topic))
     (broker,) = route["brokerDatas"]
-    assert (broker["brokerName"], broker["cluster"], broker["brokerAddrs"]) == (NAME, CLUSTER, {"0": address})
+    assert (broker["brokerName"], broker["cluster"], broker["brokerAddrs"]) == (
+        NAME,
+        CLUSTER,
+        {"0": address},
+    )
     (queues,) = route["queueDatas"]
     assert queues["brokerName"] == NAME
-    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (read, write, perm)
+    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (
+        read,
+        write,
+        perm,
+    )
 
 
 def test_topic_status_shows_where_queues_begin_and_end(mqadmin, scenario):
@@ -176,7 +187,9 @@ def test_topic_list_of_a_cluster_shows_who_consumes(mqadmin, scenario, half_cons
 def test_a_group_that_must_not_consume_gets_nothing_until_it_may(mqadmin, scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(3))
-    said = mqadmin.run("updateSubGroup", "-b", scenario.address, "-g", scenario.group, "-s", "false")
+    said = mqadmin.run(
+        "updateSubGroup", "-b", scenario.address, "-g", scenario.group, "-s", "false"
+    )
     assert f"create subscription group to {scenario.address} success." in said
     consumer = scenario.lite()
     consumer.assign(topic, 0)
@@ -242,7 +255,9 @@ def test_connections_of_producers_are_shown(mqadmin, scenario, java_broker):
         said = mqadmin.run("producerConnection", "-g", producer.group, "-t", topic)
         return row(said, "0001")
 
-    _, client_id, address, language, version = wait_until("a heartbeat", lambda: unless_failed(connection))
+    _, client_id, address, language, version = wait_until(
+        "a heartbeat", lambda: unless_failed(connection)
+    )
     assert client_id.endswith(f"@{producer.name}")
     assert address.startswith("127.0.0.1:")
     assert (language, version) == ("JAVA", version_name(java_broker))
@@ -328,12 +343,15 @@ def key_is_found(scenario, topic: str, key: str):
 
 def test_messages_are_shown_by_their_key(mqadmin, scenario):
     topic = scenario.topic(queues=2)
-    results = scenario.producer().send(topic, *numbered(6, keys="shared"), to_send("other", keys="last"))
+    results = scenario.producer().send(
+        topic, *numbered(6, keys="shared"), to_send("other", keys="last")
+    )
     wait_until("the index", lambda: key_is_found(scenario, topic, "last"))
     said = mqadmin.run("queryMsgByKey", "-t", topic, "-k", "shared")
     shown = {cells[0]: cells[1:3] for cells in rows(said)}
     assert shown == {
-        each["messageIds"][0]: [str(each["queueId"]), str(each["queueOffset"])] for each in results[:6]
+        each["messageIds"][0]: [str(each["queueId"]), str(each["queueOffset"])]
+        for each in results[:6]
     }
 
 
@@ -352,7 +370,9 @@ def test_stats_of_all_topics_show_what_has_accumulated(mqadmin, scenario, half_c
     said = mqadmin.run("statsAll")
     assert row(said, half_consumed, scenario.group)[2] == "4"
     assert row(said, idle)[-1] == "NO_CONSUMER"
-    assert row(mqadmin.run("statsAll", "-t", half_consumed), half_consumed, scenario.group)[2] == "4"
+    assert (
+        row(mqadmin.run("statsAll", "-t", half_consumed), half_consumed, scenario.group)[2] == "4"
+    )
 
 
 def test_a_group_that_is_reset_while_it_consumes_begins_again(rewound):

@@ -1,7 +1,7 @@
 """A real RocketMQ broker serves what our store wrote, and our store what that broker wrote.
 
-One directory goes to and fro between them. All that a Java client can find out about each message, by queue,
-offset, id, key and time, is compared with what our store says, and with what was sent.
+One directory goes to and fro between them. All that a Java client can find out about each message,
+by queue, offset, id, key and time, is compared with what our store says, and with what was sent.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.store.disk import LocalDisk
@@ -54,7 +55,7 @@ STEP_MS = 7  # between two messages, so that a time says which one it was
 FOR_EVER = (1 << 63) - 1
 V6_HOST = parse_host("[2001:db8::1]:5000")
 
-Queues = dict[tuple[str, int], dict[str, Any]]
+Queues = dict[QueueKey, dict[str, Any]]
 
 
 @pytest.fixture(scope="module", params=java_vectors.TRIED_VERSIONS)
@@ -106,7 +107,9 @@ def tell_of_topics(directory: Path) -> None:
         TopicConfigSerializeWrapper(topic_config_table=topics)
     )
     JsonTable(LocalDisk(), directory / "subscriptionGroup.json", SubscriptionGroupWrapper).save(
-        SubscriptionGroupWrapper(subscription_group_table={GROUP: SubscriptionGroupConfig(group_name=GROUP)})
+        SubscriptionGroupWrapper(
+            subscription_group_table={GROUP: SubscriptionGroupConfig(group_name=GROUP)}
+        )
     )
 
 
@@ -127,7 +130,9 @@ def test_java_serves_what_our_store_wrote(place):
         check_java_finds(broker, ours, place.version)
         broker.kill()
 
-    with place.java_broker() as broker:  # which now checks our files as those of a broker that crashed
+    with (
+        place.java_broker() as broker
+    ):  # which now checks our files as those of a broker that crashed
         check_same(without_late(java_queues(broker)), without_late(ours))
         check_java_finds(broker, ours, place.version)
         broker.kill()
@@ -141,6 +146,7 @@ def test_java_serves_what_our_store_wrote(place):
     store.shutdown()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.wide), "killed"])
 def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     with place.java_broker() as broker:
@@ -170,7 +176,9 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
         assert ours[queue]["messages"][: len(before["messages"])] == before["messages"]
 
     with place.java_broker() as broker:
-        late = broker.ask("message", topic="Late", queueId=0, queueOffset=ours["Late", 0]["maxOffset"])
+        late = broker.ask(
+            "message", topic="Late", queueId=0, queueOffset=ours["Late", 0]["maxOffset"]
+        )
         check_same(without_late(java_queues(broker)), without_late(ours))
         check_java_finds(broker, without_late(ours), place.version)
         one_more = broker.ask("send", topic="Orders", queueId=0, messages=[to_send(b"one more")])
@@ -211,7 +219,8 @@ def names_in(directory: Path) -> list[str]:
 
 
 def written_bytes(directory: Path) -> dict[str, bytes]:
-    """All files up to their last byte that is not zero; Java makes the next file before it is needed."""
+    """All files up to their last byte that is not zero;
+    Java makes the next file before it is needed."""
     contents = {
         str(path.relative_to(directory)): path.read_bytes().rstrip(b"\0")
         for path in sorted(directory.rglob("*"))
@@ -235,7 +244,8 @@ class SteppingClock:
 
 
 def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: Random) -> None:
-    """Messages one at a time, in batches and in chunks, plain and compressed, delayed and committed."""
+    """Messages one at a time, in batches and in chunks, plain and compressed,
+    delayed and committed."""
     unique_keys = unique_ids(clock.now_ms)
 
     def a_message(topic: str, queue_id: int, **more: Any) -> StoredMessage:
@@ -251,16 +261,22 @@ def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: R
         )
 
     for number in range(SINGLES):
-        each = a_message(*dice.choice([("Orders", queue_id) for queue_id in range(4)] + [("Events", 0)]))
+        each = a_message(
+            *dice.choice([("Orders", queue_id) for queue_id in range(4)] + [("Events", 0)])
+        )
         if number % 10 == 3:
             body = compress_body(b"again and again " * 100, MessageSysFlag.COMPRESSION_ZLIB)
             compressed = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB
             each = dataclasses.replace(each, body=body, sys_flag=compressed.value)
         if number % 10 == 5:
-            each = dataclasses.replace(each, born_host=V6_HOST, sys_flag=MessageSysFlag.BORN_HOST_V6.value)
+            each = dataclasses.replace(
+                each, born_host=V6_HOST, sys_flag=MessageSysFlag.BORN_HOST_V6.value
+            )
         if number % 10 == 7:
             each = dataclasses.replace(each, reconsume_times=3)
-        if number % 10 == 9:  # a client's own checksum, a piece that is no property, no separator at the end
+        if (
+            number % 10 == 9
+        ):  # a client's own checksum, a piece that is no property, no separator at the end
             text = each.properties_text + "__CRC32#\x010123456789\x02odd"
             each = dataclasses.replace(each, properties_text=text)
         stored(store.put_message(each))
@@ -274,7 +290,9 @@ def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: R
             "body": [dice.randbytes(CHUNK_BODY_BYTES) for _ in range(CHUNK_MESSAGES)],
             "tags": [dice.choice([None, "A", "B"]) for _ in range(CHUNK_MESSAGES)],
             "keys": [f"c{dice.randrange(1 << 30)}" for _ in range(CHUNK_MESSAGES)],
-            "properties": [{"UNIQ_KEY": next(unique_keys), "n": str(n)} for n in range(CHUNK_MESSAGES)],
+            "properties": [
+                {"UNIQ_KEY": next(unique_keys), "n": str(n)} for n in range(CHUNK_MESSAGES)
+            ],
             "bornTimestamp": clock.now_ms,
             "bornHost": "127.0.0.1:4711",
             "storeHost": str(host),
@@ -294,7 +312,8 @@ def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: R
         )
     )
     for number in range(DELAYED):
-        # Java keeps properties in a HashMap, and writes them in another order: hence the many names.
+        # Java keeps properties in a HashMap, and writes them in another order:
+        # hence the many names.
         level = IN_TWO_HOURS if number % 2 else SOON
         real = {"REAL_TOPIC": "Late", "REAL_QID": "0", "DELAY": str(level), f"p{number}": "x"}
         stored(store.put_message(a_message(SCHEDULE_TOPIC, level - 1, **real)))
@@ -325,7 +344,8 @@ def stored(result: PutMessageResult) -> PutMessageResult:
 
 
 def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
-    """The same, as far as a producer can; what was sent, with where the broker says that it put it."""
+    """The same, as far as a producer can; what was sent,
+    with where the broker says that it put it."""
     sent = []
 
     def send(topic: str, queue_id: int, messages: list[dict[str, Any]]) -> None:
@@ -334,7 +354,11 @@ def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
         assert len(result["messageIds"]) == len(result["offsetMessageIds"]) == len(messages)
         ids = zip(messages, result["messageIds"], result["offsetMessageIds"], strict=True)
         for number, (each, unique_key, offset_id) in enumerate(ids):
-            place = {"topic": topic, "queueId": queue_id, "queueOffset": result["queueOffset"] + number}
+            place = {
+                "topic": topic,
+                "queueId": queue_id,
+                "queueOffset": result["queueOffset"] + number,
+            }
             if each["delayLevel"]:
                 place["topic"], place["queueId"] = SCHEDULE_TOPIC, each["delayLevel"] - 1
             sent.append({**each, **place, "messageId": unique_key, "offsetMessageId": offset_id})
@@ -352,7 +376,10 @@ def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
         ]
 
     for _ in range(SINGLES):
-        send(*dice.choice([*((("Orders", queue_id)) for queue_id in range(4)), ("Events", 0)]), some(1))
+        send(
+            *dice.choice([*((("Orders", queue_id)) for queue_id in range(4)), ("Events", 0)]),
+            some(1),
+        )
     for number in range(BATCHES):
         send("Events", number % 2, some(BATCH_MESSAGES))
     send("Orders", 3, [to_send(b"passed on", properties={"__CRC32#": "1234567890", "p": "x"})])
@@ -376,7 +403,15 @@ def check_sent(theirs: Queues, sent: list[dict[str, Any]]) -> None:
     """Java's own answers, so that what is compared with ours later is known to be what was sent."""
     for each in sent:
         found = theirs[each["topic"], each["queueId"]]["messages"][each["queueOffset"]]
-        for name in ("body", "flag", "messageId", "offsetMessageId", "queueOffset", "queueId", "topic"):
+        for name in (
+            "body",
+            "flag",
+            "messageId",
+            "offsetMessageId",
+            "queueOffset",
+            "queueId",
+            "topic",
+        ):
             assert found[name] == each[name]
         assert (found.get("keys"), found.get("tags")) == (each["keys"], each["tags"])
         assert each["properties"].items() <= found["properties"].items()
@@ -497,8 +532,8 @@ def in_order(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def offsets_by_time(held: Mapping[str, Any], *, exactly: bool = False) -> Iterator[tuple[int, int]]:
     """Times, and the first offset of a queue that was stored then or later.
 
-    Exactly: only times that one message alone was stored at. For others, 4.9 answers with the nearest offset,
-    or any of several.
+    Exactly: only times that one message alone was stored at. For others, 4.9 answers with the
+    nearest offset, or any of several.
     """
     offsets: dict[int, list[int]] = {}
     for each in held["messages"]:

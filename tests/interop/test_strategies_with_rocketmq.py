@@ -1,4 +1,5 @@
-"""Our shares of queues are those of RocketMQ's own strategies, for thousands of groups made at random."""
+"""Our shares of queues are those of RocketMQ's own strategies,
+for thousands of groups made at random."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import java_vectors
 import pytest
 from java_programs import java_program
 
-from rmq_spark.client.rebalance.strategies import (
+from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
     AllocateMessageQueueAveragelyByCircle,
@@ -39,7 +40,9 @@ def strategy_of(case):
     return {
         "AVG": AllocateMessageQueueAveragely,
         "AVG_BY_CIRCLE": AllocateMessageQueueAveragelyByCircle,
-        "CONFIG": lambda: AllocateMessageQueueByConfig(tuple(MessageQueue(*each) for each in case["config"])),
+        "CONFIG": lambda: AllocateMessageQueueByConfig(
+            tuple(MessageQueue(*each) for each in case["config"])
+        ),
         "MACHINE_ROOM": lambda: AllocateMessageQueueByMachineRoom(frozenset(case["rooms"])),
         "MACHINE_ROOM_NEARBY": lambda: AllocateMachineRoomNearby(
             AllocateMessageQueueAveragely(), lambda queue: room_of(queue.broker_name), room_of
@@ -51,11 +54,14 @@ def strategy_of(case):
 def case_of(strategy, dice):
     """A group and a topic. Nearby needs a room in every name; the others take whatever comes."""
     needs_rooms = strategy == "MACHINE_ROOM_NEARBY"
-    forms = ("{}@{}",) if needs_rooms else ("{}@{}", "{}@{}", "{}{}", "{}@{}@", "{}@", "@{}", "{}@{}@x")
+    forms = (
+        ("{}@{}",) if needs_rooms else ("{}@{}", "{}@{}", "{}{}", "{}@{}@", "{}@", "@{}", "{}@{}@x")
+    )
     names = [dice.choice(forms).format(dice.choice(ROOMS), dice.choice("abAB")) for _ in range(6)]
     queues = {("T", dice.choice(names), dice.randrange(16)) for _ in range(dice.randint(1, 40))}
     ids = {
-        f"{dice.choice(ROOMS)}@{dice.randrange(20)}#{dice.choice(ENDS)}" for _ in range(dice.randint(1, 12))
+        f"{dice.choice(ROOMS)}@{dice.randrange(20)}#{dice.choice(ENDS)}"
+        for _ in range(dice.randint(1, 12))
     }
     # Neither list is in order: putting it in order is a part of the case.
     return {
@@ -72,7 +78,8 @@ def case_of(strategy, dice):
 @pytest.mark.wide
 @pytest.mark.parametrize("version", java_vectors.TRIED_VERSIONS)
 @pytest.mark.parametrize(
-    "strategy", ["AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONSISTENT_HASH"]
+    "strategy",
+    ["AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONSISTENT_HASH"],
 )
 def test_both_sides_give_out_the_same_queues(version, strategy):
     dice = random.Random(strategy)
@@ -91,6 +98,8 @@ def test_both_sides_give_out_the_same_queues(version, strategy):
     for case, theirs in zip(cases, java, strict=True):
         queues = in_queue_order([MessageQueue(*each) for each in case["queues"]])
         ours = strategy_of(case).allocate(case["me"], queues, in_java_order(case["consumers"]))
-        assert [[each.topic, each.broker_name, each.queue_id] for each in ours] == theirs["answer"], case
+        assert [[each.topic, each.broker_name, each.queue_id] for each in ours] == theirs[
+            "answer"
+        ], case
         given_out += len(ours)
     assert given_out > CASES_OF_EACH / 4

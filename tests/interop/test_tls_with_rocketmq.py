@@ -1,7 +1,8 @@
 """Our clients and a real RocketMQ under TLS: as it comes, and as one sets it up who means it.
 
-As it comes, it makes itself a certificate that nobody has signed, and takes clients with TLS and without. Set
-up with certificates and ``enforcing``, it takes only those with one of its own authority's.
+As it comes, it makes itself a certificate that nobody has signed, and takes clients with TLS and
+without. Set up with certificates and ``enforcing``, it takes only those with one of its own
+authority's.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from rocketmq_peer import RocketMQ, free_broker_port, write_settings
 from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
 from tls_parts import TRUSTING, certificate
 
-from rmq_spark.client.admin import Admin
-from rmq_spark.client.bulk_pull import BulkPull
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.errors import ClientError, NoNameServer
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
-from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.client.reading.bulk_pull import BulkPull
 from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, pytest.mark.peers]
@@ -40,7 +41,9 @@ SET_UP = {
 
 @pytest.fixture(
     scope="module",
-    params=[(version, mode) for version in ("4.9.7", "5.5.0") for mode in ("as it comes", "enforcing")],
+    params=[
+        (version, mode) for version in ("4.9.7", "5.5.0") for mode in ("as it comes", "enforcing")
+    ],
     ids=" ".join,
 )
 def rocketmq(request, tmp_path_factory):

@@ -14,7 +14,7 @@ from conforming_clients import Clients, Listener, messages, numbers
 from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
 from rocketpoll.broker.store.config import FlushDiskType
@@ -129,7 +129,9 @@ class Sender:
     def wait_for(self, what, condition):
         """Wait until what was sent from now on is as it should be."""
         before = len(self.acknowledged)
-        wait_until(what, lambda: condition(list(self.acknowledged.values())[before:]), RESTART_SECONDS_MAX)
+        wait_until(
+            what, lambda: condition(list(self.acknowledged.values())[before:]), RESTART_SECONDS_MAX
+        )
 
     def stop(self):
         self._stopped.set()
@@ -175,7 +177,9 @@ def test_a_route_leads_to_both_and_sends_and_consumers_use_both(clients, topic, 
 
 def test_a_table_is_spread_over_both(clients, topic):
     pa = pytest.importorskip("pyarrow")
-    result = clients.producer().send_table(pa.table({"body": numbers(900)}), topic, chunk_bytes=10_000)
+    result = clients.producer().send_table(
+        pa.table({"body": numbers(900)}), topic, chunk_bytes=10_000
+    )
     assert {span.queue.broker_name for span in result.spans} == set(NAMES)
     listener = Listener()
     clients.push(listener, topic=topic)
@@ -187,7 +191,9 @@ def test_one_dies_and_returns_and_nothing_acknowledged_is_lost(clients, topic, t
     group = clients.cluster.group()
     listeners = [Listener(), Listener()]
     members = [clients.push(each, group, topic) for each in listeners]
-    wait_until("four queues each", lambda: [_of(topic, each) for each in members] == [QUEUES, QUEUES])
+    wait_until(
+        "four queues each", lambda: [_of(topic, each) for each in members] == [QUEUES, QUEUES]
+    )
     poller = Poller(clients.lite(topic=topic))
     sender = Sender(clients.producer(), topic)
     try:
@@ -195,7 +201,9 @@ def test_one_dies_and_returns_and_nothing_acknowledged_is_lost(clients, topic, t
         two_brokers.end("broker-b", how)
         sender.wait_for("sends that go on", lambda names: names[-50:] == ["broker-a"] * 50)
         latest = list(sender.acknowledged)[-1]
-        wait_until("consumers that go on", lambda: latest in _all(listeners) and latest in poller.bodies)
+        wait_until(
+            "consumers that go on", lambda: latest in _all(listeners) and latest in poller.bodies
+        )
         two_brokers.start("broker-b")
         sender.wait_for("sends to both again", lambda names: "broker-b" in names)
         sender.wait_for("more of these", lambda names: names.count("broker-b") > 20)
@@ -207,7 +215,9 @@ def test_one_dies_and_returns_and_nothing_acknowledged_is_lost(clients, topic, t
     wait_until("all by call", lambda: acknowledged <= _all(listeners), RESTART_SECONDS_MAX)
     rest = Poller(poller._consumer)
     try:
-        wait_until("all by poll", lambda: acknowledged <= poller.bodies | rest.bodies, RESTART_SECONDS_MAX)
+        wait_until(
+            "all by poll", lambda: acknowledged <= poller.bodies | rest.bodies, RESTART_SECONDS_MAX
+        )
     finally:
         rest.stop()
 

@@ -1,7 +1,7 @@
 """Java clients of RocketMQ 4.3, which look for a broker two ports below its own by themselves.
 
-They also cut the properties of a message in another way than later ones do. Each test is run against
-a real RocketMQ and against our broker.
+They also cut the properties of a message in another way than later ones do. Each test is run
+against a real RocketMQ and against our broker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ def test_clients_as_they_are_when_nothing_is_set_send_and_consume(java_broker, s
     assert run.returncode == 0, run.stdout + run.stderr
     lines = [line.split("\t") for line in run.stdout.splitlines()]
     bodies = [f"message {number}" for number in range(MESSAGES)]
-    assert [line[1:] for line in lines if line[0] == "sent"] == [["SEND_OK", body] for body in bodies]
-    came = {body: (names.strip("[]").split(", "), own) for what, body, names, own in came_lines(lines)}
+    assert [line[1:] for line in lines if line[0] == "sent"] == [
+        ["SEND_OK", body] for body in bodies
+    ]
+    came = {
+        body: (names.strip("[]").split(", "), own) for what, body, names, own in came_lines(lines)
+    }
     assert set(came) == set(bodies)
     for names, own in came.values():
         assert set(names) - ADDED_PROPERTIES == {"TAGS", "KEYS", "__CRC32#"}

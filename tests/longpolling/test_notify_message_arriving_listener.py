@@ -2,7 +2,9 @@
 
 from held_pulls import Hold, a_pull
 
-from rocketpoll.broker.longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
+from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
+    NotifyMessageArrivingListener,
+)
 
 
 def test_an_arrival_reaches_waiting_pulls_and_whoever_else_is_told():

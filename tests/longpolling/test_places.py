@@ -58,7 +58,10 @@ _FILTERS = (None, Codes(), Codes(size_bytes=PLACE_BYTES), Codes(size_bytes=7 * P
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 4), st.booleans(), st.sampled_from(_FILTERS), st.sampled_from((1, 5_000, 20_000))
+            st.integers(0, 4),
+            st.booleans(),
+            st.sampled_from(_FILTERS),
+            st.sampled_from((1, 5_000, 20_000)),
         ),
         max_size=200,
     )

@@ -1,4 +1,5 @@
-"""Pulls that wait: who leaves when, that each leaves once, and that nothing of them stays behind."""
+"""Pulls that wait: who leaves when, that each leaves once,
+and that nothing of them stays behind."""
 
 from __future__ import annotations
 
@@ -52,6 +53,16 @@ def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_befor
     assert hold.service.expire(9_000) == 1
     assert hold.woken == [pull]
     assert hold.service.rescued == 0
+
+
+def test_a_deadline_that_a_late_loop_has_still_before_it_was_not_overlooked():
+    hold = Hold()
+    pull = a_pull(timeout_ms=5_000)
+    hold.service.suspend_pull_request(pull)
+    assert hold.sweep(5_999) == 0
+    assert hold.woken == []
+    assert hold.sweep(6_000) == 1
+    assert hold.woken == [pull]
 
 
 def test_a_filter_by_tags_sees_every_code_of_a_batch():
@@ -218,7 +229,10 @@ def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_
     assert hold.woken == pulls[:3]
     assert hold.service.expire(999) == 0
     assert hold.service.expire(1_000) == 1
-    assert (hold.woken[3].connection, hold.woken[3].request) == (pulls[3].connection, pulls[3].request)
+    assert (hold.woken[3].connection, hold.woken[3].request) == (
+        pulls[3].connection,
+        pulls[3].request,
+    )
     assert hold.service.next_deadline_ms is None
 
 
@@ -231,7 +245,9 @@ def test_places_are_counted_in_bytes_where_clients_say_much():
         assert hold.service.suspend_pull_request(long) is (queue_id < 8)
     assert (hold.service.held, hold.service.put_offs) == (4, 4)
     assert hold.service.suspend_pull_request(a_pull(modest))
-    assert hold.service.held == 4  # one of the greedy one's has left: there is no room for it to be put off
+    assert (
+        hold.service.held == 4
+    )  # one of the greedy one's has left: there is no room for it to be put off
     assert [pull.connection for pull in hold.woken] == [greedy]
     hold.service.release_all()
     assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * PLACE_BYTES))
@@ -249,10 +265,13 @@ def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
         hold.arrive("T", queue_id, 1, [0])
     woken = Counter(pull.connection for pull in hold.woken)
     assert woken == {greedy: 10, modest: 10}
-    # What the greedy one waited for longest was put off, and so was what the modest one asked for last.
+    # What the greedy one waited for longest was put off,
+    # and so was what the modest one asked for last.
     assert hold.service.expire(1_009) == 0
     assert hold.service.expire(1_010) == 15
-    assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is greedy} == set(range(10))
+    assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is greedy} == set(
+        range(10)
+    )
     assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is modest} == set(
         range(10, 15)
     )
@@ -398,7 +417,9 @@ def test_deadlines_keep_their_order_when_those_of_pulls_that_have_left_are_throw
 def test_as_many_are_put_off_as_wait_and_more_are_refused():
     hold = Hold(HoldLimits(holds_max=2, short_polling_time_ms=300))
     gone = Client()
-    assert [hold.service.suspend_pull_request(a_pull(gone)) for _ in range(5)] == [True] * 4 + [False]
+    assert [hold.service.suspend_pull_request(a_pull(gone)) for _ in range(5)] == [True] * 4 + [
+        False
+    ]
     assert (hold.service.held, hold.service.put_offs) == (2, 2)
     hold.service.forget(gone)
     assert [hold.service.suspend_pull_request(a_pull()) for _ in range(5)] == [True] * 4 + [False]
@@ -436,7 +457,8 @@ def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
 
 
 class HoldMachine(RuleBasedStateMachine):
-    """Against a plain list of who waits for what; the work is done at once, or bit by bit and in between."""
+    """Against a plain list of who waits for what; the work is done at once,
+    or bit by bit and in between."""
 
     pulls = Bundle("pulls")
 
@@ -465,7 +487,9 @@ class HoldMachine(RuleBasedStateMachine):
         """Into the list of those put off; False if too many are."""
         if len(self.put_off) >= 8:
             return False
-        self.put_off.append((min(pull.deadline_ms, self.now_ms + 7), _name_of(pull), pull.connection))
+        self.put_off.append(
+            (min(pull.deadline_ms, self.now_ms + 7), _name_of(pull), pull.connection)
+        )
         return True
 
     def makes_room(self, victim):
@@ -484,7 +508,9 @@ class HoldMachine(RuleBasedStateMachine):
     def suspend(self, client, queue_id, timeout_ms, code, group):
         wants = None if code is None else Codes(code)
         end = self.hold.ends["T", queue_id]
-        pull = a_pull(self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants, group=group)
+        pull = a_pull(
+            self.clients[client], "T", queue_id, end, self.now_ms, timeout_ms, wants, group=group
+        )
         alike = [
             each
             for each in self.waiting
@@ -512,7 +538,9 @@ class HoldMachine(RuleBasedStateMachine):
     @rule(queue_id=st.integers(0, 2), codes=st.lists(st.integers(0, 2), min_size=1, max_size=3))
     def arrive(self, queue_id, codes):
         self.hold.ends["T", queue_id] += len(codes)
-        self.hold.service.notify_message_arriving("T", queue_id, self.hold.ends["T", queue_id], codes)
+        self.hold.service.notify_message_arriving(
+            "T", queue_id, self.hold.ends["T", queue_id], codes
+        )
         self.expect(
             [
                 pull
@@ -529,7 +557,9 @@ class HoldMachine(RuleBasedStateMachine):
     def arrive_one_into_the_other(self, queue_id, arrivals):
         for code, steps in arrivals:
             self.hold.ends["T", queue_id] += 1
-            self.hold.service.notify_message_arriving("T", queue_id, self.hold.ends["T", queue_id], [code])
+            self.hold.service.notify_message_arriving(
+                "T", queue_id, self.hold.ends["T", queue_id], [code]
+            )
             self.bits.step(steps)
         codes = {code for code, _ in arrivals}
         self.expect(

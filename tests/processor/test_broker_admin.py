@@ -8,7 +8,9 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.processor.configuration import properties_text
 
 
-@pytest.mark.parametrize("body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"])
+@pytest.mark.parametrize(
+    "body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"]
+)
 def test_no_setting_can_be_changed_from_afar(room, body):
     before = room.config
     code, remark = room.refused(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
@@ -34,9 +36,14 @@ def test_delay_offsets_are_shown_by_level(room):
 def test_a_counter_is_shown_in_the_text_that_java_reads(room):
     room.stats.put("T", 3, 300)
     finished(room.stats.sample(room.clock() + 10_000))
-    answer = room.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
+    answer = room.ask(
+        RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
+    )
     item = '{"avgpt":3.0,"sum":3,"tps":0.3}'
-    assert bytes(answer.body).decode() == f'{{"statsDay":{item},"statsHour":{item},"statsMinute":{item}}}'
+    assert (
+        bytes(answer.body).decode()
+        == f'{{"statsDay":{item},"statsHour":{item},"statsMinute":{item}}}'
+    )
     assert decode_body(BrokerStatsData, answer.body).stats_day.sum == 3
 
 

@@ -2,10 +2,14 @@ from pathlib import Path
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.config import BrokerConfig
-from rocketpoll.broker.processor.configuration import own_topics, properties_text, read_only_configuration
-from rocketpoll.broker.setting_keys import KEYS
-from rocketpoll.broker.settings import load_config
+from rocketpoll.broker.processor.configuration import (
+    own_topics,
+    properties_text,
+    read_only_configuration,
+)
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.keys import KEYS
+from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store.config import StoreConfig
 
 CONFIG = BrokerConfig(
@@ -19,7 +23,9 @@ def test_the_text_of_the_settings_is_a_file_that_says_the_same(tmp_path):
 
 
 def test_no_setting_is_a_secret():
-    assert not [name for name in KEYS if any(word in name.lower() for word in ("secret", "password", "key"))]
+    assert not [
+        name for name in KEYS if any(word in name.lower() for word in ("secret", "password", "key"))
+    ]
 
 
 def test_a_change_from_afar_is_refused_with_the_way_to_do_it():

@@ -40,12 +40,17 @@ def test_each_code_goes_to_its_handler():
 
 def test_a_body_that_is_no_message_and_would_keep_all_others_waiting_is_not_read():
     read = []
-    dispatch = RequestDispatcher([{34: handler(read.append), 10: handler(read.append)}], 1_000, never_parked)
+    dispatch = RequestDispatcher(
+        [{34: handler(read.append), 10: handler(read.append)}], 1_000, never_parked
+    )
     for code, size in ((34, 1_000), (34, 1_001), (10, 1_001)):
         answer = dispatch(FakeConnection(), RemotingCommand(code, body=bytes(size)))
         if (code, size) == (34, 1_001):
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert answer.remark == "the body of request 34 has 1001 bytes, over 1000 (maxJsonBodyBytes)"
+            assert (
+                answer.remark
+                == "the body of request 34 has 1001 bytes, over 1000 (maxJsonBodyBytes)"
+            )
     assert [(request.code, len(request.body)) for request in read] == [(34, 1_000), (10, 1_001)]
 
 
@@ -92,7 +97,9 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
         yield
         return answer(request)
 
-    dispatch = RequestDispatcher([{12: handler(steps if is_of_many_steps else answer)}], 1_000, never_parked)
+    dispatch = RequestDispatcher(
+        [{12: handler(steps if is_of_many_steps else answer)}], 1_000, never_parked
+    )
 
     def ask():
         answered = dispatch(FakeConnection(), RemotingCommand(12))

@@ -9,7 +9,8 @@ from pathlib import Path
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll.broker import processor
 
-SOURCES = sorted(Path(inspect.getfile(processor)).parent.glob("*.py"))
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(Path(inspect.getfile(processor)).parent.rglob("*.py"))
 
 
 def handled_codes() -> list[RequestCode]:
@@ -34,8 +35,10 @@ def test_the_sources_say_what_the_processors_do(room):
 
 
 def test_each_request_that_operators_send_is_documented(room):
-    text = (SOURCES[0].resolve().parents[2] / "docs" / "requests.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
     words = set(re.findall(r"\w+", text))
     assert [
-        code.name for code in map(RequestCode, room.handlers) if not {code.name, str(int(code))} <= words
+        code.name
+        for code in map(RequestCode, room.handlers)
+        if not {code.name, str(int(code))} <= words
     ] == []

@@ -28,7 +28,8 @@ from rocketpoll.broker.state.kv_config import KVConfigSerializeWrapper
 
 
 class Aside:
-    """The thread that saves, one step at a time: a job, and what its end says in the broker's own."""
+    """The thread that saves, one step at a time: a job,
+    and what its end says in the broker's own."""
 
     def __init__(self, room):
         self._room = room
@@ -75,7 +76,12 @@ class Kind:
 
 def put_topic(name, value):
     fields = {"topic": name, "readQueueNums": value, "writeQueueNums": value, "perm": 6}
-    usual = {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    usual = {
+        "defaultTopic": "TBW102",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
     fields = {key: str(field) for key, field in {**usual, **fields}.items()}
     return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
 
@@ -86,7 +92,9 @@ def put_group(name, value):
 
 
 def delete_group(name, **fields):
-    return RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields={"groupName": name, **fields})
+    return RemotingCommand(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields={"groupName": name, **fields}
+    )
 
 
 def put_text(name, value):
@@ -110,7 +118,11 @@ def saved_groups(room):
 
 def saved_texts(room):
     saved = room.saved("kvConfig.json", KVConfigSerializeWrapper)
-    return {name: int(value) for name, value in saved.config_table.get("N", {}).items()} if saved else {}
+    return (
+        {name: int(value) for name, value in saved.config_table.get("N", {}).items()}
+        if saved
+        else {}
+    )
 
 
 KINDS = (
@@ -184,7 +196,10 @@ class Clients:
         self._room.groups.save()
         self._room.kv_configs.save()
         for name in self._kind.names:
-            there, on_disk = self._kind.look(self._room, name), self._kind.saved(self._room).get(name)
+            there, on_disk = (
+                self._kind.look(self._room, name),
+                self._kind.saved(self._room).get(name),
+            )
             assert (there, on_disk) == (self.expected(name),) * 2
 
 
@@ -246,8 +261,11 @@ def test_in_any_order_of_successes_and_refusals_a_table_has_what_was_not_refused
         room.shutdown()
 
 
-def test_what_a_refused_save_has_left_on_the_disk_is_written_over_before_the_answer(room, kind, monkeypatch):
-    """The new table has its name when the directory cannot be flushed: a kill behind that would find it."""
+def test_what_a_refused_save_has_left_on_the_disk_is_written_over_before_the_answer(
+    room, kind, monkeypatch
+):
+    """The new table has its name when the directory cannot be flushed:
+    a kill behind that would find it."""
     clients = Clients(room, kind)
     name = kind.names[0]
     clients.ask(name, 2)
@@ -276,7 +294,8 @@ def test_a_refusal_brings_no_topic_back_that_was_deleted_meanwhile(room):
 
 @pytest.mark.parametrize("file", ["subscriptionGroup.json", "consumerOffset.json"])
 def test_on_the_disk_a_group_has_its_offsets_as_long_as_it_is_there(room, file):
-    """Whatever a deletion is refused: a kill behind it must not find a group that passes over messages."""
+    """Whatever a deletion is refused: a kill behind it must not find a group that
+    passes over messages."""
     room.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
     room.offsets.commit("G", "T", 0, 7)
     room.groups.save()
@@ -298,7 +317,8 @@ def test_on_the_disk_a_group_has_its_offsets_as_long_as_it_is_there(room, file):
 
 
 def test_members_find_a_group_as_it_is_until_its_deletion_is_decided(room):
-    """Else a pull would make it anew with defaults, and a refused deletion could not bring it back."""
+    """Else a pull would make it anew with defaults, and a refused deletion could
+    not bring it back."""
     before = SubscriptionGroupConfig(group_name="G", consume_enable=False, retry_max_times=3)
     room.groups.put(before)
     room.groups.save()

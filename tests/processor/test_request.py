@@ -28,7 +28,9 @@ def test_a_header_is_read_by_the_requests_code():
     with pytest.raises(HeaderError, match="queueId"):
         header_of(request._replace(ext_fields={"topic": "T"}))
     with pytest.raises(HeaderError, match="a code with a header"):
-        header_of(RemotingCommand(next(code for code, each in HEADERS.items() if each.request is None)))
+        header_of(
+            RemotingCommand(next(code for code, each in HEADERS.items() if each.request is None))
+        )
 
 
 def test_a_long_body_must_be_strict_json():

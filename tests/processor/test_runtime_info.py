@@ -81,7 +81,11 @@ def figures(room) -> dict[str, str]:
 
 
 def test_every_key_that_tools_read_is_there(room, tmp_path):
-    assert set(figures(room)) == {*READ_BY_TOOLS, *OURS, f"commitLogDiskRatio_{tmp_path / 'commitlog'}"}
+    assert set(figures(room)) == {
+        *READ_BY_TOOLS,
+        *OURS,
+        f"commitLogDiskRatio_{tmp_path / 'commitlog'}",
+    }
 
 
 def test_numbers_are_numbers_to_java(room):
@@ -102,7 +106,10 @@ def test_numbers_are_numbers_to_java(room):
 
 def test_the_version_is_the_one_that_answers_carry(room):
     found = figures(room)
-    assert (found["brokerVersion"], found["brokerVersionDesc"]) == (str(CURRENT_VERSION), VERSION_DESC)
+    assert (found["brokerVersion"], found["brokerVersionDesc"]) == (
+        str(CURRENT_VERSION),
+        VERSION_DESC,
+    )
 
 
 def test_the_broker_tells_since_when_it_runs(room):
@@ -164,12 +171,18 @@ def test_what_is_not_on_the_disk_yet_is_told(room):
         (0, 0, 0, "Total : 0 B, Free : 0 B.", "0.0"),
     ],
 )
-def test_the_disk_is_shown_as_rocketmq_shows_it(room, tmp_path, total, used, available, shown, ratio):
+def test_the_disk_is_shown_as_rocketmq_shows_it(
+    room, tmp_path, total, used, available, shown, ratio
+):
     """Of what is kept for the administrator, which is in the total alone, a broker has nothing."""
     room.disk_usage = DiskUsage(total, used, available)
     found = figures(room)
     assert found["commitLogDirCapacity"] == shown
-    names = ("commitLogDiskRatio", "consumeQueueDiskRatio", f"commitLogDiskRatio_{tmp_path / 'commitlog'}")
+    names = (
+        "commitLogDiskRatio",
+        "consumeQueueDiskRatio",
+        f"commitLogDiskRatio_{tmp_path / 'commitlog'}",
+    )
     assert {found[name] for name in names} == {ratio}
 
 

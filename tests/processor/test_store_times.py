@@ -5,7 +5,10 @@ def test_a_messages_time_is_found_by_its_place(room):
     start = room.clock()
     room.put("first", start + 10)
     room.put("second", start + 20)
-    assert [store_timestamp(room.store, "T", 0, offset) for offset in (0, 1)] == [start + 10, start + 20]
+    assert [store_timestamp(room.store, "T", 0, offset) for offset in (0, 1)] == [
+        start + 10,
+        start + 20,
+    ]
 
 
 def test_where_no_message_is_there_is_no_time(room):

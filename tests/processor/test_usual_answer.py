@@ -10,7 +10,9 @@ from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.usual_answer import UsualAnswer
 
 ANSWER = UsualAnswer(
-    {"nextBeginOffset": "%d", "minOffset": "%s%04X"}, {"suggestWhichBrokerId": "0", "50%": "%s"}, "FOUND"
+    {"nextBeginOffset": "%d", "minOffset": "%s%04X"},
+    {"suggestWhichBrokerId": "0", "50%": "%s"},
+    "FOUND",
 )
 
 

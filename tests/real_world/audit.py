@@ -55,11 +55,14 @@ class Audit:
             found |= {message.queue_offset: None for message in told.messages}
             # A file may go while it is read, and the queue's first offset is told after that.
             low = told.next_offset if told.code == ResponseCode.PULL_RETRY_IMMEDIATELY else low
-        self._ledger.audited(topic, queue_id, must, found, max(low, told.min_offset), told.max_offset)
+        self._ledger.audited(
+            topic, queue_id, must, found, max(low, told.min_offset), told.max_offset
+        )
         self._ends[topic, queue_id] = told.max_offset
 
     async def _pull(self, asked, must):
-        """What a pull was told; None if there is no such topic and need not be, or if the broker has died."""
+        """What a pull was told; None if there is no such topic and need not be,
+        or if the broker has died."""
         told = await pull_once(self._player, asked, group="auditor")
         if told is None and must:
             await self._world.tasks.sleep(_ASK_AGAIN_SECONDS)
@@ -78,4 +81,6 @@ class Audit:
         if answer is not None and answer.code == 0 and (topic, queue_id) in self._ends:
             offset, end = int(answer.ext_fields["offset"]), self._ends[topic, queue_id]
             if offset > max(end, self._ledger.queues[topic, queue_id].certain_end):
-                self._ledger.complain(f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}")
+                self._ledger.complain(
+                    f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}"
+                )

@@ -1,7 +1,9 @@
-"""Lives of a broker process that end by kill or power loss, at any call that it makes; and what is found.
+"""Lives of a broker process that end by kill or power loss, at any call that it makes;
+and what is found.
 
-Each life begins with what the last one has left, is audited by a client, and works for clients until it
-dies. Several lives share a disk. What a ledger complains of is a finding; then a new disk begins.
+Each life begins with what the last one has left, is audited by a client, and works for clients
+until it dies. Several lives share a disk. What a ledger complains of is a finding; then a new disk
+begins.
 """
 
 from __future__ import annotations
@@ -34,7 +36,16 @@ WORK = {
 """What clients do. A part of it can be left out, to find what else is wrong."""
 
 ALL_LOST, NOTHING_LOST = (0.0, 0.0), (1.0, 1.0)
-_ODDS = (ALL_LOST, ALL_LOST, (0.0, 1.0), (1.0, 0.0), (0.5, 0.5), (0.9, 0.1), (0.1, 0.9), NOTHING_LOST)
+_ODDS = (
+    ALL_LOST,
+    ALL_LOST,
+    (0.0, 1.0),
+    (1.0, 0.0),
+    (0.5, 0.5),
+    (0.9, 0.1),
+    (0.1, 0.9),
+    NOTHING_LOST,
+)
 _FULL = Rule("full", "look", share=0.87)
 """So that the oldest messages go, and none is refused."""
 
@@ -51,10 +62,11 @@ _FAILURES = (
 
 @dataclass(frozen=True)
 class Life:
-    """One life of a broker: what goes wrong with its calls, how long it is at work, and how it ends.
+    """One life of a broker: what goes wrong with its calls, how long it is at work,
+    and how it ends.
 
-    ``ending`` is "kill", "power" or "stop"; ``odds`` are those that something is left of names and of
-    content that are not durable.
+    ``ending`` is "kill", "power" or "stop"; ``odds`` are those that something is left of names and
+    of content that are not durable.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -79,7 +91,9 @@ def drawn_life(dice, *rules):
     if dice.random() < 0.1:
         kind, error = dice.choice(_FAILURES)
         rules.append(Rule("fail", kind, number=dice.randint(1, 40), error=error))
-        ending = "power"  # what a flush has failed to write is in memory, and nobody can make it durable
+        ending = (
+            "power"  # what a flush has failed to write is in memory, and nobody can make it durable
+        )
     if dice.random() < 0.6:
         kind = dice.choice(["*", "*", "open", "truncate", "write", "flush", "rename", "delete"])
         number = dice.randint(1, dice.choice([10, 100, 400, 1000]))
@@ -106,9 +120,9 @@ class Campaign:
     def __str__(self):
         counts = self.counts
         return (
-            f"{counts['lives']} lives, {counts['power']} ended by power loss and {counts['kill']} by kill; "
-            f"{counts['acknowledged']} messages acknowledged; {len(self.findings)} findings; "
-            f"longest start {self.longest_start_seconds:.1f} s"
+            f"{counts['lives']} lives, {counts['power']} ended by power loss and {counts['kill']} "
+            f"by kill; {counts['acknowledged']} messages acknowledged; {len(self.findings)} "
+            f"findings; longest start {self.longest_start_seconds:.1f} s"
         )
 
     def run(self, lives):
@@ -125,7 +139,11 @@ class Campaign:
         base = self._base / f"disk-{self._disks}"
         self._disks += 1
         world = World(
-            base, random.Random(self._dice.random()), self._acts, self._settings, may_expire=may_expire
+            base,
+            random.Random(self._dice.random()),
+            self._acts,
+            self._settings,
+            may_expire=may_expire,
         )
         try:
             for life in lives:
@@ -139,11 +157,15 @@ class Campaign:
         finally:
             self.counts["lives"] += world.lives
             self.counts["acknowledged"] += world.acknowledged
-            self.longest_start_seconds = max(self.longest_start_seconds, world.longest_start_seconds)
+            self.longest_start_seconds = max(
+                self.longest_start_seconds, world.longest_start_seconds
+            )
             world.close()
 
     def _live(self, world, life):
-        if world.start(life.rules, is_in_trouble=life.is_in_trouble, seed=self._dice.randrange(1 << 30)):
+        if world.start(
+            life.rules, is_in_trouble=life.is_in_trouble, seed=self._dice.randrange(1 << 30)
+        ):
             world.go_on(life.work_seconds)
         ending = life.ending if life.ending != "stop" or world.is_serving else "kill"
         self.counts[ending] += 1

@@ -1,7 +1,9 @@
-"""A machine of the real world: a directory that is its disk, and one broker process after the other on it.
+"""A machine of the real world: a directory that is its disk,
+and one broker process after the other on it.
 
-What the processes do to the disk is recorded (`system_calls`) and told to a model of what a power loss
-leaves. After a kill the next process finds the disk as it is; after a power loss, as the model draws it.
+What the processes do to the disk is recorded (`system_calls`) and told to a model of what a power
+loss leaves. After a kill the next process finds the disk as it is; after a power loss, as the model
+draws it.
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ class RecordedBroker:
         try:
             self._process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the broker has not stopped within {_PATIENCE_SECONDS} s") from None
+            raise AssertionError(
+                f"the broker has not stopped within {_PATIENCE_SECONDS} s"
+            ) from None
         return self._close()
 
     def _close(self):
@@ -152,5 +156,7 @@ class RecordedBroker:
         has_died_as_it_may = self.was_killed and (self._may_die or not is_to_stop)
         logged = self._log_path.read_text(errors="replace")
         if not has_died_as_it_may and (self._process.returncode or not is_to_stop):
-            return f"the broker has ended by itself, with {self._process.returncode}: {logged[-4000:]}"
+            return (
+                f"the broker has ended by itself, with {self._process.returncode}: {logged[-4000:]}"
+            )
         return f"the broker has logged {logged[-4000:]}" if "Traceback" in logged else ""

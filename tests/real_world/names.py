@@ -41,7 +41,9 @@ class Names:
 
     def forget_uncertain(self):
         """Who asked has gone: others may ask again."""
-        self._known = {key: is_there for key, is_there in self._known.items() if is_there is not None}
+        self._known = {
+            key: is_there for key, is_there in self._known.items() if is_there is not None
+        }
 
     async def audit(self, player):
         """Compare with what a broker says is there."""
@@ -93,18 +95,27 @@ async def make_topic(player, name):
 
 
 async def delete_topic(player, name):
-    await _change(player, "topic", name, RequestCode.DELETE_TOPIC_IN_BROKER, is_there=False, topic=name)
+    await _change(
+        player, "topic", name, RequestCode.DELETE_TOPIC_IN_BROKER, is_there=False, topic=name
+    )
 
 
 async def make_group(player, name):
     body = encode_body(SubscriptionGroupConfig(group_name=name))
     await _change(
-        player, "group", name, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, is_there=True, body=body
+        player,
+        "group",
+        name,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        is_there=True,
+        body=body,
     )
 
 
 async def delete_group(player, name):
-    await _change(player, "group", name, RequestCode.DELETE_SUBSCRIPTIONGROUP, is_there=False, groupName=name)
+    await _change(
+        player, "group", name, RequestCode.DELETE_SUBSCRIPTIONGROUP, is_there=False, groupName=name
+    )
 
 
 ACTS = {

@@ -1,7 +1,9 @@
-"""A broker process that is killed, or whose machine loses power: what was promised to clients is kept.
+"""A broker process that is killed, or whose machine loses power:
+what was promised to clients is kept.
 
-What a store does to its disk is recorded below Python's `os`: so it is noticed, too, if it is not asked for
-what it should be asked for. The last tests break the broker's calls on purpose, and want that noticed.
+What a store does to its disk is recorded below Python's `os`: so it is noticed, too, if it is not
+asked for what it should be asked for. The last tests break the broker's calls on purpose, and want
+that noticed.
 """
 
 import os
@@ -13,6 +15,8 @@ from real_world.campaign import ALL_LOST, WORK, Campaign, Life
 from real_world.machine import STORE
 from system_calls.rules import Rule
 from world.acts import ACTS, Act
+
+pytestmark = pytest.mark.deep
 
 # Longer campaigns take their length from here, and leave out what is known to be wrong.
 LIVES = int(os.environ.get("ROCKETPOLL_POWER_LOSS_LIVES", "6"))
@@ -34,7 +38,9 @@ def test_nothing_that_was_promised_is_lost(tmp_path, dice):
     campaign.run(LIVES)
     print(campaign)
     assert campaign.findings == []
-    assert campaign.counts["acknowledged"] > 5 * LIVES  # else the brokers were too slow to tell anything
+    assert (
+        campaign.counts["acknowledged"] > 5 * LIVES
+    )  # else the brokers were too slow to tell anything
 
 
 # ---- the campaign proves itself
@@ -53,7 +59,9 @@ def forget(*paths):
         pytest.param(forget("var/", "/"), id="the directory of the store is not flushed"),
         pytest.param(forget("*.tmp", "*/abort"), id="small files are not flushed"),
         pytest.param(forget("*/config/topics.json.tmp"), id="a table is not flushed"),
-        pytest.param([Rule("lie", "write", "*/commitlog/*", 7)], id="a short write is taken for whole"),
+        pytest.param(
+            [Rule("lie", "write", "*/commitlog/*", 7)], id="a short write is taken for whole"
+        ),
     ],
 )
 def test_a_broker_is_found_out_of_which(tmp_path, dice, rules):
@@ -73,8 +81,11 @@ async def fill_files_in_two_goes(player):
             await world.tasks.sleep(0.02)
 
 
-def test_a_broker_is_found_out_that_writes_the_checkpoint_before_it_flushes_the_queues(tmp_path, dice):
-    """It finds out by itself where a whole file is lost, or a queue's end: but not the end of that one."""
+def test_a_broker_is_found_out_that_writes_the_checkpoint_before_it_flushes_the_queues(
+    tmp_path, dice
+):
+    """It finds out by itself where a whole file is lost, or a queue's end:
+    but not the end of that one."""
     not_full = f"{STORE}/consumequeue/T0/0/{3 * 50 * 20:020}"
     rule = Rule("late", "flush", not_full, number=2, until=f"{STORE}/")
     campaign = Campaign(tmp_path, dice, {"fill": Act(fill_files_in_two_goes, lambda dice: {})})

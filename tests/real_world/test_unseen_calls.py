@@ -1,4 +1,5 @@
-"""Nothing that a broker does to its disk goes past the recorder: the kernel's own list is the same."""
+"""Nothing that a broker does to its disk goes past the recorder:
+the kernel's own list is the same."""
 
 import os
 import random
@@ -25,8 +26,28 @@ RECORDED = {
     **dict.fromkeys(["mkdir", "mkdirat"], "make_directory"),
 }
 HARMLESS = {
-    *("close", "fcntl", "fadvise64", "lseek", "read", "pread64", "getdents64", "access", "faccessat2"),
-    *("stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs", "readlink", "readlinkat"),
+    *(
+        "close",
+        "fcntl",
+        "fadvise64",
+        "lseek",
+        "read",
+        "pread64",
+        "getdents64",
+        "access",
+        "faccessat2",
+    ),
+    *(
+        "stat",
+        "lstat",
+        "fstat",
+        "newfstatat",
+        "statx",
+        "statfs",
+        "fstatfs",
+        "readlink",
+        "readlinkat",
+    ),
 }
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 PATIENCE_SECONDS = 30
@@ -37,7 +58,9 @@ _PATH = re.compile(r'[<"](/[^">]*)[">]')
 
 def can_trace():
     strace = shutil.which("strace")
-    return strace and subprocess.run([strace, "-o", os.devnull, "true"], check=False).returncode == 0
+    return (
+        strace and subprocess.run([strace, "-o", os.devnull, "true"], check=False).returncode == 0
+    )
 
 
 def calls_of(line, disk):
@@ -80,7 +103,18 @@ def calls_in(recording):
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not there, or may not trace")
 def test_the_kernel_has_seen_no_call_that_is_not_recorded(tmp_path):
-    tracer = ("strace", "-D", "-ff", "-y", "-s", "0", "-e", "trace=%file,%desc", "-o", f"{tmp_path}/calls")
+    tracer = (
+        "strace",
+        "-D",
+        "-ff",
+        "-y",
+        "-s",
+        "0",
+        "-e",
+        "trace=%file,%desc",
+        "-o",
+        f"{tmp_path}/calls",
+    )
     world = World(tmp_path / "world", random.Random(1), WORK, tracer=tracer)
     try:
         world.start()

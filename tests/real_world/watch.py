@@ -24,7 +24,8 @@ class Watch:
         self.last_refusal = ""
 
     def life_began(self, *, is_in_trouble):
-        """``is_in_trouble``: calls of this life fail or are slow, and nothing need be saved in time."""
+        """``is_in_trouble``: calls of this life fail or are slow,
+        and nothing need be saved in time."""
         self._trouble_since = self._time.now if is_in_trouble else None
 
     def life_ended(self, kind):

@@ -1,7 +1,9 @@
-"""A real world: broker processes on one machine, one life after the other, and clients over all of them.
+"""A real world: broker processes on one machine, one life after the other,
+and clients over all of them.
 
-What clients do, and what must hold, is that of the simulated world: acts, players and ledger of `world`.
-Time, sockets, disk and processes are real, and no run is like another; what a power loss leaves is drawn.
+What clients do, and what must hold, is that of the simulated world: acts, players and ledger of
+`world`. Time, sockets, disk and processes are real, and no run is like another; what a power loss
+leaves is drawn.
 """
 
 from __future__ import annotations
@@ -98,9 +100,11 @@ class World:
     # ---- lives
 
     def start(self, rules=(), *, is_in_trouble=False, seed=0):
-        """Start a broker, and look whether all is there: whether it has come to that before it died.
+        """Start a broker, and look whether all is there:
+        whether it has come to that before it died.
 
-        ``is_in_trouble``: some calls fail, so that it may refuse what it is asked, or not start at all.
+        ``is_in_trouble``: some calls fail, so that it may refuse what it is asked,
+        or not start at all.
         """
         began = self.kernel.now
         self.note(f"life {self.lives + 1} begins, with {list(rules)}")
@@ -123,7 +127,8 @@ class World:
         return self.life.started.value is not None and not self.life.ended.is_kept
 
     def go_on(self, seconds):
-        """Let the clients work until they have something to lose, and so long; or until the broker dies."""
+        """Let the clients work until they have something to lose, and so long;
+        or until the broker dies."""
         enough = self.acknowledged + (0 if self._is_in_trouble else _ACKNOWLEDGED_MIN)
         until = self.kernel.now + _WORK_SECONDS_MAX
         while self.acknowledged < enough and self.kernel.now < until:
@@ -137,7 +142,8 @@ class World:
         return sum(sent.state == "stored" for sent in self.ledger.sent.values())
 
     def end(self, kind, odds=(0.0, 0.0)):
-        """End the life: "stop", "kill" or "power", which leaves what may be left with these odds."""
+        """End the life: "stop", "kill" or "power", which leaves what may be left
+        with these odds."""
         calls = self.life.stop() if kind == "stop" else self.life.kill()
         fault = self.life.fault(is_to_stop=kind == "stop")
         if kind == "stop" and self.life.was_killed:
@@ -153,7 +159,8 @@ class World:
         self.names.forget_uncertain()
 
     def look_at_the_end(self):
-        """When nothing is under way any more, all has come, and a power loss behind a stop takes nothing."""
+        """When nothing is under way any more, all has come,
+        and a power loss behind a stop takes nothing."""
         self.is_at_rest = True
         self.start()
         self._wait_for_deliveries()

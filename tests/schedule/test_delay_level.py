@@ -59,7 +59,9 @@ def test_what_was_told_before_is_stored_since_then():
 
 
 @given(delays, st.integers(-10 * 365 * DAY_MS, 10 * 365 * DAY_MS))
-def test_what_was_there_at_the_start_waits_for_what_is_left_and_no_longer_than_the_delay(delay_ms, ago_ms):
+def test_what_was_there_at_the_start_waits_for_what_is_left_and_no_longer_than_the_delay(
+    delay_ms, ago_ms
+):
     level = DelayLevel(delay_ms, START, 1)
     wait_ms = level.due_ms(0, START.wall_ms - ago_ms) - START.monotonic_ms
     left_ms = min(max(delay_ms - ago_ms, 0), delay_ms)

@@ -8,7 +8,12 @@ from strategies import stored_messages
 
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_record, encode_record
-from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY, Undeliverable, delivered, scheduled
+from rocketpoll.broker.schedule.delayed_message import (
+    WITHOUT_DELAY,
+    Undeliverable,
+    delivered,
+    scheduled,
+)
 
 
 def test_a_message_that_waits_knows_where_it_belongs():
@@ -45,7 +50,9 @@ def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
     original = dataclasses.replace(given_message, queue_id=queue_id)
     back = delivered(scheduled(original, level))
     kept = {name: value for name, value in original.properties.items() if name not in WITHOUT_DELAY}
-    assert back == dataclasses.replace(original, properties_text=encode_properties(kept), magic=back.magic)
+    assert back == dataclasses.replace(
+        original, properties_text=encode_properties(kept), magic=back.magic
+    )
 
 
 @pytest.mark.parametrize(

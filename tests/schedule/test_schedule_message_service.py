@@ -210,7 +210,9 @@ def test_what_the_store_does_not_take_now_is_tried_again_and_said_once(broker, c
     broker.delay("x", 2)
     broker.delay("y", 2)
     broker.wait(5_001)
-    broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the disk is full")
+    broker.refuses = PutMessageResult(
+        PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the disk is full"
+    )
     assert broker.deliver() == RETRY_MS
     for _ in range(2):
         broker.wait(RETRY_MS)
@@ -261,6 +263,28 @@ def test_a_damaged_message_is_passed_over(broker, caplog):
     assert "delayed message 0 of level 1 is damaged" in caplog.text
     broker.deliver_all()
     assert bodies(broker.store) == ["good"]
+
+
+def test_a_level_that_cannot_be_read_holds_up_no_other_and_is_said_once(broker, caplog):
+    queues = broker.root / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX"
+    for level in (1, 2):
+        broker.delay(f"of level {level}", level)
+    broker.store.save_checkpoint()
+    (path,) = (queues / "0").iterdir()
+    entries = path.read_bytes()
+    path.write_bytes((1 << 62).to_bytes(8, "big") + entries[8:])
+    broker.wait(5_001)
+    assert broker.deliver() == RETRY_MS
+    assert bodies(broker.store) == ["of level 2"]
+    broker.wait(RETRY_MS)
+    assert broker.deliver() == RETRY_MS
+    (told,) = (record.message for record in caplog.records if "delay level 1" in record.message)
+    assert str(queues / "0") in told
+    path.write_bytes(entries)
+    broker.wait(RETRY_MS)
+    broker.deliver_all()
+    assert sorted(bodies(broker.store)) == ["of level 1", "of level 2"]
+    assert "it is over that messages of delay level 1 are not delivered" in caplog.messages
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
@@ -344,13 +368,17 @@ def test_what_was_delivered_but_not_saved_is_delivered_again(broker):
 
 def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:10,2:0,17:3\n\t}\n}')
+    (tmp_path / "config" / "delayOffset.json").write_text(
+        '{\n\t"offsetTable":{1:10,2:0,17:3\n\t}\n}'
+    )
     broker = Broker(tmp_path)
     assert broker.service.offsets().offset_table == {1: 10, 2: 0, 3: 0, 17: 3}
     broker.store.shutdown()
 
 
-def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_start(tmp_path, caplog):
+def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_start(
+    tmp_path, caplog
+):
     """R24: as after a loss of the log's last bytes."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":10}}')
@@ -454,9 +482,9 @@ def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
 class ScheduleMachine(RuleBasedStateMachine):
     """Over any times, refusals, restarts, clocks that are set: each at least once, and never early.
 
-    A message may come from ``low_ms`` on and has to come by ``high_ms``, in time that has truly passed.
-    Only a restart behind a clock that was set moves them: one that was set forward by as much as that,
-    one that was set back by one more delay.
+    A message may come from ``low_ms`` on and has to come by ``high_ms``, in time that has truly
+    passed. Only a restart behind a clock that was set moves them: one that was set forward by as
+    much as that, one that was set back by one more delay.
     """
 
     def __init__(self):
@@ -510,7 +538,9 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(refuse=st.booleans())
     def deliver(self, refuse):
         if refuse:
-            self.broker.refuses = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full")
+            self.broker.refuses = PutMessageResult(
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full"
+            )
             self.broker.deliver()
             self.broker.refuses = None
             self.broker.wait(RETRY_MS)
@@ -534,11 +564,15 @@ class ScheduleMachine(RuleBasedStateMachine):
         for text in self.low_ms.keys() - set(delivered):
             if self.set_by_ms[text] > 0:
                 self.low_ms[text] -= self.set_by_ms[text]
-            if self.has_been_set_back:  # by now, or before the message: the log's times do not go back
+            if (
+                self.has_been_set_back
+            ):  # by now, or before the message: the log's times do not go back
                 self.high_ms[text] = self.now_ms + self.delay_ms[text] + GRAIN_MS
 
     def delivered(self):
-        return [text for queue_id in range(4) for text in bodies(self.broker.store, queue_id=queue_id)]
+        return [
+            text for queue_id in range(4) for text in bodies(self.broker.store, queue_id=queue_id)
+        ]
 
     @invariant()
     def nothing_comes_early(self):
@@ -557,7 +591,9 @@ def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_
     broker.wait(1_001)
     broker.deliver_all()
     with monkeypatch.context() as slow:
-        slow.setattr("rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01)
+        slow.setattr(
+            "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01
+        )
         slow.setattr(broker.store, "flushed", lambda _: Future())
         with pytest.raises(Lacking, match="takes longer than"):
             broker.service.save()

@@ -1,12 +1,14 @@
 """``python -m seeded``: bugs are put into a copy of the sources, and the tests must notice each.
 
-    bugs/NAME.patch             what goes wrong, the tests that should notice it first, and the bug itself
+    bugs/NAME.patch             what goes wrong, the tests that should notice it first,
+                                and the bug itself
     python -m seeded            all of them; a table of which test caught which
     python -m seeded NAME ...   these
 
-For each bug the tests that it names are run first, at their default counts; only if all of these pass, the
-whole default suite. The test that fails has to pass when the bug is taken out again. A bug that no test
-notices has slipped, and fails the run: it is a hole in the tests. So does one that cannot be tried.
+For each bug the tests that it names are run first, at their default counts; only if all of these
+pass, the whole default suite. The test that fails has to pass when the bug is taken out again. A
+bug that no test notices has slipped, and fails the run: it is a hole in the tests. So does one that
+cannot be tried.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def copy_of_sources(directory):
     """A copy of what git tracks, in which bugs can be put."""
     copy = directory / "sources"
     shutil.rmtree(copy, ignore_errors=True)
-    tracked = subprocess.run([GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = subprocess.run(
+        [GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for name in filter(None, tracked.stdout.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
@@ -65,7 +69,9 @@ def failing_test(copy, tests, jobs):
     if failed is not None:
         return failed.group(1)
     if ran.returncode:
-        raise Slipped(f"pytest ended with {ran.returncode}:\n{ran.stdout[-3_000:]}{ran.stderr[-3_000:]}")
+        raise Slipped(
+            f"pytest ended with {ran.returncode}:\n{ran.stdout[-3_000:]}{ran.stderr[-3_000:]}"
+        )
     return None
 
 
@@ -84,9 +90,13 @@ def catching_test(bug, copy, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m seeded", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m seeded", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="bugs; all if none is named")
-    parser.add_argument("--jobs", type=int, default=2, help="files of tests at a time, of the whole suite")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="files of tests at a time, of the whole suite"
+    )
     parser.add_argument(
         "--build", type=Path, default=ROOT / "build" / "seeded", help="where the copy is made"
     )
@@ -106,7 +116,10 @@ def main():
         except (Slipped, DoesNotApply) as error:
             slipped.append(f"{bug.name}: {error}")
             found = "**NOTHING**"
-        print(f"| {bug.name} | {bug.title} | {found} | {time.perf_counter() - began:.0f} |", flush=True)
+        print(
+            f"| {bug.name} | {bug.title} | {found} | {time.perf_counter() - began:.0f} |",
+            flush=True,
+        )
     print(f"\n{len(bugs)} bugs, {len(slipped)} slipped", *slipped, sep="\n")
     return 1 if slipped else 0
 

@@ -1,4 +1,5 @@
-"""The bugs that are put into a copy of the sources, each a small patch that a good engineer might write."""
+"""The bugs that are put into a copy of the sources, each a small patch that a
+good engineer might write."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Bug(NamedTuple):
     name: str
     title: str
     only: str | None
-    """What alone can show it: timing, order, a kill, a power loss, a second crash, damage; None: any use."""
+    """What alone can show it: timing, order, a kill, a power loss, a second crash, damage; None:
+    any use."""
     first: list[str]
     path: Path
 
@@ -34,7 +36,8 @@ class Bug(NamedTuple):
 
     @classmethod
     def read(cls, path):
-        """A patch begins with ``Title:``, perhaps ``Only:``, and ``First:``; what follows is a diff."""
+        """A patch begins with ``Title:``, perhaps ``Only:``, and ``First:``;
+        what follows is a diff."""
         head = path.read_text().partition("\ndiff ")[0]
         fields = dict(line.split(": ", 1) for line in head.splitlines() if line)
         return cls(path.stem, fields["Title"], fields.get("Only"), fields["First"].split(), path)
@@ -46,12 +49,14 @@ def catalogue():
 
 
 def without_repository(tree):
-    """An environment in which git takes a tree for itself alone, and not for a part of a repository."""
+    """An environment in which git takes a tree for itself alone,
+    and not for a part of a repository."""
     return {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
 
 
 def put_in(bug, tree, *how):
-    """Put a bug into a tree of the sources; or, said ``how``, take it out, or only see whether it fits."""
+    """Put a bug into a tree of the sources; or, said ``how``, take it out,
+    or only see whether it fits."""
     applied = subprocess.run(
         [GIT, "apply", *how, str(bug.path)],
         cwd=tree,

@@ -39,7 +39,10 @@ def test_each_is_a_small_change_of_what_is_shipped(bug):
     changed = [line[6:] for line in lines if line.startswith("+++ b/")]
     assert all(path.startswith(("broker/", "rmq_spark/")) for path in changed)
     for sign in "+-":
-        assert sum(line.startswith(sign) and not line.startswith(sign * 3) for line in lines) <= LINES_MAX
+        assert (
+            sum(line.startswith(sign) and not line.startswith(sign * 3) for line in lines)
+            <= LINES_MAX
+        )
 
 
 @needs_git

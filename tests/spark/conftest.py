@@ -13,7 +13,8 @@ LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
 
 
 def pytest_configure(config):
-    """Older releases leave the sockets that rows come through to Python's collector, which warns of them."""
+    """Older releases leave the sockets that rows come through to Python's collector,
+    which warns of them."""
     if pyspark.__version__.startswith(LEAVES_SOCKETS_OPEN):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from tls_parts import certificate
 
-from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import read_options, write_options
@@ -64,16 +64,28 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
         ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it means nothing without tls=true"),
         ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
         ({"tls": "true", "tlsVerify": "no"}, "tlsVerify: needed true or false, found 'no'"),
-        ({"tls": "true", "tlsCaFile": "/no/ca.pem"}, "tlsCaFile: /no/ca.pem cannot be read: No such file"),
-        ({"tls": "true", "tlsCaFile": CA, "tlsVerify": "false"}, "tlsCaFile: nothing is held against it"),
+        (
+            {"tls": "true", "tlsCaFile": "/no/ca.pem"},
+            "tlsCaFile: /no/ca.pem cannot be read: No such file",
+        ),
+        (
+            {"tls": "true", "tlsCaFile": CA, "tlsVerify": "false"},
+            "tlsCaFile: nothing is held against it",
+        ),
         (
             {"tls": "true", "tlsKeyFile": certificate("client.key")},
             "tlsCertFile: it is needed as well as its",
         ),
         ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is needed: "),
         ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is needed: the key in "),
-        ({"tls": "true", **LOCKED, "tlsKeyPassword": "s3cr3t"}, "tlsKeyPassword: it does not open the key"),
-        ({"tls": "true", "tlsServerName": "."}, "tlsServerName: no certificate can bear the name '.'"),
+        (
+            {"tls": "true", **LOCKED, "tlsKeyPassword": "s3cr3t"},
+            "tlsKeyPassword: it does not open the key",
+        ),
+        (
+            {"tls": "true", "tlsServerName": "."},
+            "tlsServerName: no certificate can bear the name '.'",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_by_its_option(given, said):

@@ -3,7 +3,7 @@ from client_clusters import FakeCluster
 from source_parts import options_for, queue_of
 
 from rmq_spark.client.errors import BrokerNotFound
-from rmq_spark.client.name_server_calls import NameServerCalls
+from rmq_spark.client.requests.name_server_calls import NameServerCalls
 from rmq_spark.spark.addresses import BrokerAddresses, instance_for
 from rmq_spark.wire.bodies.lists import ClusterInfo
 from rmq_spark.wire.bodies.routes import BrokerData
@@ -26,7 +26,9 @@ def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, 
 
 
 def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
-    with pytest.raises(BrokerNotFound, match="no way to broker gone: no name server knows a broker"):
+    with pytest.raises(
+        BrokerNotFound, match="no way to broker gone: no name server knows a broker"
+    ):
         addresses.of(MessageQueue(rocketpoll_topic, "gone", 0))
 
 
@@ -36,7 +38,9 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
     def cluster_info(calls):
         asked.append(1)
         moved = f"127.0.0.1:{len(asked)}"
-        return ClusterInfo(broker_addr_table={"a": BrokerData(broker_name="a", broker_addrs={0: moved})})
+        return ClusterInfo(
+            broker_addr_table={"a": BrokerData(broker_name="a", broker_addrs={0: moved})}
+        )
 
     monkeypatch.setattr(NameServerCalls, "cluster_info", cluster_info)
     queue = MessageQueue(rocketpoll_topic, "a", 0)

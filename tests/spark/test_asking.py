@@ -9,7 +9,9 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic)
 
     with EmbeddedBroker() as broker:
         broker.create_topic(rocketpoll_topic, 1)
-        with queues_of(broker, rocketpoll_topic, retryTimeoutMs="0", requestTimeoutMs="200") as queues:
+        with queues_of(
+            broker, rocketpoll_topic, retryTimeoutMs="0", requestTimeoutMs="200"
+        ) as queues:
             which = queues.discover()
             broker.stop()
             assert queues.discover(now=True) == which

@@ -16,14 +16,16 @@ def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():
     )
 
 
-@pytest.mark.parametrize(("how", "done"), [("null", "its body is null"), ("skip", "it is left out")])
+@pytest.mark.parametrize(
+    ("how", "done"), [("null", "its body is null"), ("skip", "it is left out")]
+)
 def test_or_it_is_logged_and_of_very_many_the_first_are_named(how, done, caplog):
     bad = BadRecords(OnBadRecord(how))
     for queue_offset in range(3 * NAMED_MAX):
         bad.met(queue_of("T"), queue_offset, "it is broken")
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == NAMED_MAX + 1
-    assert (
-        said[0] == f"the message at offset 0 of queue 0 of T on broker-a cannot be read, {done}: it is broken"
+    assert said[0] == (
+        f"the message at offset 0 of queue 0 of T on broker-a cannot be read, {done}: it is broken"
     )
     assert said[-1] == "no more of them are named in this task"

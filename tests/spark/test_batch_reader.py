@@ -18,7 +18,10 @@ def bodies(found):
     pieces = found.partitions()
     found = pickle.loads(pickle.dumps(found))  # noqa: S301  # what Spark does
     return [
-        body for piece in pieces for batch in found.read(piece) for body in batch.column("body").to_pylist()
+        body
+        for piece in pieces
+        for batch in found.read(piece)
+        for body in batch.column("body").to_pylist()
     ]
 
 

@@ -26,7 +26,9 @@ def test_what_brokers_do_not_have_is_said_before_a_query_starts(
 
 def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is(rocketpoll_broker):
     rocketpoll_broker.create_topic("Orders", 1)
-    with pytest.raises(OptionError, match=r"topic order: the name servers know .*\. Did you mean Orders\?$"):
+    with pytest.raises(
+        OptionError, match=r"topic order: the name servers know .*\. Did you mean Orders\?$"
+    ):
         check_with_brokers(options_for(rocketpoll_broker, "order"))
     with pytest.raises(OptionError, match=r"or check its name$"):
         check_with_brokers(options_for(rocketpoll_broker, "SCHEDULE_TOPIC_XXX"))
@@ -39,7 +41,9 @@ def test_what_brokers_have_is_let_through(rocketpoll_broker, rocketpoll_topic, g
 
 def test_a_sink_needs_brokers_that_have_its_topic_or_would_make_it(rocketpoll_broker):
     check_writable(write_options({"namesrvAddr": rocketpoll_broker.address}))
-    check_writable(write_options({"namesrvAddr": rocketpoll_broker.address, "topic": "not-there-yet"}))
+    check_writable(
+        write_options({"namesrvAddr": rocketpoll_broker.address, "topic": "not-there-yet"})
+    )
     with pytest.raises(OptionError, match="option namesrvAddr: no name server answers"):
         check_writable(write_options({"namesrvAddr": "127.0.0.1:1", "topic": "T"}))
     with EmbeddedBroker(autoCreateTopicEnable=False) as broker:

@@ -11,12 +11,15 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 def offset(at):
-    return json.dumps({"v": 1, "offsets": {"T": {"b": {"0": at}}}, "stored": {"T": {"b": {"0": 5}}}})
+    return json.dumps(
+        {"v": 1, "offsets": {"T": {"b": {"0": at}}}, "stored": {"T": {"b": {"0": 5}}}}
+    )
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Three batches, of which two were committed; the first source is ours, the second another's."""
+    """Three batches, of which two were committed; the first source is ours,
+    the second another's."""
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
     for number in range(3):

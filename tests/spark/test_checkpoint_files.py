@@ -8,6 +8,8 @@ from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.checkpoint_files import LocalFiles, SparkFiles, checkpoint_files
 from rmq_spark.spark.errors import CheckpointError
 
+pytestmark = pytest.mark.deep
+
 OFFSET = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": 7}}}, "stored": {"T": {"b": {"0": 5}}}})
 
 
@@ -15,7 +17,10 @@ OFFSET = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": 7}}}, "stored": {"T": 
 def checkpoint(tmp_path):
     """Three batches, of which two were committed."""
     for number in range(3):
-        for folder, text in (("offsets", f'v1\n{{"batchTimestampMs": 1}}\n{OFFSET}'), ("commits", "v1\n{}")):
+        for folder, text in (
+            ("offsets", f'v1\n{{"batchTimestampMs": 1}}\n{OFFSET}'),
+            ("commits", "v1\n{}"),
+        ):
             (tmp_path / folder).mkdir(exist_ok=True)
             if folder == "offsets" or number < 2:
                 (tmp_path / folder / str(number)).write_text(text, encoding="utf-8")
@@ -43,7 +48,9 @@ def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
     location = f"viewfs://away/queries/{checkpoint.name}"
     assert read_checkpoint(location, spark) == read_checkpoint(checkpoint)
     assert starting_offsets(location, spark=spark) == starting_offsets(checkpoint)
-    with pytest.raises(CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"):
+    with pytest.raises(
+        CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"
+    ):
         read_checkpoint("viewfs://away/queries/none", spark)
     with pytest.raises(CheckpointError, match=r"nowhere://x/offsets cannot be read: .*nowhere"):
         read_checkpoint("nowhere://x", spark)

@@ -13,7 +13,8 @@ QUEUE = queue_of("T")
 
 
 class Held:
-    """One queue's messages: when each was stored, from an offset on. It answers as `Queues` does."""
+    """One queue's messages: when each was stored, from an offset on.
+    It answers as `Queues` does."""
 
     def __init__(self, first, *times_ms):
         self.first = first
@@ -34,7 +35,8 @@ class Held:
     def first_since(self, wanted):
         return {
             queue: next(
-                (at for at in range(start, end) if self.times_ms[at - self.first] >= timestamp_ms), end
+                (at for at in range(start, end) if self.times_ms[at - self.first] >= timestamp_ms),
+                end,
             )
             for queue, (timestamp_ms, start, end) in wanted.items()
         }
@@ -55,8 +57,16 @@ def test_a_queue_that_has_only_grown_is_no_break():
     ("held", "said", "go_on"),
     [
         (Held(5, 6, 7), "has lost offsets 3 to 4", 5),  # retention
-        (Held(0, 1, 2), "ends at offset 2, and was read, or to be read, to 3 before", 2),  # a lost tail
-        (Held(0, 1, 2, 9, 9), "is not the one that was read", 2),  # a lost tail that has grown again
+        (
+            Held(0, 1, 2),
+            "ends at offset 2, and was read, or to be read, to 3 before",
+            2,
+        ),  # a lost tail
+        (
+            Held(0, 1, 2, 9, 9),
+            "is not the one that was read",
+            2,
+        ),  # a lost tail that has grown again
         (Held(0, 7, 8, 9, 9), "is not the one that was read", 0),  # made again, and longer
         (Held(0, 7), "ends at offset 1", 0),  # made again, and shorter
         (Held(0), "ends at offset 0", 0),
@@ -78,7 +88,8 @@ ascending = st.lists(st.integers(1, 30), max_size=12).map(sorted)
 
 @given(ascending, st.integers(0, 12), ascending, st.integers(0, 12))
 def test_nothing_is_read_twice_and_nothing_new_is_left_out(before, kept, added, first):
-    """A queue of which a tail was lost, or all, and that has been added to since, by a clock that goes on."""
+    """A queue of which a tail was lost, or all, and that has been added to since,
+    by a clock that goes on."""
     read_ms = max(before, default=0)
     left = before[: min(kept, len(before))]
     times = [*left, *(read_ms + each for each in added)]

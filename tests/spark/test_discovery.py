@@ -2,8 +2,8 @@ import pytest
 from source_parts import queue_of, queues_of
 
 from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.client.name_server_calls import NameServerCalls
-from rmq_spark.client.routes import TopicRoute
+from rmq_spark.client.instance.routes import TopicRoute
+from rmq_spark.client.requests.name_server_calls import NameServerCalls
 from rmq_spark.spark.errors import OptionError
 
 
@@ -48,7 +48,10 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_if_that_is_wanted(rocketpol
         rocketpoll_broker.create_topic("to-come", 1)
         assert queues.discover(now=True) == {queue_of("to-come", 0)}
     assert [record.message for record in caplog.records] == [
-        "no name server knows topic to-come at the moment; what comes to it is read from its first message on"
+        (
+            "no name server knows topic to-come at the moment; what comes to it is read from its "
+            "first message on"
+        )
     ]
     with queues_of(rocketpoll_broker, "never-there") as queues, pytest.raises(RouteNotFound):
         queues.discover()
@@ -60,7 +63,9 @@ def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):
     assign = f'{{"{rocketpoll_topic}": {{"broker-a": [1, 9]}}}}'
     with (
         queues_of(rocketpoll_broker, None, assign=assign) as queues,
-        pytest.raises(OptionError, match=r"option assign: topic .* has no queue 9 on broker broker-a"),
+        pytest.raises(
+            OptionError, match=r"option assign: topic .* has no queue 9 on broker broker-a"
+        ),
     ):
         queues.discover()
 

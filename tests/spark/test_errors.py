@@ -38,5 +38,7 @@ def test_each_says_what_to_do():
     assert str(DataLoss(["a is gone", "b is gone"])).startswith(
         "a is gone; b is gone. Set option failOnDataLoss"
     )
-    assert str(RowError(1, 2, "body", "it is null")) == "row 2 of partition 1, column body: it is null"
+    assert (
+        str(RowError(1, 2, "body", "it is null")) == "row 2 of partition 1, column body: it is null"
+    )
     assert named(MessageQueue("T", "b", 3)) == "queue 3 of T on b"

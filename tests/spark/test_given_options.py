@@ -46,7 +46,9 @@ def test_for_a_look_at_names_alone_source_and_sink_are_one():
 
 def test_two_of_which_one_is_to_be_kept_and_a_number():
     given = Given({"tags": "a", "sql": "a = 1", "minPartitions": "5"}, READ)
-    with pytest.raises(OptionError, match="option tags: it cannot be given together with sql: keep one"):
+    with pytest.raises(
+        OptionError, match="option tags: it cannot be given together with sql: keep one"
+    ):
         given.one_of("tags", "sql")
     assert given.number("minPartitions") == 5
     assert given.get("minPartitions", lambda name, text: (name, text)) == ("minPartitions", "5")

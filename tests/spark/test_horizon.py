@@ -17,10 +17,14 @@ def horizon_of(broker, topic, **more):
 
 def at(topic, *offsets):
     """A start at these offsets of a topic's queues."""
-    return SourceOffset({queue_of(topic, number): QueuePosition(each) for number, each in enumerate(offsets)})
+    return SourceOffset(
+        {queue_of(topic, number): QueuePosition(each) for number, each in enumerate(offsets)}
+    )
 
 
-def test_it_says_where_all_queues_end_and_remembers_it_with_times(rocketpoll_broker, rocketpoll_topic):
+def test_it_says_where_all_queues_end_and_remembers_it_with_times(
+    rocketpoll_broker, rocketpoll_topic
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
     start = at(rocketpoll_topic, 0, 0)
@@ -28,7 +32,9 @@ def test_it_says_where_all_queues_end_and_remembers_it_with_times(rocketpoll_bro
         assert horizon.newest is None
         base, ends = horizon.look_from(start)
         assert base == start
-        assert ends == {queue_of(rocketpoll_topic, number): 2 if not number else 0 for number in range(4)}
+        assert ends == {
+            queue_of(rocketpoll_topic, number): 2 if not number else 0 for number in range(4)
+        }
         assert horizon.newest.positions[queue_of(rocketpoll_topic)] == (2, last.store_timestamp)
 
 
@@ -58,7 +64,9 @@ def test_queues_that_were_withdrawn_unread_are_a_loss(rocketpoll_broker, rocketp
         rocketpoll_broker.create_topic(rocketpoll_topic, 2)
         start = at(rocketpoll_topic, 0, 0, 0, 1)
         if fails:
-            with pytest.raises(DataLoss, match="may not be read any more: its offsets from 1 to 1 were not"):
+            with pytest.raises(
+                DataLoss, match="may not be read any more: its offsets from 1 to 1 were not"
+            ):
                 horizon.look_from(start)
         else:
             assert horizon.look_from(start)[1][queue_of(rocketpoll_topic, 3)] == 1

@@ -14,7 +14,9 @@ def bodies(broker, topic, **more):
     options = options_for(broker, topic, **more)
     with queues_of(broker, topic, **more) as queues:
         found = key_read.key_pieces(options, queues)
-    batches = [batch for piece in found for batch in key_read.read_key_piece(options, SCHEMA, piece)]
+    batches = [
+        batch for piece in found for batch in key_read.read_key_piece(options, SCHEMA, piece)
+    ]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
@@ -41,7 +43,9 @@ def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(
     assert bodies(rocketpoll_broker, rocketpoll_topic, key="k") == [text.encode() for text in texts]
 
 
-def test_more_than_a_broker_can_give_of_one_second_is_said(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+def test_more_than_a_broker_can_give_of_one_second_is_said(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
     monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
     monkeypatch.setattr(key_read, "FULL_PAGE", 8)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdefghijklmnopqrst" * 2, keys="k")
@@ -53,9 +57,13 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", keys="k")
     stored = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
     more = {"key": "k"}
-    assert bodies(rocketpoll_broker, rocketpoll_topic, startingTimestamp=str(stored), **more) == [b"a"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, startingTimestamp=str(stored), **more) == [
+        b"a"
+    ]
     assert bodies(rocketpoll_broker, rocketpoll_topic, endingTimestamp=str(stored), **more) == []
-    assert bodies(rocketpoll_broker, rocketpoll_topic, endingTimestamp=str(stored + 1), **more) == [b"a"]
+    assert bodies(rocketpoll_broker, rocketpoll_topic, endingTimestamp=str(stored + 1), **more) == [
+        b"a"
+    ]
     assert bodies(rocketpoll_broker, rocketpoll_topic, startingOffsets="-1h", **more) == [b"a"]
 
 
@@ -64,7 +72,10 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
     [
         ({"tags": "a"}, "option tags: it cannot be given together with key"),
         ({"minPartitions": "3"}, "option minPartitions: it cannot be given together with key"),
-        ({"startingOffsets": "earliest"}, "option startingOffsets: together with key it has to be a time"),
+        (
+            {"startingOffsets": "earliest"},
+            "option startingOffsets: together with key it has to be a time",
+        ),
     ],
 )
 def test_what_means_nothing_with_a_key_is_refused(rocketpoll_broker, rocketpoll_topic, more, said):

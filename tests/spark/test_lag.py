@@ -54,7 +54,12 @@ def test_progress_may_be_what_its_json_holds(half_read):
 
 @pytest.mark.parametrize(
     "sources",
-    [[], None, [{"endOffset": None, "latestOffset": None}], [{"endOffset": "{", "latestOffset": "{}"}]],
+    [
+        [],
+        None,
+        [{"endOffset": None, "latestOffset": None}],
+        [{"endOffset": "{", "latestOffset": "{}"}],
+    ],
 )
 def test_where_nothing_is_said_nothing_is_known(sources):
     assert lag_of({"sources": sources}) is None
@@ -77,6 +82,8 @@ def test_a_listener_knows_the_lag_of_each_query(half_read):
     listener = LagListener(lambda name, lag: heard.append((name, lag.messages)))
     assert listener.lag("q") is None
     listener.onQueryProgress(SimpleNamespace(progress=progress))
-    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(id="x", name=None, sources=[])))
+    listener.onQueryProgress(
+        SimpleNamespace(progress=SimpleNamespace(id="x", name=None, sources=[]))
+    )
     assert listener.lag("q") == listener.lag("0-1-2") == lag_of(progress)
     assert heard == [("q", 3)]

@@ -3,8 +3,8 @@ import logging
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
 
-from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.errors import CheckpointError, DataLoss
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.micro_batches import NO_LIMITS
@@ -110,7 +110,9 @@ def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_to
         assert set(offsets_in(at)) == {0, 1, 2, 3}
 
 
-def test_what_comes_before_a_new_query_knows_where_it_begins_is_no_loss(rocketpoll_broker, rocketpoll_topic):
+def test_what_comes_before_a_new_query_knows_where_it_begins_is_no_loss(
+    rocketpoll_broker, rocketpoll_topic
+):
     """Spark asks for what there is now before it asks where to begin."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
@@ -133,7 +135,9 @@ def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, r
         assert spans(batches.pieces(end, batches.latest(end, NO_LIMITS))) == [(4, 2, 3)]
 
 
-def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(rocketpoll_broker, rocketpoll_topic):
+def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(
+    rocketpoll_broker, rocketpoll_topic
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
         start = batches.initial()
@@ -155,7 +159,9 @@ def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic)
         rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
 
 
-def test_a_broker_that_could_not_be_told_is_told_later(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+def test_a_broker_that_could_not_be_told_is_told_later(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
     group = f"group-{rocketpoll_topic}"
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given = {"consumerGroup": group, "startingOffsets": "earliest"}
@@ -187,7 +193,9 @@ def made_again(rocketpoll_broker, rocketpoll_topic):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 9])
-def test_a_topic_that_was_made_again_is_no_progress(rocketpoll_broker, rocketpoll_topic, made_again, count):
+def test_a_topic_that_was_made_again_is_no_progress(
+    rocketpoll_broker, rocketpoll_topic, made_again, count
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
@@ -215,7 +223,9 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
     with query(rocketpoll_broker, rocketpoll_topic) as batches, pytest.raises(DataLoss):
-        batches.pieces(SourceOffset(dict.fromkeys(made_again.positions, QueuePosition(0))), again(made_again))
+        batches.pieces(
+            SourceOffset(dict.fromkeys(made_again.positions, QueuePosition(0))), again(made_again)
+        )
 
 
 def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_messages(
@@ -231,7 +241,9 @@ def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_mes
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
-        pytest.raises(DataLoss, match="may not be read any more: its offsets from 0 to 0 were not read"),
+        pytest.raises(
+            DataLoss, match="may not be read any more: its offsets from 0 to 0 were not read"
+        ),
     ):
         batches.latest(again(start), NO_LIMITS)
     with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
@@ -257,7 +269,9 @@ def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_t
         start = batches.initial()
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
-        pytest.raises(DataLoss, match="also is of another-topic, which option topic does not name any more"),
+        pytest.raises(
+            DataLoss, match="also is of another-topic, which option topic does not name any more"
+        ),
     ):
         batches.latest(again(start), NO_LIMITS)
 
@@ -274,7 +288,9 @@ def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
         Queues, "wait", lambda queues, ends, ms: waits.append(ms) or wait(queues, ends, min(ms, 20))
     )
     monkeypatch.setattr(
-        Horizon, "look_from", lambda horizon, start: looks.append(start) or look_from(horizon, start)
+        Horizon,
+        "look_from",
+        lambda horizon, start: looks.append(start) or look_from(horizon, start),
     )
     with query(rocketpoll_broker, rocketpoll_topic, suspendTimeoutMs="1000") as batches:
         start = batches.latest(batches.initial(), NO_LIMITS)

@@ -1,6 +1,8 @@
-"""Mistakes of users, and what is said of each: the option, what was needed, what was there, what to do.
+"""Mistakes of users, and what is said of each: the option, what was needed, what was there,
+what to do.
 
-Those that need brokers to be found, or Spark, are in `test_broker_checks` and `test_source_bad_input`.
+Those that need brokers to be found, or Spark, are in `test_broker_checks` and
+`test_source_bad_input`.
 """
 
 import pytest
@@ -14,15 +16,27 @@ NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
 READ = [
     ({"tpic": "T"}, "tpic: there is no such option; did you mean topic?"),
     ({"topics": "T"}, "topics: there is no such option; did you mean topic?"),
-    ({"startingoffset": "latest"}, "startingoffset: there is no such option; did you mean startingOffsets?"),
-    ({"startingOffset": "latest"}, "startingOffset: there is no such option; did you mean startingOffsets?"),
-    ({"failOnDataLos": "true"}, "failOnDataLos: there is no such option; did you mean failOnDataLoss?"),
+    (
+        {"startingoffset": "latest"},
+        "startingoffset: there is no such option; did you mean startingOffsets?",
+    ),
+    (
+        {"startingOffset": "latest"},
+        "startingOffset: there is no such option; did you mean startingOffsets?",
+    ),
+    (
+        {"failOnDataLos": "true"},
+        "failOnDataLos: there is no such option; did you mean failOnDataLoss?",
+    ),
     (
         {"maxOffsetPerTrigger": "5"},
         "maxOffsetPerTrigger: there is no such option; did you mean maxOffsetsPerTrigger?",
     ),
     ({"minPartition": "5"}, "minPartition: there is no such option; did you mean minPartitions?"),
-    ({"consumergroups": "g"}, "consumergroups: there is no such option; did you mean consumerGroup?"),
+    (
+        {"consumergroups": "g"},
+        "consumergroups: there is no such option; did you mean consumerGroup?",
+    ),
     ({"tag": "a"}, "tag: there is no such option; did you mean tags?"),
     ({"column": "body"}, "column: there is no such option; did you mean columns?"),
     ({"zzz": "1"}, "zzz: there is no such option; there are "),
@@ -44,7 +58,10 @@ READ = [
     ),
     (
         {"kafka.ssl.truststore.location": "/x"},
-        "kafka.ssl.truststore.location: there is no such option; that is Kafka's; here it is tlsCaFile",
+        (
+            "kafka.ssl.truststore.location: there is no such option; that is Kafka's; here it is "
+            "tlsCaFile"
+        ),
     ),
     (
         {"path": "orders"},
@@ -67,10 +84,19 @@ READ = [
     ({"maxMessageBytes": "4m"}, "maxMessageBytes: it is of no use to the source"),
     (
         {"namesrvAddr": None},
-        "namesrvAddr: it is needed: the name server's address, as localhost:9876, here or in NAMESRV_ADDR",
+        (
+            "namesrvAddr: it is needed: the name server's address, as localhost:9876, here or in "
+            "NAMESRV_ADDR"
+        ),
     ),
-    ({"namesrvAddr": "localhost"}, "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'"),
-    ({"namesrvAddr": "localhost:"}, "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:'"),
+    (
+        {"namesrvAddr": "localhost"},
+        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'",
+    ),
+    (
+        {"namesrvAddr": "localhost:"},
+        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:'",
+    ),
     ({"namesrvAddr": ":9876"}, "namesrvAddr: needed host:port, as localhost:9876, found ':9876'"),
     (
         {"namesrvAddr": "localhost:ninety"},
@@ -116,12 +142,21 @@ READ = [
     ({"requestTimeoutMs": "3s"}, "requestTimeoutMs: needed a whole number from 0 on, found '3s'"),
     ({"requestTimeoutMs": "-1"}, "requestTimeoutMs: needed a whole number from 0 on, found '-1'"),
     ({"retryTimeoutMs": "1.5"}, "retryTimeoutMs: needed a whole number from 0 on, found '1.5'"),
-    ({"topic": None}, "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)"),
+    (
+        {"topic": None},
+        "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
+    ),
     ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
-    ({"topic": "no pe"}, "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'"),
+    (
+        {"topic": "no pe"},
+        "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+    ),
     ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
     ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
-    ({"subscribePattern": "T.*"}, "topic: it cannot be given together with subscribePattern: keep one"),
+    (
+        {"subscribePattern": "T.*"},
+        "topic: it cannot be given together with subscribePattern: keep one",
+    ),
     (
         {"topic": None, "subscribePattern": "("},
         (
@@ -138,10 +173,22 @@ READ = [
         {"topic": None, "assign": "T"},
         "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'",
     ),
-    ({"topic": None, "assign": "{}"}, 'assign: it names no topic: needed {"orders": {"broker-a": [0, 1]}}'),
-    ({"topic": None, "assign": '{"T": 0}'}, "assign: T: needed a list of queues as [0, 1], found 0"),
-    ({"topic": None, "assign": '{"T": []}'}, "assign: T: needed a list of queues as [0, 1], found []"),
-    ({"topic": None, "assign": '{"T": ["0"]}'}, "assign: T: needed a list of queues as [0, 1], found ['0']"),
+    (
+        {"topic": None, "assign": "{}"},
+        'assign: it names no topic: needed {"orders": {"broker-a": [0, 1]}}',
+    ),
+    (
+        {"topic": None, "assign": '{"T": 0}'},
+        "assign: T: needed a list of queues as [0, 1], found 0",
+    ),
+    (
+        {"topic": None, "assign": '{"T": []}'},
+        "assign: T: needed a list of queues as [0, 1], found []",
+    ),
+    (
+        {"topic": None, "assign": '{"T": ["0"]}'},
+        "assign: T: needed a list of queues as [0, 1], found ['0']",
+    ),
     (
         {"topic": None, "assign": '{"T": {"b": [-1]}}'},
         "assign: T > b: needed a list of queues as [0, 1], found [-1]",
@@ -183,11 +230,17 @@ READ = [
     ),
     (
         {"startingOffsets": "-1"},
-        "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
+        (
+            "startingOffsets: -1 could be either: write latest, or -1 messages for those before "
+            "the end"
+        ),
     ),
     (
         {"startingOffsets": "-2"},
-        "startingOffsets: -2 could be either: write earliest, or -2 messages for those before the end",
+        (
+            "startingOffsets: -2 could be either: write earliest, or -2 messages for those before "
+            "the end"
+        ),
     ),
     (
         {"startingOffsets": "5"},
@@ -196,11 +249,20 @@ READ = [
             "JSON of offsets, found '5'"
         ),
     ),
-    ({"startingOffsets": "group"}, "startingOffsets: it says group: name the group in option consumerGroup"),
-    ({"startingOffsets": "{}"}, "startingOffsets: the object is empty: name queues, or * for all others"),
+    (
+        {"startingOffsets": "group"},
+        "startingOffsets: it says group: name the group in option consumerGroup",
+    ),
+    (
+        {"startingOffsets": "{}"},
+        "startingOffsets: the object is empty: name queues, or * for all others",
+    ),
     (
         {"startingOffsets": '{"T"'},
-        "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'",
+        (
+            "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): "
+            "'{\"T\"'"
+        ),
     ),
     (
         {"startingOffsets": '{"T": {"zero": 1}}'},
@@ -225,7 +287,10 @@ READ = [
         {"startingOffsets": '{"T": {"b": {"0": {"x": 1}}}}'},
         "startingOffsets: T > b > 0 is one level too deep: needed topic, broker, queue",
     ),
-    ({"startingOffsets": '{"U": {"0": 1}}'}, "startingOffsets: it names U, but the topics read are T"),
+    (
+        {"startingOffsets": '{"U": {"0": 1}}'},
+        "startingOffsets: it names U, but the topics read are T",
+    ),
     (
         {"startingOffsets": "[1]"},
         (
@@ -253,7 +318,10 @@ READ = [
     ),
     (
         {"startingTimestamp": "noon"},
-        "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found 'noon'",
+        (
+            "startingTimestamp: needed milliseconds since 1970 or a time as "
+            "2026-01-31T12:00:00Z, found 'noon'"
+        ),
     ),
     (
         {"startingTimestamp": "1767225600"},
@@ -264,7 +332,10 @@ READ = [
     ),
     (
         {"startingTimestamp": "-5"},
-        "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found '-5'",
+        (
+            "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, "
+            "found '-5'"
+        ),
     ),
     (
         {"startingOffsetsByTimestamp": '{"T": {"0": "noon"}}'},
@@ -322,13 +393,22 @@ READ = [
         {"brokerNames": '{"a": 1}'},
         'brokerNames: needed names of brokers as {"old": "new"}, found 1 for \'a\'',
     ),
-    ({"brokerNames": '{"a": "b", "b": "c"}'}, "brokerNames: b is an old name and a new one: name it once"),
+    (
+        {"brokerNames": '{"a": "b", "b": "c"}'},
+        "brokerNames: b is an old name and a new one: name it once",
+    ),
     (
         {"brokerNames": '{"a": ""}'},
         "brokerNames: needed names of brokers as {\"old\": \"new\"}, found '' for 'a'",
     ),
-    ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: needed a whole number from 1 on, found '0'"),
-    ({"maxOffsetsPerTrigger": "5k"}, "maxOffsetsPerTrigger: needed a whole number from 1 on, found '5k'"),
+    (
+        {"maxOffsetsPerTrigger": "0"},
+        "maxOffsetsPerTrigger: needed a whole number from 1 on, found '0'",
+    ),
+    (
+        {"maxOffsetsPerTrigger": "5k"},
+        "maxOffsetsPerTrigger: needed a whole number from 1 on, found '5k'",
+    ),
     (
         {"maxBytesPerTrigger": "5 pounds"},
         "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
@@ -363,14 +443,20 @@ READ = [
         {"suspendTimeoutMs": "9999"},
         "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
     ),
-    ({"discoveryIntervalMs": "5s"}, "discoveryIntervalMs: needed a whole number from 0 on, found '5s'"),
+    (
+        {"discoveryIntervalMs": "5s"},
+        "discoveryIntervalMs: needed a whole number from 0 on, found '5s'",
+    ),
     ({"availableNow": "now"}, "availableNow: needed true or false, found 'now'"),
 ]
 
 WRITE = [
     ({"startingOffsets": "earliest"}, "startingOffsets: it is of no use to the sink"),
     ({"topc": "T"}, "topc: there is no such option; did you mean topic?"),
-    ({"topic": "no pe"}, "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'"),
+    (
+        {"topic": "no pe"},
+        "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+    ),
     (
         {"topic": "SCHEDULE_TOPIC_XXXX"},
         "topic: topic: needed one that is not the broker's own, found 'SCHEDULE_TOPIC_XXXX'",

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from rmq_spark.client.connections import Credentials
+from rmq_spark.client.connections.connections import Credentials
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import check_names
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -32,7 +32,10 @@ def test_what_is_needed_is_an_address_and_a_topic():
 
 
 def test_names_are_found_whatever_their_case():
-    assert read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows == 5
+    assert (
+        read_options({"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}).limits.rows
+        == 5
+    )
 
 
 def test_the_address_may_come_from_the_environment(monkeypatch):
@@ -75,7 +78,9 @@ def test_options_of_the_other_side_are_refused():
     assert "option startingOffsets: it is of no use to the sink" in refused(
         {**NEEDED, "startingOffsets": "earliest"}, write_options
     )
-    assert "option producerGroup: it is of no use to the source" in refused({**NEEDED, "producerGroup": "P"})
+    assert "option producerGroup: it is of no use to the source" in refused(
+        {**NEEDED, "producerGroup": "P"}
+    )
 
 
 def test_what_spark_itself_hands_to_a_sink_is_let_pass():
@@ -123,16 +128,27 @@ def test_what_does_not_go_together_is_refused(given, name):
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"nameServer", "subscribe"}))
 def test_no_option_may_be_empty(name):
-    given = {**({} if name in ("subscribePattern", "assign") else NEEDED), "namesrvAddr": "a:1", name: " "}
+    given = {
+        **({} if name in ("subscribePattern", "assign") else NEEDED),
+        "namesrvAddr": "a:1",
+        name: " ",
+    }
     parse = read_options if OPTIONS[name].uses - {Use.SINK} else write_options
     said = refused(given, parse)
     assert said == f"option {name}: it is empty: leave it out, or give it a value"
 
 
 def test_topics_are_a_list_a_pattern_or_queues():
-    assert read_options({"namesrvAddr": "a:1", "subscribe": "a, b ,a"}).selection.topics == ("a", "b")
-    assert read_options({"namesrvAddr": "a:1", "subscribePattern": "a|b"}).selection.pattern == "a|b"
-    selection = read_options({"namesrvAddr": "a:1", "assign": '{"T": [0, 2], "U": {"b": [1]}}'}).selection
+    assert read_options({"namesrvAddr": "a:1", "subscribe": "a, b ,a"}).selection.topics == (
+        "a",
+        "b",
+    )
+    assert (
+        read_options({"namesrvAddr": "a:1", "subscribePattern": "a|b"}).selection.pattern == "a|b"
+    )
+    selection = read_options(
+        {"namesrvAddr": "a:1", "assign": '{"T": [0, 2], "U": {"b": [1]}}'}
+    ).selection
     assert selection.topics == ("T", "U")
     assert selection.assigned == {"T": {"*": frozenset([0, 2])}, "U": {"b": frozenset([1])}}
 
@@ -169,7 +185,12 @@ def test_limits_and_times():
         endingTimestamp="2023-11-14T22:13:20Z",
     )
     limits = options.limits
-    assert (limits.rows, limits.rows_min, limits.delay_ms, limits.bytes) == (100, 10, 120_000, 8 << 20)
+    assert (limits.rows, limits.rows_min, limits.delay_ms, limits.bytes) == (
+        100,
+        10,
+        120_000,
+        8 << 20,
+    )
     assert options.starting.everywhere == BackInTime(600_000)
     assert options.ending.everywhere == AtTime(1_700_000_000_000)
 
@@ -177,7 +198,9 @@ def test_limits_and_times():
 @pytest.mark.parametrize(("text", "at_end"), [("error", False), ("latest", True)])
 def test_the_strategy_for_times_without_a_message(text, at_end):
     assert read(startingOffsetsByTimestampStrategy=text).starts_at_end_without_match is at_end
-    assert "needed error or latest" in refused({**NEEDED, "startingOffsetsByTimestampStrategy": "earliest"})
+    assert "needed error or latest" in refused(
+        {**NEEDED, "startingOffsetsByTimestampStrategy": "earliest"}
+    )
 
 
 def test_positions_by_queue():
@@ -193,7 +216,9 @@ def test_secrets_are_kept_and_never_shown():
 
 
 def test_options_travel_to_tasks():
-    options = read(accessKey="me", secretKey="s3cr3t", startingOffsets='{"orders": -2}', tags="a || b")
+    options = read(
+        accessKey="me", secretKey="s3cr3t", startingOffsets='{"orders": -2}', tags="a || b"
+    )
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301  # what Spark does
 
 
@@ -208,7 +233,9 @@ def test_one_filter(given, expression, is_sql):
 
 def test_a_group_has_to_be_able_to_be_one():
     assert read(consumerGroup="G").group == "G"
-    assert "option consumerGroup: group: needed letters" in refused({**NEEDED, "consumerGroup": "a b"})
+    assert "option consumerGroup: group: needed letters" in refused(
+        {**NEEDED, "consumerGroup": "a b"}
+    )
     assert "option producerGroup" in refused({**NEEDED, "producerGroup": "a b"}, write_options)
 
 
@@ -274,5 +301,7 @@ def test_only_topics_by_name_are_waited_for(chosen, said):
     "text", ['{"broker-a": "localhost"}', '{"broker-a": 5}', '{"a:1": "http://b:1"}', '{"a": ":1"}']
 )
 def test_where_brokers_are_reached_has_to_be_an_address(text):
-    with pytest.raises(OptionError, match=r"option brokerAddresses: needed where brokers are reached"):
+    with pytest.raises(
+        OptionError, match=r"option brokerAddresses: needed where brokers are reached"
+    ):
         read(brokerAddresses=text)

@@ -1,4 +1,5 @@
-"""docs/options.md and the code have the same options, with the same defaults; the same columns and forms."""
+"""docs/options.md and the code have the same options, with the same defaults;
+the same columns and forms."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client.tls_settings import TlsSettings
+from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.options import DEFAULT_GROUP, SUSPEND_MS_MAX, read_options, write_options
 from rmq_spark.spark.positions import parse_position, parse_positions
@@ -20,7 +21,9 @@ PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = {
     row[0]: row[1:]
     for row in re.findall(
-        r"^\| `(\w+)` \| ((?:all|streams|batch reads|writes|, )+) \| (.*?) \| (.+) \|$", PAGE, re.MULTILINE
+        r"^\| `(\w+)` \| ((?:all|streams|batch reads|writes|, )+) \| (.*?) \| (.+) \|$",
+        PAGE,
+        re.MULTILINE,
     )
 }
 READ = read_options({"namesrvAddr": "localhost:9876", "topic": "orders"})
@@ -59,7 +62,9 @@ def test_the_defaults_are_those_of_the_code():
         "requestTimeoutMs": READ.access.request_timeout_ms,
         "retryTimeoutMs": READ.access.retry_timeout_ms,
         "tags": READ.expression,
-        "startingOffsetsByTimestampStrategy": "latest" if READ.starts_at_end_without_match else "error",
+        "startingOffsetsByTimestampStrategy": "latest"
+        if READ.starts_at_end_without_match
+        else "error",
         "failOnDataLoss": READ.fail_on_data_loss,
         "onBadRecord": READ.on_bad_record.value,
         "checkCrc": READ.checks_crc,
@@ -74,7 +79,9 @@ def test_the_defaults_are_those_of_the_code():
         "rowIds": WRITE.row_ids,
     }
     stated = {name: row[1].strip("`") for name, row in ROWS.items()}
-    assert {name: stated[name] for name in in_code} == {name: shown(value) for name, value in in_code.items()}
+    assert {name: stated[name] for name in in_code} == {
+        name: shown(value) for name, value in in_code.items()
+    }
     # All others have none, or one that is told in words.
     in_words = {"namesrvAddr", "nameServer", "columns", "startingOffsets", "endingOffsets"}
     assert {name for name, default in stated.items() if default == "none"} == set(OPTIONS) - set(

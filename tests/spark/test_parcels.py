@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.queue_choice import queue_of_key
+from rmq_spark.client.producer.queue_choice import queue_of_key
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.parcels import Parcels
 from rmq_spark.wire.message_queue import MessageQueue
@@ -63,10 +63,15 @@ def test_rows_with_one_sharding_key_go_to_the_queue_that_java_would_choose():
     keys = ["x", None, "y", "x", "z", "Ä"]
     found = parcels(shardingKey=keys)
     queue_of = {
-        body: each.queue for each in found for body in each.rows.column("body").to_pylist() if each.queue
+        body: each.queue
+        for each in found
+        for body in each.rows.column("body").to_pylist()
+        if each.queue
     }
     assert queue_of == {
-        b"%d" % row: queue_of_key(queues_of("T"), key) for row, key in enumerate(keys) if key is not None
+        b"%d" % row: queue_of_key(queues_of("T"), key)
+        for row, key in enumerate(keys)
+        if key is not None
     }
     assert where(found)["T", None] == b"1"
     orders = [each.rows.column("body").to_pylist() for each in found]
@@ -86,7 +91,8 @@ def test_rows_go_to_the_queues_that_they_name():
 def test_a_queue_must_be_there_and_be_only_one():
     problem = refused(queueId=[1, 7])
     assert (
-        "row 101 of partition 5, column queueId: there is no queue 7, only 0 on a, 1 on a, 0 on b" in problem
+        "row 101 of partition 5, column queueId: there is no queue 7, only 0 on a, 1 on a, 0 on b"
+        in problem
     )
     assert "there is no queue 1 on b" in refused(queueId=[1], brokerName=["b"])
     assert "queue 0 is on several brokers: say in column brokerName which one is meant" in refused(

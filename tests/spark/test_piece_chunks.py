@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from source_parts import options_for, queue_of, send
 
-from rmq_spark.client.bulk_pull import RawChunk
+from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of
@@ -11,20 +11,27 @@ from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.record import StoredMessage, encode_record
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)])
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)]
+)
 def test_an_answer_of_megabytes_may_take_its_time(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, given, expected
 ):
     asked = []
 
-    def pulled(*arguments):
-        asked.append(arguments[-1].timeout_ms)
+    def pulled(*, rules, **_):
+        asked.append(rules.timeout_ms)
         return []
 
     monkeypatch.setattr(piece_chunks, "BulkPull", pulled)
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false", **given)
     assert (
-        list(chunks_of(addresses_of(options.access), options, Piece(queue_of(rocketpoll_topic), 0, 1))) == []
+        list(
+            chunks_of(
+                addresses_of(options.access), options, Piece(queue_of(rocketpoll_topic), 0, 1)
+            )
+        )
+        == []
     )
     assert asked == [expected]
 
@@ -35,13 +42,15 @@ def test_an_answer_of_megabytes_may_take_its_time(
 def chunks_given(monkeypatch, topic, options, piece_end, *records, next_offset, stored_ms=None):
     """What comes of one answer with these records."""
     answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
-    monkeypatch.setattr(piece_chunks, "BulkPull", lambda *_: [answer])
+    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
     piece = Piece(queue_of(topic), 0, piece_end, stored_ms)
     return chunks_of(addresses_of(options.access), options, piece)
 
 
 def record(topic, queue_offset, stored_ms=1):
-    return encode_record(StoredMessage(topic, b"body", queue_offset=queue_offset, store_timestamp=stored_ms))
+    return encode_record(
+        StoredMessage(topic, b"body", queue_offset=queue_offset, store_timestamp=stored_ms)
+    )
 
 
 def broken(topic, queue_offset):
@@ -65,7 +74,9 @@ def test_a_record_that_cannot_be_read_comes_behind_those_before_it(
     assert raised.value.queue_offset == bad
 
 
-def test_behind_a_filter_the_record_itself_says_which_it_is(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+def test_behind_a_filter_the_record_itself_says_which_it_is(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
     records = [record(rocketpoll_topic, 3), broken(rocketpoll_topic, 7)]
     options = options_for(rocketpoll_broker, rocketpoll_topic, tags="a")
     chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 9, *records, next_offset=9)
@@ -95,10 +106,16 @@ def test_a_last_message_of_another_time_is_that_of_a_topic_made_again(
 ):
     options = options_for(rocketpoll_broker, rocketpoll_topic)
     records = [record(rocketpoll_topic, number, stored_ms=100 + number) for number in range(3)]
-    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=102)
+    chunks = chunks_given(
+        monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=102
+    )
     assert [len(found) for found, _ in chunks] == [3]
-    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=90)
-    with pytest.raises(MadeAgain, match="offset 2 was stored at 102 ms, and was stored at 90 ms then"):
+    chunks = chunks_given(
+        monkeypatch, rocketpoll_topic, options, 3, *records, next_offset=3, stored_ms=90
+    )
+    with pytest.raises(
+        MadeAgain, match="offset 2 was stored at 102 ms, and was stored at 90 ms then"
+    ):
         next(chunks)
 
 
@@ -113,7 +130,13 @@ def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
     piece_end = 2
     for planned_ms, is_same in ((stored_ms, True), (stored_ms - 1, False)):
         chunks = chunks_given(
-            monkeypatch, rocketpoll_topic, options, piece_end, younger, next_offset=1, stored_ms=planned_ms
+            monkeypatch,
+            rocketpoll_topic,
+            options,
+            piece_end,
+            younger,
+            next_offset=1,
+            stored_ms=planned_ms,
         )
         if is_same:
             assert next(chunks)[1] == 1

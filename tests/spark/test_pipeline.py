@@ -1,4 +1,5 @@
-"""examples/pipeline/order_totals.py, submitted where rocketpoll is installed, and with an archive of it."""
+"""examples/pipeline/order_totals.py, submitted where rocketpoll is installed,
+and with an archive of it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ pytestmark = pytest.mark.skipif(java_fault() is not None, reason="Spark needs Ja
 def submit(python, directory, broker, *more, archive=""):
     """Submit the pipeline to read what there is; the command has to succeed."""
     program = ROOT / "examples" / "pipeline" / "order_totals.py"
-    settings = ["--properties-file", ROOT / "conf" / "spark-defaults.conf", *FOR_A_SHORT_LIFE, *more]
+    settings = [
+        "--properties-file",
+        ROOT / "conf" / "spark-defaults.conf",
+        *FOR_A_SHORT_LIFE,
+        *more,
+    ]
     arguments = ["--namesrv", broker.address, "--directory", directory / "out", "--once"]
     done = subprocess.run(
         [SPARK_HOME / "bin" / "spark-submit", *settings, program, *arguments],
@@ -55,9 +61,14 @@ def order(at, region="EU", amount=1.5):
 
 def in_parquet(directory):
     """What is in files: minute, region, orders, amount."""
-    rows = pyarrow.dataset.dataset(directory / "out" / "totals", format="parquet").to_table().to_pylist()
+    rows = (
+        pyarrow.dataset.dataset(directory / "out" / "totals", format="parquet")
+        .to_table()
+        .to_pylist()
+    )
     return sorted(
-        (row["minute"].strftime("%H:%M"), row["region"], row["orders"], row["amount"]) for row in rows
+        (row["minute"].strftime("%H:%M"), row["region"], row["orders"], row["amount"])
+        for row in rows
     )
 
 
@@ -65,7 +76,9 @@ def in_topic(broker):
     """The same, of messages; and their keys."""
     messages = broker.messages("order-totals")
     totals = [json.loads(message.body) for message in messages]
-    found = sorted((each["minute"][11:16], each["region"], each["orders"], each["amount"]) for each in totals)
+    found = sorted(
+        (each["minute"][11:16], each["region"], each["orders"], each["amount"]) for each in totals
+    )
     return found, sorted(key for message in messages for key in message.keys)
 
 
@@ -73,7 +86,9 @@ def in_topic(broker):
 def test_it_goes_on_where_it_was_also_from_an_archive_on_a_bare_python(tmp_path):
     with EmbeddedBroker() as broker:
         broker.create_topic("order-totals", queues=2)
-        broker.send("orders", order("12:00:10"), order("12:00:50"), order("12:00:30", "US"), "no order")
+        broker.send(
+            "orders", order("12:00:10"), order("12:00:50"), order("12:00:30", "US"), "no order"
+        )
         broker.send("orders", order("12:05:00"))
         submit(sys.executable, tmp_path, broker)
         first = [("12:00", "EU", 2, 3.0), ("12:00", "US", 1, 1.5)]

@@ -7,7 +7,9 @@ from rmq_spark.spark.planning import Backlog, Piece, pieces, rows_within_bytes, 
 from rmq_spark.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 5))
-backlogs = st.dictionaries(queues, st.builds(Backlog, st.integers(0, 10_000), st.integers(0, 9)), max_size=12)
+backlogs = st.dictionaries(
+    queues, st.builds(Backlog, st.integers(0, 10_000), st.integers(0, 9)), max_size=12
+)
 A, B, C = (MessageQueue("T", "b", number) for number in range(3))
 
 
@@ -31,7 +33,9 @@ def test_shares_follow_what_waits(given_backlogs, rows):
     taken = share_rows(given_backlogs, rows)
     for one, other in itertools.permutations(taken, 2):
         if given_backlogs[one].messages >= given_backlogs[other].messages and len(taken) < rows:
-            assert taken[one] >= taken[other] - len(taken) - 1  # leftovers of the rounding go by age
+            assert (
+                taken[one] >= taken[other] - len(taken) - 1
+            )  # leftovers of the rounding go by age
 
 
 def test_a_limit_is_shared_in_proportion():

@@ -51,7 +51,9 @@ def test_other_words_are_refused_with_what_there_is(text):
 
 @pytest.mark.parametrize(("text", "name"), [("-1", "latest"), ("-2", "earliest")])
 def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
-    with pytest.raises(OptionError, match=f"{text} could be either: write {name}, or {text} messages"):
+    with pytest.raises(
+        OptionError, match=f"{text} could be either: write {name}, or {text} messages"
+    ):
         everywhere(text)
 
 
@@ -79,7 +81,8 @@ def test_the_brokers_may_be_left_out():
 
 
 @pytest.mark.parametrize(
-    "tree", [{"*": -2}, {"T": -2}, {"T": {"*": -2}}, {"T": {"b": {"*": -2}}}, {"*": {"*": {"*": -2}}}]
+    "tree",
+    [{"*": -2}, {"T": -2}, {"T": {"*": -2}}, {"T": {"b": {"*": -2}}}, {"*": {"*": {"*": -2}}}],
 )
 def test_a_star_or_a_short_path_stands_for_all_others(tree):
     assert at(tree) == AtOffset(EARLIEST)
@@ -131,7 +134,9 @@ def test_who_asks_for_a_group_is_known():
 
 
 names = st.text(min_size=1, max_size=3).filter(lambda name: name != "*")
-offsets = st.dictionaries(st.integers(0, 9).map(str), st.integers(-2, 1 << 62), min_size=1, max_size=3)
+offsets = st.dictionaries(
+    st.integers(0, 9).map(str), st.integers(-2, 1 << 62), min_size=1, max_size=3
+)
 trees = st.dictionaries(
     names, st.dictionaries(names, offsets, min_size=1, max_size=3), min_size=1, max_size=3
 )
@@ -140,7 +145,9 @@ trees = st.dictionaries(
 @given(trees)
 @example({" > ": {"v": {"0": 1}}, "v": {"0": {"0": 2}}})
 def test_each_queue_that_is_named_gets_its_own(tree):
-    positions = parse_positions("o", json.dumps(tree if "v" not in tree else {"offsets": tree, "v": 1}))
+    positions = parse_positions(
+        "o", json.dumps(tree if "v" not in tree else {"offsets": tree, "v": 1})
+    )
     for topic, brokers in tree.items():
         for broker, queues in brokers.items():
             for queue, offset in queues.items():

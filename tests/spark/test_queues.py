@@ -9,7 +9,9 @@ def test_where_queues_begin_and_end(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 1, "a", "b", "c")
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         which = queues.discover()
-        assert queues.ends(which) == {queue_of(rocketpoll_topic, n): 3 if n == 1 else 0 for n in range(4)}
+        assert queues.ends(which) == {
+            queue_of(rocketpoll_topic, n): 3 if n == 1 else 0 for n in range(4)
+        }
         assert set(queues.starts(which).values()) == {0}
 
 

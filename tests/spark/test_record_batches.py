@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from source_parts import queue_of, schema_of, send
 
-from rmq_spark.client import record_batches
-from rmq_spark.client.bulk_pull import BulkPull
-from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.record_batches import RecordBatches
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading import record_batches
+from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.reading.record_batches import RecordBatches
 from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.schema import DDL_TYPES, arrow_schema_of, ddl_of
@@ -35,7 +35,9 @@ def chunk_of(*bodies, **more):
         elif isinstance(body, int):
             stored, crc = b"damaged", body
         records.append(
-            encode_record(StoredMessage("T", stored, sys_flag=flag, queue_offset=at, body_crc=crc, **more))
+            encode_record(
+                StoredMessage("T", stored, sys_flag=flag, queue_offset=at, body_crc=crc, **more)
+            )
         )
     return RecordChunk(b"".join(records))
 
@@ -44,14 +46,20 @@ def rows_of(batches, chunk):
     return [row for batch in batches.of(chunk, "broker-a") for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("names", [tuple(DDL_TYPES), tuple(reversed(DDL_TYPES)), ("body",), ("brokerName",)])
+@pytest.mark.parametrize(
+    "names", [tuple(DDL_TYPES), tuple(reversed(DDL_TYPES)), ("body",), ("brokerName",)]
+)
 def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_topic, names):
-    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b", keys="k", tags="t", properties={"p": "1"})
+    send(
+        rocketpoll_broker, rocketpoll_topic, 0, "a", "b", keys="k", tags="t", properties={"p": "1"}
+    )
     schema = arrow_schema_of(schema_of(ddl_of(names)))
     instance = ClientInstance(rocketpoll_broker.address)
     try:
         instance.routes.route(rocketpoll_topic)
-        pulled = BulkPull(instance.api, rocketpoll_broker.address, "G", queue_of(rocketpoll_topic), 0, 2)
+        pulled = BulkPull(
+            instance.api, rocketpoll_broker.address, "G", queue_of(rocketpoll_topic), 0, 2
+        )
         [chunk] = pulled
         [rows] = batches_of(schema).of(RecordChunk(chunk.records, chunk.sizes), "broker-a")
     finally:
@@ -70,17 +78,24 @@ def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_
 @pytest.mark.parametrize(("bad", "said"), [(None, "one whole ZLIB stream"), (1, "its CRC differs")])
 def test_a_body_that_cannot_be_read_fails_is_null_or_is_left_out(bad, said, caplog):
     chunk = chunk_of(b"a", bad, b"c")
-    with pytest.raises(RecordFault, match=f"the message at offset 1 of queue 0 of T on broker-a .*{said}"):
+    with pytest.raises(
+        RecordFault, match=f"the message at offset 1 of queue 0 of T on broker-a .*{said}"
+    ):
         rows_of(batches_of(BODIES), chunk)
     found = rows_of(batches_of(BODIES, "null"), chunk)
-    assert found == [{"body": body, "queueOffset": at} for at, body in enumerate((b"a", None, b"c"))]
+    assert found == [
+        {"body": body, "queueOffset": at} for at, body in enumerate((b"a", None, b"c"))
+    ]
     assert [row["body"] for row in rows_of(batches_of(BODIES, "skip"), chunk)] == [b"a", b"c"]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
 def test_bodies_are_read_only_where_they_are_wanted():
     offsets = arrow_schema_of(schema_of("queueOffset bigint"))
-    assert rows_of(batches_of(offsets), chunk_of(None, 1)) == [{"queueOffset": 0}, {"queueOffset": 1}]
+    assert rows_of(batches_of(offsets), chunk_of(None, 1)) == [
+        {"queueOffset": 0},
+        {"queueOffset": 1},
+    ]
     assert len(rows_of(batches_of(BODIES, checks_crc=False), chunk_of(1))) == 1
 
 
@@ -91,7 +106,9 @@ def test_slices_have_the_same_rows_as_the_whole(monkeypatch, slice_bytes):
     for at in range(20):
         flag = ZLIB if at % 3 else 0
         body = f"body {at}".encode() if at != 7 else b"broken"
-        stored = compress_body(body, MessageSysFlag.COMPRESSION_ZLIB) if at % 3 and at != 7 else body
+        stored = (
+            compress_body(body, MessageSysFlag.COMPRESSION_ZLIB) if at % 3 and at != 7 else body
+        )
         records.append(encode_record(StoredMessage("T", stored, sys_flag=flag, queue_offset=at)))
     rows = rows_of(batches_of(BODIES, "null"), RecordChunk(b"".join(records)))
     expected = [None if at == 7 else f"body {at}".encode() for at in range(20)]
@@ -113,7 +130,10 @@ def test_tags_are_compared_by_their_text(monkeypatch, slice_bytes):
         for tag in ("Aa", "BB", "", "x")
     ]
     chunk = RecordChunk(b"".join(records))
-    assert [row["body"] for row in rows_of(batches_of(BODIES, tags=["x", "Aa"]), chunk)] == [b"Aa", b"x"]
+    assert [row["body"] for row in rows_of(batches_of(BODIES, tags=["x", "Aa"]), chunk)] == [
+        b"Aa",
+        b"x",
+    ]
     tags = arrow_schema_of(schema_of("tags string"))
     assert rows_of(batches_of(tags, tags=["BB"]), chunk) == [{"tags": "BB"}]
 

@@ -30,7 +30,9 @@ def test_columns_that_there_are_not_or_twice_are_refused(names, said):
 
 def test_a_users_schema_is_a_choice_of_columns():
     assert columns_of(schema_of("body binary, topic string")) == ("body", "topic")
-    with pytest.raises(SchemaError, match="there is no column value; column body is binary, not string"):
+    with pytest.raises(
+        SchemaError, match="there is no column value; column body is binary, not string"
+    ):
         columns_of(schema_of("value string, body string, topic string"))
 
 

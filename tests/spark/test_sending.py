@@ -5,9 +5,9 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import Clock
 
-from rmq_spark.client.arrow_sends import SentSpan
 from rmq_spark.client.errors import ConnectionFailed
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.arrow_sends import SentSpan
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark import sending
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options import write_options
@@ -61,14 +61,18 @@ def ids_of(messages):
 
 def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    found = write(options, {"body": ["a", "b"], "keys": ["k", None]}, {"body": ["c"], "keys": ["l"]})
+    found = write(
+        options, {"body": ["a", "b"], "keys": ["k", None]}, {"body": ["c"], "keys": ["l"]}
+    )
     messages = rocketpoll_broker.messages(rocketpoll_topic)
     assert sorted(message.body for message in messages) == [b"a", b"b", b"c"]
     assert ids_of(messages) == [TASK.row_id(row) for row in range(3)]
     assert found.row_count == sum(span.message_count for span in found.spans) == 3
     stored = {(message.queue, message.queue_offset) for message in messages}
     assert stored == {
-        (span.queue, span.queue_offset + at) for span in found.spans for at in range(span.message_count)
+        (span.queue, span.queue_offset + at)
+        for span in found.spans
+        for at in range(span.message_count)
     }
 
 
@@ -85,12 +89,16 @@ def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
     batches = [{"body": [f"{n}-{m}" for m in range(5)], "shardingKey": ["x"] * 5} for n in range(4)]
     found = write(options, *batches)
     messages = rocketpoll_broker.messages(rocketpoll_topic)
-    assert [message.body.decode() for message in messages] == [body for b in batches for body in b["body"]]
+    assert [message.body.decode() for message in messages] == [
+        body for b in batches for body in b["body"]
+    ]
     assert ids_of(messages) == sorted(TASK.row_id(row) for row in range(20))
     assert found.spans == (SentSpan(messages[0].queue, 0, 20),)
 
 
-def test_rows_with_a_key_wait_for_name_servers_as_others_do(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+def test_rows_with_a_key_wait_for_name_servers_as_others_do(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     publish_queues, waits = Producer.publish_queues, []
 
@@ -123,7 +131,9 @@ def test_ids_can_be_left_out(rocketpoll_broker, rocketpoll_topic):
     assert ROW_ID not in message.properties
 
 
-def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(rocketpoll_broker, rocketpoll_topic):
+def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(
+    rocketpoll_broker, rocketpoll_topic
+):
     with pytest.raises(RowError, match="row 1 of partition 2, column body: it is null"):
         write(options_of(rocketpoll_broker.address, rocketpoll_topic), {"body": ["a", None]})
     assert rocketpoll_broker.messages(rocketpoll_topic) == []
@@ -166,7 +176,10 @@ def test_a_busy_broker_is_asked_again_after_a_while_and_longer_each_time():
     started = clock.now
     with FakeCluster(a=lambda number: 2 if number < 6 else 0) as cluster:
         found = write(
-            options_of(cluster.address), {"body": ["a"]}, clock=clock, on_wait=lambda: waits.append(clock.now)
+            options_of(cluster.address),
+            {"body": ["a"]},
+            clock=clock,
+            on_wait=lambda: waits.append(clock.now),
         )
         assert found.row_count == 1
         assert cluster.sends() == {"a": 6}
@@ -193,7 +206,9 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
 )
 def test_what_a_broker_refuses_for_good_is_not_asked_again(code, remedy, tries):
     with FakeCluster(a=lambda _: code) as cluster:
-        problem = refused(options_of(cluster.address), {"body": ["a"]}, on_wait=lambda: pytest.fail("waited"))
+        problem = refused(
+            options_of(cluster.address), {"body": ["a"]}, on_wait=lambda: pytest.fail("waited")
+        )
         assert cluster.sends() == {"a": tries}
     assert remedy in problem
 
@@ -233,7 +248,9 @@ def test_a_topic_that_nobody_makes_is_an_error_at_once():
             {"topic": ["orders"], "body": ["a"]},
             on_wait=lambda: pytest.fail("waited"),
         )
-    assert "no route to topic orders: there is none, and no broker makes topics by itself" in problem
+    assert (
+        "no route to topic orders: there is none, and no broker makes topics by itself" in problem
+    )
     assert "create the topic, as with mqadmin updateTopic" in problem
 
 
@@ -241,7 +258,9 @@ def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
     with EmbeddedBroker(maxMessageSize=8 * 1024 * 1024) as broker:
         broker.create_topic("T")
         body = "x" * (5 * 1024 * 1024)
-        with pytest.raises(RowError, match="where the broker's maxMessageSize is higher, say so in option"):
+        with pytest.raises(
+            RowError, match="where the broker's maxMessageSize is higher, say so in option"
+        ):
             write(options_of(broker.address), {"body": [body]})
         write(options_of(broker.address, maxMessageBytes="8m"), {"body": [body]})
         (message,) = broker.messages("T")

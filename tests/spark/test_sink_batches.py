@@ -1,4 +1,5 @@
-"""Batch writes: what a client of the broker then finds in the topic, and what is said of mistakes."""
+"""Batch writes: what a client of the broker then finds in the topic,
+and what is said of mistakes."""
 
 import pytest
 from broker_kinds import NAME, wait_until
@@ -43,7 +44,9 @@ def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     sink.write(rows)
     ids = ids_of(sink.messages(10))
-    assert [each[1:] for each in ids] == [("0", str(part), str(row)) for part in range(2) for row in range(5)]
+    assert [each[1:] for each in ids] == [
+        ("0", str(part), str(row)) for part in range(2) for row in range(5)
+    ]
     sink.write(rows)
     assert len({write_id for write_id, *_ in ids_of(sink.messages(20))}) == 2
 
@@ -80,7 +83,9 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(sink):
     sink.write(rows)
     places = {}
     for message in sink.messages(200):  # by queue and offset
-        places.setdefault(int(message.body) % 3, []).append((message.queue.queue_id, int(message.body)))
+        places.setdefault(int(message.body) % 3, []).append(
+            (message.queue.queue_id, int(message.body))
+        )
     for number, found in places.items():
         assert len({queue_id for queue_id, _ in found}) == 1
         assert [body for _, body in found] == list(range(number, 200, 3))
@@ -95,7 +100,9 @@ def test_a_row_goes_to_the_queue_that_it_names(sink):
 
 def test_delayed_rows_come_later(sink):
     rows = [("now", 0, "a"), ("later", 1, "b")]
-    sink.write(sink.spark.createDataFrame(rows, "body string, delayLevel int, tags string").coalesce(1))
+    sink.write(
+        sink.spark.createDataFrame(rows, "body string, delayLevel int, tags string").coalesce(1)
+    )
     found = {message.body.decode(): message for message in sink.messages(2)}
     assert found["later"].store_timestamp - found["now"].store_timestamp >= 900
     assert found["later"].tags == "b"
@@ -112,20 +119,30 @@ def test_mistakes_are_found_on_the_driver(sink):
     with pytest.raises(AnalysisException, match=r"there is no column tag \(is it tags\?\)"):
         sink.write(rows)
     rows = rows.drop("tag")
-    with pytest.raises(AnalysisException, match=r'a topic cannot be overwritten.*\.mode\("append"\)'):
+    with pytest.raises(
+        AnalysisException, match=r'a topic cannot be overwritten.*\.mode\("append"\)'
+    ):
         sink.write(rows, mode="overwrite")
-    with pytest.raises(AnalysisException, match=r'Please use either the "Append" or "Overwrite" mode'):
+    with pytest.raises(
+        AnalysisException, match=r'Please use either the "Append" or "Overwrite" mode'
+    ):
         sink.write(rows, mode="errorifexists")
-    with pytest.raises(AnalysisException, match="option namesrvAddr: no name server answers: cannot connect"):
+    with pytest.raises(
+        AnalysisException, match="option namesrvAddr: no name server answers: cannot connect"
+    ):
         sink.write(rows, namesrvAddr="127.0.0.1:1")
-    with pytest.raises(AnalysisException, match="option startingOffsets: it is of no use to the sink"):
+    with pytest.raises(
+        AnalysisException, match="option startingOffsets: it is of no use to the sink"
+    ):
         sink.write(rows, startingOffsets="earliest")
     assert sink.messages(0) == []
 
 
 def test_a_row_that_cannot_be_sent_is_named(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'a') as body")
-    with pytest.raises(PySparkException, match="row 2 of partition 1, column body: it is null: leave such"):
+    with pytest.raises(
+        PySparkException, match="row 2 of partition 1, column body: it is null: leave such"
+    ):
         sink.write(rows)
 
 
@@ -138,6 +155,6 @@ def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
     with pytest.raises(AnalysisException) as raised:
         sink.write(sink.spark.sql("select 'a' as body"), topic=topic)
     assert complaint(raised) == (
-        f"OptionError: option topic: no route to topic {topic}: no broker with a master lets it be written; "
-        "let it be (perm 6), or see that its masters run"
+        f"OptionError: option topic: no route to topic {topic}: no broker with a master lets it be "
+        "written; let it be (perm 6), or see that its masters run"
     )

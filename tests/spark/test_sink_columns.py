@@ -22,7 +22,9 @@ def test_a_body_and_a_topic_are_enough():
 
 
 def test_each_is_found_where_it_stands_and_whatever_its_case():
-    found = check_sink_columns(schema_of("TAGS string, queueOffset bigint, Body binary"), has_topic=True)
+    found = check_sink_columns(
+        schema_of("TAGS string, queueOffset bigint, Body binary"), has_topic=True
+    )
     assert [tuple(column) for column in found] == [("tags", 0, "string"), ("body", 2, "binary")]
 
 
@@ -42,14 +44,20 @@ def test_what_the_source_gives_can_be_written_again():
     ("ddl", "problem"),
     [
         ("tags string", "there is no column body (string or binary), which is what is sent"),
-        ("body int", "column body is int, not binary or string: use to_json(struct(...)), or cast it"),
+        (
+            "body int",
+            "column body is int, not binary or string: use to_json(struct(...)), or cast it",
+        ),
         ("body string, keys int", "column keys is int, not string or array<string>: cast it"),
         ("body string, delayLevel double", "column delayLevel is double, not int or smallint"),
         ("body string, BODY string", "column body is there twice: keep one"),
         ("body string, tag string", "there is no column tag (is it tags?): rename it, or drop it"),
         ("body string, city string", "there is no column city, only body, topic, keys"),
         ("body string, city string", ".drop('city'), or put it into column properties"),
-        ("value string", "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')"),
+        (
+            "value string",
+            "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')",
+        ),
         ("body string, queueId int, shardingKey string", "both choose the queue: drop one of them"),
         ("body string, brokerName string", "drop it, or add queueId"),
     ],

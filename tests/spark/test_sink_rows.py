@@ -15,7 +15,8 @@ def checked(first_row=0, *, has_ids=False, **given):
     count = len(next(iter(given.values())))
     arrays = {"body": pa.array(["x"] * count), **given}
     arrays = {
-        name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in arrays.items()
+        name: values if isinstance(values, pa.Array) else pa.array(values)
+        for name, values in arrays.items()
     }
     sent = [SinkColumn(name, at, "?") for at, name in enumerate(arrays)]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -42,9 +43,15 @@ def test_bodies_are_text_or_bytes_of_any_width():
 @pytest.mark.parametrize(
     ("bodies", "problem"),
     [
-        (["a", None], "row 41 of partition 3, column body: it is null: leave such rows out with .where"),
+        (
+            ["a", None],
+            "row 41 of partition 3, column body: it is null: leave such rows out with .where",
+        ),
         (["", "b"], "row 40 of partition 3, column body: it is empty"),
-        (["a", "b" * 11], "row 41 of partition 3, column body: it has over 10 bytes: shorten or split it"),
+        (
+            ["a", "b" * 11],
+            "row 41 of partition 3, column body: it has over 10 bytes: shorten or split it",
+        ),
         (["a" * 10, "ä" * 6], "row 41 of partition 3, column body: it has over 10 bytes"),
     ],
 )
@@ -62,7 +69,9 @@ def test_keys_are_a_text_or_an_array_and_nothing_is_none():
 
 
 def test_texts_that_would_be_read_as_something_else_are_refused():
-    assert "row 1 of partition 3, column tags: it has the character" in refused(tags=["a", "b\x02c"])
+    assert "row 1 of partition 3, column tags: it has the character" in refused(
+        tags=["a", "b\x02c"]
+    )
     assert "row 2 of partition 3, column keys: it has the character" in refused(
         keys=pa.array([["a"], None, ["b", "\x02"]], LISTS)
     )
@@ -78,7 +87,9 @@ def test_numbers_of_all_widths_are_brought_to_32_bits():
     assert column("queueId", pa.array([1, None], pa.int16())) == [1, None]
     assert "row 1 of partition 3, column flag: needed a number from" in refused(flag=[0, 1 << 31])
     assert "row 0 of partition 3, column queueId: needed a number from 0" in refused(queueId=[-1])
-    assert "row 0 of partition 3, column delayLevel: needed a number from 0" in refused(delayLevel=[-2])
+    assert "row 0 of partition 3, column delayLevel: needed a number from 0" in refused(
+        delayLevel=[-2]
+    )
 
 
 def test_properties_without_a_value_are_left_out():
@@ -117,7 +128,10 @@ def test_properties_must_fit_into_their_16_bits():
     fits = [("a", "x" * 20_000)]
     assert checked(properties=pa.array([fits], MAPS), keys=["k" * 12_000]).num_rows == 1
     problem = refused(properties=pa.array([[], fits], MAPS), keys=["k", "k" * 13_000])
-    assert "row 1 of partition 3, column properties: with keys and tags they take 33003 bytes" in problem
+    assert (
+        "row 1 of partition 3, column properties: with keys and tags they take 33003 bytes"
+        in problem
+    )
 
 
 def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
@@ -130,7 +144,10 @@ def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
     for _ in range(2):
         assert column("properties", maps, first_row=10, has_ids=True) == expected
     rows = checked(5, body=["x", "y"], has_ids=True)
-    assert rows.column("properties").to_pylist() == [[(ROW_ID, TASK.row_id(5))], [(ROW_ID, TASK.row_id(6))]]
+    assert rows.column("properties").to_pylist() == [
+        [(ROW_ID, TASK.row_id(5))],
+        [(ROW_ID, TASK.row_id(6))],
+    ]
     assert rows.column("row").to_pylist() == [5, 6]
 
 

@@ -1,4 +1,5 @@
-"""Tasks of which both copies have sent their rows: none is missing, and repeats are known by their ids."""
+"""Tasks of which both copies have sent their rows: none is missing,
+and repeats are known by their ids."""
 
 from collections import Counter
 
@@ -15,7 +16,8 @@ pytestmark = ON_A_CLUSTER
 
 @pytest.fixture
 def slow(spark, copies):
-    """The name of the sink, but that the first copy of one task has sent its rows and does not say so."""
+    """The name of the sink, but that the first copy of one task has sent its rows
+    and does not say so."""
     wait = waiting(copies.directory)
 
     def slowed(writer):
@@ -45,13 +47,16 @@ def slow(spark, copies):
 
 
 def assert_known_by_their_ids(sink):
-    """All rows of the slow task are there twice; of the others, too, Spark may have started copies."""
+    """All rows of the slow task are there twice; of the others, too,
+    Spark may have started copies."""
     found = sink.load(topic=sink.topic, columns="body,properties").collect()
     times = Counter(row.properties[ROW_ID] for row in found)
     assert len(times) == ROWS
     assert {bytes(row.body) for row in found} == {b"%d" % number for number in range(ROWS)}
     assert len({(row.properties[ROW_ID], bytes(row.body)) for row in found}) == ROWS
-    of_the_slow = {row_id: count for row_id, count in times.items() if row_id.split(":")[2] == str(SLOW)}
+    of_the_slow = {
+        row_id: count for row_id, count in times.items() if row_id.split(":")[2] == str(SLOW)
+    }
     assert len(of_the_slow) == ROWS // PARTITIONS
     assert min(of_the_slow.values()) == 2
 

@@ -19,10 +19,12 @@ def test_spark_finds_the_format_by_its_module():
 
 def test_looking_for_it_imports_nothing_heavy():
     program = (
-        "import pyspark.sql.datasource, sys, json; before = set(sys.modules); import pyspark_rocketpoll; "
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
+        "import pyspark.sql.datasource, sys, json; before = set(sys.modules); import "
+        "pyspark_rocketpoll; print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
     assert json.loads(done.stdout) == [
         "pyspark_rocketpoll",
         "rmq_spark",
@@ -33,7 +35,9 @@ def test_looking_for_it_imports_nothing_heavy():
 
 
 def test_a_name_that_is_no_option_is_refused_at_once():
-    with pytest.raises(OptionError, match=r"option topik: there is no such option; did you mean topic\?"):
+    with pytest.raises(
+        OptionError, match=r"option topik: there is no such option; did you mean topic\?"
+    ):
         RocketPollDataSource({"topik": "T"})
 
 
@@ -46,8 +50,15 @@ def _same_python(monkeypatch):
 @pytest.mark.usefixtures("_same_python")
 def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
-    assert RocketPollDataSource(given).schema().startswith("topic string, brokerName string, queueId int,")
-    assert RocketPollDataSource({**given, "columns": "body,msgId"}).schema() == "body binary, msgId string"
+    assert (
+        RocketPollDataSource(given)
+        .schema()
+        .startswith("topic string, brokerName string, queueId int,")
+    )
+    assert (
+        RocketPollDataSource({**given, "columns": "body,msgId"}).schema()
+        == "body binary, msgId string"
+    )
     with pytest.raises(OptionError, match="option topic: no route to topic nope"):
         RocketPollDataSource({**given, "topic": "nope"}).schema()
     with pytest.raises(OptionError, match="option columns: there is no bodi"):

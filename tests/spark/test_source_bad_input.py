@@ -8,7 +8,11 @@ from breadth import ends
 from pyspark.errors import PySparkException
 from source_rooms import complaint
 
-NO_ROUTE = "no route to topic Nowhere: the name servers know no such topic; create it, or check its name"
+pytestmark = pytest.mark.deep
+
+NO_ROUTE = (
+    "no route to topic Nowhere: the name servers know no such topic; create it, or check its name"
+)
 WORDS = "earliest, latest, group, a time, -10m, -100 messages, or JSON of offsets"
 TIMES = "needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z"
 NONE = None
@@ -43,7 +47,10 @@ def read(source, topic):
             ({"topic": "Nowhere"}, f"topic: {NO_ROUTE}"),
             (
                 {"topic": NONE},
-                "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
+                (
+                    "topic: it is needed: a topic, or several with commas (or subscribePattern, "
+                    "assign)"
+                ),
             ),
             (
                 {"topic": "no pe"},
@@ -58,7 +65,10 @@ def read(source, topic):
             ),
             (
                 {"kafka.bootstrap.servers": "x:1"},
-                "kafka.bootstrap.servers: there is no such option; that is Kafka's; here it is namesrvAddr",
+                (
+                    "kafka.bootstrap.servers: there is no such option; that is Kafka's; here "
+                    "it is namesrvAddr"
+                ),
             ),
             ({"producerGroup": "G"}, "producerGroup: it is of no use to the source"),
             ({"columns": "body,Body"}, "columns: body is named twice"),
@@ -90,7 +100,10 @@ def read(source, topic):
             ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
             (
                 {"maxBytesPerTrigger": "5 pounds"},
-                "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
+                (
+                    "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 "
+                    "pounds'"
+                ),
             ),
             ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
             (
@@ -101,10 +114,16 @@ def read(source, topic):
                 {"startingOffsets": "group"},
                 "startingOffsets: it says group: name the group in option consumerGroup",
             ),
-            ({"startingOffsets": "yesterday"}, f"startingOffsets: needed {WORDS}, found 'yesterday'"),
+            (
+                {"startingOffsets": "yesterday"},
+                f"startingOffsets: needed {WORDS}, found 'yesterday'",
+            ),
             (
                 {"startingOffsets": "-1"},
-                "startingOffsets: -1 could be either: write latest, or -1 messages for those before the end",
+                (
+                    "startingOffsets: -1 could be either: write latest, or -1 messages for those "
+                    "before the end"
+                ),
             ),
             (
                 {"startingOffsets": '{"T"'},
@@ -144,8 +163,8 @@ def read(source, topic):
             (
                 {"topic": NONE, "subscribePattern": "("},
                 (
-                    "subscribePattern: this is no regular expression (missing ), unterminated subpattern at "
-                    "position 0): '('"
+                    "subscribePattern: this is no regular expression (missing ), unterminated "
+                    "subpattern at position 0): '('"
                 ),
             ),
         ]
@@ -159,7 +178,10 @@ def test_mistakes_that_load_finds(read, given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: it is for streams only: leave it out here"),
+        (
+            {"maxOffsetsPerTrigger": "5"},
+            "maxOffsetsPerTrigger: it is for streams only: leave it out here",
+        ),
         (
             {"startingOffsets": "latest"},
             "startingOffsets: a batch read that starts at the end has no rows",
@@ -167,8 +189,8 @@ def test_mistakes_that_load_finds(read, given, said):
         (
             {"startingOffsets": {"T": {"0": 1}}},
             (
-                "startingOffsets: it does not say where T > broker-a > 1 are: name every queue, or the "
-                'others by "*": -2 (earliest) or -1 (latest)'
+                "startingOffsets: it does not say where T > broker-a > 1 are: name every queue, or "
+                'the others by "*": -2 (earliest) or -1 (latest)'
             ),
         ),
         (
@@ -186,8 +208,8 @@ def test_mistakes_that_load_finds(read, given, said):
         (
             {"startingOffsets": {"T": {"0": 9, "1": 0}}},
             (
-                "startingOffsets: queue 0 of T on broker-a has the offsets from 0 to 1, not 9; correct it, "
-                "or set failOnDataLoss to false to take the nearest"
+                "startingOffsets: queue 0 of T on broker-a has the offsets from 0 to 1, not 9; "
+                "correct it, or set failOnDataLoss to false to take the nearest"
             ),
         ),
         (
@@ -198,7 +220,10 @@ def test_mistakes_that_load_finds(read, given, said):
             {"key": "k", "startingOffsets": "earliest"},
             "startingOffsets: together with key it has to be a time, as startingTimestamp or -10m",
         ),
-        ({"key": "k", "tags": "a"}, "tags: it cannot be given together with key: filter the rows instead"),
+        (
+            {"key": "k", "tags": "a"},
+            "tags: it cannot be given together with key: filter the rows instead",
+        ),
     ],
     ids=str,
 )
@@ -215,8 +240,8 @@ class TestAddresses:
         with pytest.raises(PySparkException) as raised:
             source.load(namesrvAddr="127.0.0.1:1", topic="T")
         assert complaint(raised) == (
-            "OptionError: option namesrvAddr: no name server answers: cannot connect to 127.0.0.1:1: "
-            "Connection refused; check that a broker listens there"
+            "OptionError: option namesrvAddr: no name server answers: cannot connect to "
+            "127.0.0.1:1: Connection refused; check that a broker listens there"
         )
 
     def test_where_nobody_answers(self, source):
@@ -233,8 +258,8 @@ class TestAddresses:
         with pytest.raises(PySparkException) as raised:
             source.spark.read.format("rocketpoll").option("topic", "T").load()
         assert complaint(raised) == (
-            "OptionError: option namesrvAddr: it is needed: the name server's address, as localhost:9876, "
-            "here or in NAMESRV_ADDR"
+            "OptionError: option namesrvAddr: it is needed: the name server's address, as "
+            "localhost:9876, here or in NAMESRV_ADDR"
         )
 
 
@@ -256,21 +281,23 @@ class TestStreams:
         with pytest.raises(PySparkException) as raised:
             source.start(source.stream(topic=topic, endingOffsets="latest")).caught_up()
         assert complaint(raised) == (
-            "OptionError: option endingOffsets: a stream ends there only with .trigger(availableNow=True), "
-            "before Spark 4.2 with option availableNow=true: add that, or leave this out"
+            "OptionError: option endingOffsets: a stream ends there only with "
+            ".trigger(availableNow=True), before Spark 4.2 with option availableNow=true: add "
+            "that, or leave this out"
         )
 
     def test_a_start_that_leaves_queues_out(self, source, topic):
         stream = source.stream(topic=topic, startingOffsets=json.dumps({topic: {"0": 0}}))
         assert self.failure(source, stream) == (
-            f"OptionError: option startingOffsets: it does not say where {topic} > broker-a > 1 are: name "
-            'every queue, or the others by "*": -2 (earliest) or -1 (latest)'
+            f"OptionError: option startingOffsets: it does not say where {topic} > broker-a > 1 "
+            'are: name every queue, or the others by "*": -2 (earliest) or -1 (latest)'
         )
 
     def test_a_schema_of_other_columns(self, source, topic):
         stream = source.stream("price double", topic=topic)
         assert self.failure(source, stream).startswith(
-            "SchemaError: the schema given to the source does not fit: there is no column price. It chooses"
+            "SchemaError: the schema given to the source does not fit: there is no column price. "
+            "It chooses"
         )
 
     def test_a_checkpoint_of_another_topic_and_of_a_newer_release(self, source, topic):
@@ -278,14 +305,16 @@ class TestStreams:
         source.run(source.stream(topic=topic, startingOffsets="earliest"), checkpoint)
 
         assert self.failure(source, source.stream(topic=other), checkpoint) == (
-            f"CheckpointError: the checkpoint is of {topic}, and option topic names {other}: give this query "
-            "a checkpointLocation of its own, or name the topics that it has read so far"
+            f"CheckpointError: the checkpoint is of {topic}, and option topic names {other}: give "
+            "this query a checkpointLocation of its own, or name the topics that it has read so far"
         )
 
-        newest = max((checkpoint / "offsets").iterdir(), key=lambda file: (file.name.isdigit(), file.name))
+        newest = max(
+            (checkpoint / "offsets").iterdir(), key=lambda file: (file.name.isdigit(), file.name)
+        )
         newest.write_text(newest.read_text().replace('"v": 1', '"v": 2').replace('"v":1', '"v":2'))
         (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
         assert self.failure(source, source.stream(topic=topic), checkpoint) == (
-            "CheckpointError: the checkpoint's offset has version 2, and this release of rocketpoll reads 1: "
-            "run it with the release that has written it, or a newer one"
+            "CheckpointError: the checkpoint's offset has version 2, and this release of "
+            "rocketpoll reads 1: run it with the release that has written it, or a newer one"
         )

@@ -1,4 +1,5 @@
-"""What stands in the rows: every column with its type and value, and only those that were asked for."""
+"""What stands in the rows: every column with its type and value,
+and only those that were asked for."""
 
 import re
 from datetime import datetime, timezone
@@ -20,8 +21,8 @@ USUAL = (
     "body binary, bornTimestamp timestamp, storeTimestamp timestamp"
 )
 ALL = (
-    f"{USUAL}, msgId string, offsetMsgId string, properties map<string,string>, flag int, sysFlag int, "
-    "bornHost string, storeHost string, reconsumeTimes int, commitLogOffset bigint, "
+    f"{USUAL}, msgId string, offsetMsgId string, properties map<string,string>, flag int, sysFlag "
+    "int, bornHost string, storeHost string, reconsumeTimes int, commitLogOffset bigint, "
     "preparedTransactionOffset bigint"
 )
 
@@ -50,7 +51,15 @@ def test_every_column_says_what_a_client_sees_of_the_message(source):
     topic = source.cluster.topic(2)
     producer = source.clients.producer()
     producer.send(
-        Message(topic, b"one", "red", ["k1", "k2"], {"colour": "grün", "n": "7"}, flag=7, sharding_key="s")
+        Message(
+            topic,
+            b"one",
+            "red",
+            ["k1", "k2"],
+            {"colour": "grün", "n": "7"},
+            flag=7,
+            sharding_key="s",
+        )
     )
     producer.send(Message(topic, b"two"))
 
@@ -97,7 +106,8 @@ class TestProjection:
         found = source.load(topic=topic, columns="tags, queueOffset ,BODY")
         expected = [("red", at, body) for at, body in enumerate([b"a", b"b", b"c"])]
         assert_df_equality(
-            found, source.spark.createDataFrame(expected, "tags string, queueOffset bigint, body binary")
+            found,
+            source.spark.createDataFrame(expected, "tags string, queueOffset bigint, body binary"),
         )
 
     @pytest.mark.parametrize(
@@ -112,12 +122,18 @@ class TestProjection:
     def test_a_users_schema_names_columns_in_any_order(self, source, topic, schema):
         found = source.load(schema, topic=topic)
         rows = [{"queueId": 0, "body": body} for body in (b"a", b"b", b"c")]
-        assert_df_equality(found, source.spark.createDataFrame(rows, found.schema), ignore_nullable=True)
+        assert_df_equality(
+            found, source.spark.createDataFrame(rows, found.schema), ignore_nullable=True
+        )
         assert set(found.columns) == {"queueId", "body"}
 
     def test_rows_can_be_counted_without_their_columns(self, source, topic):
         usual = source.load(topic=topic)
-        assert (usual.count(), usual.select().count(), usual.where("queueOffset > 0").count()) == (3, 3, 2)
+        assert (usual.count(), usual.select().count(), usual.where("queueOffset > 0").count()) == (
+            3,
+            3,
+            2,
+        )
 
     def test_streams_take_a_users_schema_as_well(self, source, topic):
         schema = "tags string, body binary"
@@ -152,14 +168,16 @@ class TestProjection:
         with pytest.raises(PySparkException) as raised:
             source.load(schema, topic=topic).collect()
         assert complaint(raised) == (
-            f"SchemaError: the schema given to the source does not fit: {problem}. It chooses columns of the "
-            f"source, some of {ALL}. Leave it out; what the body holds, from_json finds: "
-            'from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+            f"SchemaError: the schema given to the source does not fit: {problem}. It chooses "
+            f"columns of the source, some of {ALL}. Leave it out; what the body holds, from_json "
+            'finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
 
 
 def test_hosts_of_ipv6(spark, tmp_path):
-    with BrokerThread(small_broker(tmp_path / "store", bindAddress="::1", brokerName=NAME)) as broker:
+    with BrokerThread(
+        small_broker(tmp_path / "store", bindAddress="::1", brokerName=NAME)
+    ) as broker:
         address = f"[::1]:{broker.port}"
         cluster = Cluster(address, address, NAME)
         source = SourceRoom(spark, cluster, tmp_path)

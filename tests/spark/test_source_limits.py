@@ -6,13 +6,17 @@ from pyspark.sql.functions import spark_partition_id
 
 from rmq_spark.spark.stream_reader import HAS_LIMITS
 
+pytestmark = pytest.mark.deep
+
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
 
 
 def test_a_batch_takes_no_more_rows_than_it_may(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, *numbers(10), queues=2)
-    batches = source.start(source.stream(topic=topic, maxOffsetsPerTrigger=4, **EARLIEST)).caught_up()
+    batches = source.start(
+        source.stream(topic=topic, maxOffsetsPerTrigger=4, **EARLIEST)
+    ).caught_up()
     assert (batches.sizes, batches.bodies) == ([4, 4, 2], numbers(10))
 
 
@@ -29,8 +33,12 @@ def test_a_run_over_what_is_there_takes_it_in_batches(source):
 def test_a_batch_takes_about_as_many_bytes_as_it_may(source):
     topic = source.cluster.topic(2)
     bodies = [number + "x" * 997 for number in numbers(20)]
-    source.cluster.send(topic, *bodies, queues=2)  # which puts a body into a property, too: records of 2.2 KB
-    stream = source.stream(topic=topic, maxBytesPerTrigger="12k", maxOffsetsPerTrigger=100, **EARLIEST)
+    source.cluster.send(
+        topic, *bodies, queues=2
+    )  # which puts a body into a property, too: records of 2.2 KB
+    stream = source.stream(
+        topic=topic, maxBytesPerTrigger="12k", maxOffsetsPerTrigger=100, **EARLIEST
+    )
     batches = source.start(stream).caught_up()
     assert batches.bodies == bodies
     assert max(batches.sizes) <= 6

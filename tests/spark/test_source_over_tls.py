@@ -15,6 +15,8 @@ from tls_parts import CERTIFICATES, certificate
 from rmq_spark.spark.checkpoint import read_checkpoint
 from rmq_spark.spark.lag import lag_now
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(scope="module")
 def terminator(tmp_path_factory):
@@ -81,7 +83,10 @@ def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
             {"tlsCaFile": certificate("other-ca.pem")},
             "the CA file has to hold the authority that has signed it",
         ),
-        ({"tlsServerName": "brokers.example"}, "dial a name that it bears, or give one as server name"),
+        (
+            {"tlsServerName": "brokers.example"},
+            "dial a name that it bears, or give one as server name",
+        ),
         ({"tls": "false"}, "option tlsCaFile: it means nothing without tls=true"),
     ],
 )

@@ -27,7 +27,11 @@ def topic(source):
 
 def written(position, topic):
     """A position as an option has it; T stands for the topic."""
-    return json.dumps(position).replace('"T"', f'"{topic}"') if isinstance(position, dict) else position
+    return (
+        json.dumps(position).replace('"T"', f'"{topic}"')
+        if isinstance(position, dict)
+        else position
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,9 @@ class TestTimes:
         (row,) = source.load(topic=topic).where("body = 'later'").collect()
         return [int(each.timestamp() * 1000) for each in (waits[0], row.storeTimestamp)]
 
-    def test_a_time_is_that_of_storing_and_stands_before_its_first_message(self, source, topic, stored):
+    def test_a_time_is_that_of_storing_and_stands_before_its_first_message(
+        self, source, topic, stored
+    ):
         at, later = stored
         iso = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(later // 1000))}.{later % 1000:03}Z"
         newest = {"topic": topic, "startingOffsetsByTimestampStrategy": "latest"}
@@ -83,17 +89,24 @@ class TestTimes:
     def test_each_queue_can_have_a_time_of_its_own(self, source, topic, stored):
         _, later = stored
         starts = {topic: {"0": later, "1": 1}}
-        assert source.bodies(topic=topic, startingOffsetsByTimestamp=json.dumps(starts)) == [*ODD, "later"]
+        assert source.bodies(topic=topic, startingOffsetsByTimestamp=json.dumps(starts)) == [
+            *ODD,
+            "later",
+        ]
         ends = {topic: {"broker-a": {"*": 1, "0": "2100-01-01T00:00:00"}}}
-        assert source.bodies(topic=topic, endingOffsetsByTimestamp=json.dumps(ends)) == [*EVEN, "later"]
+        assert source.bodies(topic=topic, endingOffsetsByTimestamp=json.dumps(ends)) == [
+            *EVEN,
+            "later",
+        ]
 
     def test_no_message_so_new_is_an_error_unless_told_otherwise(self, source, topic, stored):
         _, later = stored
         with pytest.raises(PySparkException) as raised:
             source.bodies(topic=topic, startingTimestamp=later)
         assert complaint(raised) == (
-            f"OptionError: option startingTimestamp: no message of queue 1 of {topic} on broker-a was stored "
-            f"at {later} ms or later; set startingOffsetsByTimestampStrategy to latest to begin at its end"
+            f"OptionError: option startingTimestamp: no message of queue 1 of {topic} on broker-a "
+            f"was stored at {later} ms or later; set startingOffsetsByTimestampStrategy to latest "
+            "to begin at its end"
         )
 
 
@@ -103,7 +116,8 @@ class TestGroup:
         source.cluster.store_offset(group, topic, 3, queue_id=0)
         of_group = {"topic": topic, "consumerGroup": group}
         assert source.bodies(startingOffsets="group", **of_group) == sorted(EVEN[3:] + ODD)
-        # RocketMQ 4.9 says 0 of a group that has stored nothing, where a queue still has its first message.
+        # RocketMQ 4.9 says 0 of a group that has stored nothing,
+        # where a queue still has its first message.
         nothing_stored = ODD if kind == "4.9.7" else []
         found = source.bodies(startingOffsets="group:latest", **of_group)
         assert found == sorted(EVEN[3:] + nothing_stored)
@@ -116,8 +130,8 @@ class TestGroup:
         with pytest.raises(PySparkException) as raised:
             source.bodies(**options)
         assert complaint(raised) == (
-            f"OptionError: option startingOffsets: queue 0 of {topic} on broker-a has the offsets from 0 to "
-            "5, not 9; correct it, or set failOnDataLoss to false to take the nearest"
+            f"OptionError: option startingOffsets: queue 0 of {topic} on broker-a has the offsets "
+            "from 0 to 5, not 9; correct it, or set failOnDataLoss to false to take the nearest"
         )
         assert source.bodies(failOnDataLoss=False, **options) == ODD
 

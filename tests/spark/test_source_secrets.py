@@ -7,6 +7,8 @@ import pytest
 from pyspark.errors import PySparkException
 from spark_sessions import log_of
 
+pytestmark = pytest.mark.deep
+
 SECRETS = {"secretKey": "hush-hush-4711", "securityToken": "psst-psst-0815"}
 
 

@@ -8,6 +8,8 @@ from conforming_clients import numbers
 from pyspark.errors import PySparkException
 from source_rooms import complaint, where
 
+pytestmark = pytest.mark.deep
+
 
 class TestTopicsAndQueues:
     @pytest.fixture
@@ -22,7 +24,12 @@ class TestTopicsAndQueues:
 
     def test_topics_whose_whole_name_fits_a_pattern(self, source, topics):
         first, second = topics
-        assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == ["a0", "a1", "b0", "b1"]
+        assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == [
+            "a0",
+            "a1",
+            "b0",
+            "b1",
+        ]
         assert source.bodies(subscribePattern=first[:-1]) == []
 
     def test_queues_by_number(self, source, topics):
@@ -53,7 +60,10 @@ class TestNamespaces:
         assert source.bodies(topic=whole) == ["a", "b"]
         for chosen in ({"topic": name}, {"subscribePattern": name}, {"topic": name, "key": "k"}):
             found = source.load(namespace="eu", columns="topic,body", **chosen).collect()
-            assert sorted((row.topic, row.body.decode()) for row in found) == [(name, "a"), (name, "b")]
+            assert sorted((row.topic, row.body.decode()) for row in found) == [
+                (name, "a"),
+                (name, "b"),
+            ]
 
 
 class TestFilters:
@@ -61,7 +71,9 @@ class TestFilters:
     def topic(self, source):
         topic = source.cluster.topic(2)
         for number, colour in enumerate(["red", "green", "blue", "red"]):
-            source.cluster.send(topic, colour + str(number), queue_id=number % 2, TAGS=colour, n=str(number))
+            source.cluster.send(
+                topic, colour + str(number), queue_id=number % 2, TAGS=colour, n=str(number)
+            )
         return topic
 
     def test_tags(self, source, topic):
@@ -91,7 +103,9 @@ class TestFilters:
         """With which nothing is asked at load."""
         with pytest.raises(PySparkException) as raised:
             source.load("body binary", topic=topic, sql="n >").collect()
-        assert complaint(raised).startswith("OptionError: option sql: broker broker-a does not filter")
+        assert complaint(raised).startswith(
+            "OptionError: option sql: broker broker-a does not filter"
+        )
 
 
 class TestKeys:

@@ -1,4 +1,5 @@
-"""Tasks of which Spark runs a second copy beside the first: rows are the same, and none is there twice."""
+"""Tasks of which Spark runs a second copy beside the first: rows are the same,
+and none is there twice."""
 
 from collections import Counter
 
@@ -16,7 +17,8 @@ pytestmark = ON_A_CLUSTER
 
 @pytest.fixture
 def slow(spark, cluster, tmp_path, copies):
-    """The source, but that the first copy of one task has read all its rows and does not come to its end."""
+    """The source, but that the first copy of one task has read all its rows and
+    does not come to its end."""
     wait = waiting(copies.directory)
 
     def slowed(reader):

@@ -1,4 +1,5 @@
-"""Streams: where they start and go on, what they find while they run, and what brokers hear of it."""
+"""Streams: where they start and go on, what they find while they run,
+and what brokers hear of it."""
 
 import json
 import re
@@ -9,9 +10,11 @@ from broker_kinds import wait_until
 from chispa import assert_df_equality
 from source_rooms import where
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.spark.stream_reader import HAS_LIMITS
 from rmq_spark.wire.bodies.configs import TopicConfig
+
+pytestmark = pytest.mark.deep
 
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
 
@@ -34,7 +37,9 @@ def test_a_restart_goes_on_exactly_where_the_query_was(source):
     checkpoint = source.checkpoint()
 
     def run(**options):
-        stream = source.stream(topic=topic, **{**EARLIEST, "columns": "queueId,queueOffset,body", **options})
+        stream = source.stream(
+            topic=topic, **{**EARLIEST, "columns": "queueId,queueOffset,body", **options}
+        )
         return source.run(stream, checkpoint)
 
     first = run()
@@ -71,7 +76,9 @@ def test_what_is_new_while_a_query_runs_is_found(source):
     config = TopicConfig(topic_name=another, read_queue_nums=1, write_queue_nums=1, perm=6)
     source.cluster.api.admin.create_topic(source.cluster.address, config)
     source.cluster.send(another, "new topic", queue_id=0)
-    wait_until("its message", lambda: batches.caught_up().bodies == ["new queue", "new topic", "old"])
+    wait_until(
+        "its message", lambda: batches.caught_up().bodies == ["new queue", "new topic", "old"]
+    )
 
 
 def test_brokers_know_how_far_the_group_has_come(source):
@@ -81,7 +88,9 @@ def test_brokers_know_how_far_the_group_has_come(source):
     batches = source.start(source.stream(topic=topic, consumerGroup=group, **EARLIEST)).caught_up()
 
     admin = Admin(instance=source.cluster.sender)
-    wait_until("no lag", lambda: [each.consumer_offset for each in admin.lag(group, topic)] == [2, 1])
+    wait_until(
+        "no lag", lambda: [each.consumer_offset for each in admin.lag(group, topic)] == [2, 1]
+    )
     batches.stop()
     source.cluster.send(topic, "d", queue_id=0)
     assert [each.messages for each in admin.lag(group, topic)] == [1, 0]
@@ -112,7 +121,11 @@ def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
 def test_a_stream_waits_for_a_topic_and_reads_it_from_its_first_message_on(source):
     there = source.cluster.topic(1)
     to_come = f"{there}-to-come"
-    options = {"subscribe": f"{there},{to_come}", "discoveryIntervalMs": 100, "columns": "topic,body"}
+    options = {
+        "subscribe": f"{there},{to_come}",
+        "discoveryIntervalMs": 100,
+        "columns": "topic,body",
+    }
     batches = source.start(source.stream(waitForTopic="true", **options)).caught_up()
     source.cluster.topic(1, name=to_come)
     source.cluster.send(to_come, "first", queues=1)
@@ -128,13 +141,25 @@ def test_a_stream_over_a_range_ends_with_it_and_again_if_it_is_started_again(sou
     ends = json.dumps({topic: {"0": 3, "1": 100}})
 
     def run(**options):
-        return source.run(source.stream(topic=topic, availableNow=True, **EARLIEST, **options), checkpoint)
+        return source.run(
+            source.stream(topic=topic, availableNow=True, **EARLIEST, **options), checkpoint
+        )
 
-    assert run(endingOffsets=ends, maxOffsetsPerTrigger=2).bodies == ["0", "1", "2", "3", "4", "5", "7"]
+    assert run(endingOffsets=ends, maxOffsetsPerTrigger=2).bodies == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "7",
+    ]
     source.cluster.send(topic, "8", queue_id=0)
     source.cluster.send(topic, "9", queue_id=1)
     assert run(endingOffsets=ends).bodies == ["9"]
-    assert run(endingOffsets=json.dumps({topic: {"0": 1, "1": 1}})).bodies == [], "the end is behind it"
+    assert run(endingOffsets=json.dumps({topic: {"0": 1, "1": 1}})).bodies == [], (
+        "the end is behind it"
+    )
     assert run().bodies == ["6", "8"]
 
 
@@ -142,7 +167,9 @@ def test_a_stream_over_a_span_of_time_ends_with_it(source):
     topic = source.cluster.topic(1)
     source.cluster.send(topic, "a", "b", queues=1)
     [_, second] = (
-        source.load(topic=topic, columns="storeTimestamp,queueOffset").orderBy("queueOffset").collect()
+        source.load(topic=topic, columns="storeTimestamp,queueOffset")
+        .orderBy("queueOffset")
+        .collect()
     )
     wait_until("a later time", lambda: time.time() > second.storeTimestamp.timestamp() + 0.002)
     source.cluster.send(topic, "c", queues=1)

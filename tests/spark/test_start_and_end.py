@@ -37,7 +37,9 @@ def resolved(broker, topic, *, ending=False, default=EARLIEST, **more):
     ],
 )
 def test_positions_become_offsets(rocketpoll_broker, topic, text, offsets):
-    assert resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic)) == offsets
+    assert (
+        resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic)) == offsets
+    )
 
 
 def test_nothing_said_is_the_default(rocketpoll_broker, topic):
@@ -56,10 +58,22 @@ def test_times_are_those_of_storing(rocketpoll_broker, topic):
     send(rocketpoll_broker, topic, 0, "late")
     late = max(message.store_timestamp for message in rocketpoll_broker.messages(topic))
     strategy = {"startingOffsetsByTimestampStrategy": "latest"}
-    assert resolved(rocketpoll_broker, topic, startingTimestamp=str(late), **strategy) == [0, 1, 2, 3]
+    assert resolved(rocketpoll_broker, topic, startingTimestamp=str(late), **strategy) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert resolved(rocketpoll_broker, topic, startingTimestamp="0", **strategy) == [0, 0, 0, 0]
-    assert resolved(rocketpoll_broker, topic, ending=True, endingTimestamp=str(late)) == [0, 1, 2, 3]
-    with pytest.raises(OptionError, match=r"no message of queue 1 of .* was stored at \d+ ms or later"):
+    assert resolved(rocketpoll_broker, topic, ending=True, endingTimestamp=str(late)) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    with pytest.raises(
+        OptionError, match=r"no message of queue 1 of .* was stored at \d+ ms or later"
+    ):
         resolved(rocketpoll_broker, topic, startingTimestamp=str(late))
 
 
@@ -72,7 +86,12 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
             time.sleep(0.01)
     more = {"consumerGroup": group}
     assert resolved(rocketpoll_broker, topic, startingOffsets="group", **more) == [0, 0, 0, 2]
-    assert resolved(rocketpoll_broker, topic, startingOffsets="group:latest", **more) == [0, 1, 2, 2]
+    assert resolved(rocketpoll_broker, topic, startingOffsets="group:latest", **more) == [
+        0,
+        1,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
         assert list(times.sizes) == [queue]
 
 
-def test_what_is_known_is_not_asked_for_unless_it_does_not_count(rocketpoll_broker, rocketpoll_topic):
+def test_what_is_known_is_not_asked_for_unless_it_does_not_count(
+    rocketpoll_broker, rocketpoll_topic
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     queue = queue_of(rocketpoll_topic)
     stored_ms = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
@@ -29,7 +31,9 @@ def test_what_is_known_is_not_asked_for_unless_it_does_not_count(rocketpoll_brok
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         times = StoreTimes(queues)
         assert times.of({queue: 1}, known, other).positions[queue].stored_ms == 5
-        assert times.of({queue: 1}, None, known, but=[queue]).positions[queue].stored_ms == stored_ms
+        assert (
+            times.of({queue: 1}, None, known, but=[queue]).positions[queue].stored_ms == stored_ms
+        )
 
 
 def test_sizes_are_a_mean_that_follows_those_last_seen(rocketpoll_broker, rocketpoll_topic):

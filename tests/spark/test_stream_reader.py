@@ -20,7 +20,10 @@ def bodies(reader, start, end):
     pieces = reader.partitions(start, end)
     fresh = pickle.loads(pickle.dumps(reader))  # noqa: S301  # what Spark does
     return [
-        body for piece in pieces for batch in fresh.read(piece) for body in batch.column("body").to_pylist()
+        body
+        for piece in pieces
+        for batch in fresh.read(piece)
+        for body in batch.column("body").to_pylist()
     ]
 
 
@@ -35,7 +38,9 @@ def old_reader(rocketpoll_broker, rocketpoll_topic):
 
     def make(**more):
         readers.append(
-            module.RememberingStreamReader(given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA)
+            module.RememberingStreamReader(
+                given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA
+            )
         )
         return readers[-1]
 
@@ -126,13 +131,17 @@ def test_one_limit_stands_for_all(rocketpoll_broker, rocketpoll_topic, more, nam
 def test_mistakes_come_with_the_first_question_and_not_before(
     rocketpoll_broker, rocketpoll_topic, more, schema, said
 ):
-    reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, **more), schema_of(schema))
+    reader = module.stream_reader(
+        given(rocketpoll_broker, rocketpoll_topic, **more), schema_of(schema)
+    )
     with pytest.raises((OptionError, SchemaError), match=said):
         reader.initialOffset()
     reader.stop()
 
 
-def test_tasks_get_the_options_as_the_driver_reads_them(rocketpoll_broker, rocketpoll_topic, monkeypatch):
+def test_tasks_get_the_options_as_the_driver_reads_them(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     options = given(rocketpoll_broker, rocketpoll_topic)
     monkeypatch.setenv("NAMESRV_ADDR", options.pop("namesrvAddr"))
@@ -142,9 +151,9 @@ def test_tasks_get_the_options_as_the_driver_reads_them(rocketpoll_broker, rocke
     reader.stop()
     monkeypatch.delenv("NAMESRV_ADDR")  # as on another machine
     task = pickle.loads(pickled)  # noqa: S301  # what Spark does
-    assert [row for piece in pieces for batch in task.read(piece) for row in batch["body"].to_pylist()] == [
-        b"a"
-    ]
+    assert [
+        row for piece in pieces for batch in task.read(piece) for row in batch["body"].to_pylist()
+    ] == [b"a"]
 
 
 @needs_limits
@@ -152,7 +161,9 @@ def test_from_4_2_on_the_trigger_says_it_and_the_option_keeps_nothing_back(
     rocketpoll_broker, rocketpoll_topic, caplog
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-    reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, availableNow="true"), SCHEMA)
+    reader = module.stream_reader(
+        given(rocketpoll_broker, rocketpoll_topic, availableNow="true"), SCHEMA
+    )
     try:
         limit, at = reader.getDefaultReadLimit(), reader.initialOffset()
         for body in (b"a", b"late"):

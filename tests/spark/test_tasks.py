@@ -3,7 +3,7 @@ import os
 import pytest
 from source_parts import options_for, queue_of, schema_of, send
 
-from rmq_spark.client import readable_chunks
+from rmq_spark.client.reading import readable_chunks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
@@ -39,7 +39,10 @@ def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
 def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
     for body, tag, n in (("a", "x", "1"), ("b", "y", "2"), ("c", "z", "3")):
         send(rocketpoll_broker, rocketpoll_topic, 0, body, tags=tag, properties={"n": n})
-    assert bodies(options_for(rocketpoll_broker, rocketpoll_topic, **more), rocketpoll_topic, 0, 3) == found
+    assert (
+        bodies(options_for(rocketpoll_broker, rocketpoll_topic, **more), rocketpoll_topic, 0, 3)
+        == found
+    )
 
 
 def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):

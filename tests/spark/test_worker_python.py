@@ -1,4 +1,5 @@
-"""The Python that Spark would start for a query, where it is another than the one that has rocketpoll."""
+"""The Python that Spark would start for a query, where it is another than the one
+that has rocketpoll."""
 
 import os
 import re
@@ -12,16 +13,21 @@ from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.source import RocketPollDataSource
 from rmq_spark.spark.worker_python import check_worker_python
 
+pytestmark = pytest.mark.deep
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("numpy", "pyarrow", "orjson")
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """As where rocketpoll is installed among the packages of this Python: nothing of it is on a path."""
+    """As where rocketpoll is installed among the packages of this Python:
+    nothing of it is on a path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.startswith(str(ROOT))])
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if not entry.startswith(str(ROOT))]
+    )
 
 
 def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_path, monkeypatch):
@@ -30,16 +36,18 @@ def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_p
     with pytest.raises(SetUpError) as raised:
         check_worker_python()
     assert str(raised.value) == (
-        f"Spark would run this query in {tmp_path}/bare/bin/python3 (PYSPARK_PYTHON is not set, and PATH has "
-        f"it first), which has no rmq_spark, numpy, pyarrow, orjson; {sys.executable} has. "
-        f"Before Spark is started: export PYSPARK_PYTHON={sys.executable}"
+        f"Spark would run this query in {tmp_path}/bare/bin/python3 (PYSPARK_PYTHON is not set, "
+        f"and PATH has it first), which has no rmq_spark, numpy, pyarrow, orjson; {sys.executable} "
+        f"has. Before Spark is started: export PYSPARK_PYTHON={sys.executable}"
     )
 
 
 def test_load_says_so_before_it_asks_a_broker(tmp_path, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python(tmp_path / "some", *PACKAGES))
     source = RocketPollDataSource({"namesrvAddr": "127.0.0.1:1", "topic": "T"})
-    with pytest.raises(SetUpError, match=re.escape("(PYSPARK_PYTHON names it), which has no rmq_spark; ")):
+    with pytest.raises(
+        SetUpError, match=re.escape("(PYSPARK_PYTHON names it), which has no rmq_spark; ")
+    ):
         source.schema()
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 from source_parts import schema_of
 
-from rmq_spark.client.arrow_sends import SentSpan
+from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import WriteTask
@@ -19,7 +19,12 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def test_rows_become_columns_of_the_kinds_that_they_have():
-    kinds = {"body": "binary", "properties": "map<string,string>", "keys": "array<string>", "flag": "int"}
+    kinds = {
+        "body": "binary",
+        "properties": "map<string,string>",
+        "keys": "array<string>",
+        "flag": "int",
+    }
     sent = [SinkColumn(name, 2 * at, kind) for at, (name, kind) in enumerate(kinds.items())]
     rows = [
         Row(bytearray(b"a"), 0, {"x": "1", "y": None}, 0, ["k"], 0, 5),
@@ -55,7 +60,8 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     assert "6 rows of 2 tasks are in 1 queues" in caplog.text
     writer.abort([SENT, None])
     assert (
-        "was given up: 3 rows of 1 tasks are in 1 queues, 1 tasks have not said what they sent" in caplog.text
+        "was given up: 3 rows of 1 tasks are in 1 queues, 1 tasks have not said what they sent"
+        in caplog.text
     )
     assert "what was sent stays" in caplog.text
     writer = RocketPollDataSource(given).streamWriter(schema, overwrite=False)
@@ -65,8 +71,12 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     assert "batch 9 was given up" in caplog.text
 
 
-def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(rocketpoll_broker, rocketpoll_topic):
-    source = RocketPollDataSource({"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic})
+def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(
+    rocketpoll_broker, rocketpoll_topic
+):
+    source = RocketPollDataSource(
+        {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    )
     with pytest.raises(SchemaError, match="there is no column body"):
         source.streamWriter(schema_of("tags string"), overwrite=False)
     with pytest.raises(WriteError, match="cannot be overwritten"):
@@ -76,7 +86,11 @@ def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(rocketpoll_broke
 
 
 def test_only_a_batch_write_has_a_name(rocketpoll_broker, rocketpoll_topic):
-    given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic, "writeName": "totals-1"}
+    given = {
+        "namesrvAddr": rocketpoll_broker.address,
+        "topic": rocketpoll_topic,
+        "writeName": "totals-1",
+    }
     source = RocketPollDataSource(given)
     assert source.writer(schema_of("body string"), overwrite=False)._write_id == "totals-1"
     with pytest.raises(OptionError, match="option writeName: it is for batch writes"):

@@ -44,7 +44,11 @@ def test_what_was_counted_shows_after_the_next_sample(clocked):
 def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clocked):
     clocked.pass_ms(3 * DAY, lambda: clocked.stats.put("T", 20, 2000))
     data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
-    assert [item.tps for item in (data.stats_minute, data.stats_hour, data.stats_day)] == [2.0, 2.0, 2.0]
+    assert [item.tps for item in (data.stats_minute, data.stats_hour, data.stats_day)] == [
+        2.0,
+        2.0,
+        2.0,
+    ]
     minute, hour, day = clocked.sums("TOPIC_PUT_NUMS", "T")
     assert minute == 2 * 60
     assert 2 * 3000 < hour <= 2 * 3600
@@ -61,7 +65,12 @@ def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (0, 0, 5)
     clocked.pass_ms(DAY)
     assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
-    windows = (clocked.stats._minute, clocked.stats._hour, clocked.stats._day, clocked.stats._recent)
+    windows = (
+        clocked.stats._minute,
+        clocked.stats._hour,
+        clocked.stats._day,
+        clocked.stats._recent,
+    )
     assert all(not bucket for window in windows for _, bucket in window._buckets)
     assert [len(window._buckets) for window in windows] == [6, 6, 24, 60]
 

@@ -159,7 +159,9 @@ class Memory:
         self.text = None
 
     def load(self, default):
-        return default if self.text is None else decode_body(ConsumerOffsetSerializeWrapper, self.text)
+        return (
+            default if self.text is None else decode_body(ConsumerOffsetSerializeWrapper, self.text)
+        )
 
     def save(self, value):
         self.text = encode_body(value)
@@ -190,7 +192,9 @@ class OffsetMachine(RuleBasedStateMachine):
     def advance(self, group, topic, queue_id, number):
         key = (group, topic, queue_id)
         more = {key: max(number, self.model.get(key, 0))} if number >= 0 else {}
-        self.change({**self.model, **more}, lambda: self.offsets.advance(group, topic, queue_id, number))
+        self.change(
+            {**self.model, **more}, lambda: self.offsets.advance(group, topic, queue_id, number)
+        )
 
     @rule(source=groups, group=groups, topic=topics)
     def clone(self, source, group, topic):
@@ -204,7 +208,9 @@ class OffsetMachine(RuleBasedStateMachine):
     def change(self, after, act):
         """Do something, for which there may be no room: then nothing changes."""
         if len(self.model) < len(after) > self.offsets_max:
-            with pytest.raises(TooMany, match=r"consumer offsets already, .* \(maxConsumerOffsets=8\)"):
+            with pytest.raises(
+                TooMany, match=r"consumer offsets already, .* \(maxConsumerOffsets=8\)"
+            ):
                 act()
         else:
             act()
@@ -252,7 +258,11 @@ TestOffsets = OffsetMachine.TestCase
 
 def test_offsets_behind_the_ends_of_their_queues_are_taken_back_to_these_and_no_others(tmp_path):
     offsets = offsets_in(tmp_path)
-    for group, topic, queue_id, queue_offset in (("G", "T", 0, 5), ("G", "T", 1, 9), ("H", "U", 0, 4)):
+    for group, topic, queue_id, queue_offset in (
+        ("G", "T", 0, 5),
+        ("G", "T", 1, 9),
+        ("H", "U", 0, 4),
+    ):
         offsets.commit(group, topic, queue_id, queue_offset)
     offsets.save()
     ends = {("T", 0): 5, ("T", 1): 7, ("U", 0): 0}

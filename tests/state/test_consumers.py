@@ -25,7 +25,9 @@ def channel(connection, now_ms=0):
 
 def data(group, *topics, version=1, **more):
     subscriptions = tuple(
-        topic if isinstance(topic, SubscriptionData) else SubscriptionData(topic=topic, sub_version=version)
+        topic
+        if isinstance(topic, SubscriptionData)
+        else SubscriptionData(topic=topic, sub_version=version)
         for topic in topics
     )
     return ConsumerData(group_name=group, subscription_data_set=subscriptions, **more)
@@ -139,7 +141,9 @@ def test_the_newer_of_two_versions_of_a_subscription_counts(consumers, one, two)
     assert consumers.subscription("g", "T").sub_string == "b"
 
 
-def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before(consumers, one, two):
+def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before(
+    consumers, one, two
+):
     """R31: a version from the future could never be replaced."""
     future = SubscriptionData(topic="T", sub_string="old", sub_version=1 << 60)
     consumers.register(channel(one), data("g", future))
@@ -185,7 +189,9 @@ def test_who_is_silent_for_too_long_is_expelled(consumers, one, two, told):
     assert expelled(consumers, 1_001) == []
 
 
-def test_a_client_that_dials_again_is_one_member_and_reached_where_it_was_heard_of_last(consumers, one):
+def test_a_client_that_dials_again_is_one_member_and_reached_where_it_was_heard_of_last(
+    consumers, one
+):
     again = FakeConnection("one")
     consumers.register(channel(one, 1), data("g", "T"))
     consumers.register(channel(again, 2), data("g", "T"))
@@ -236,8 +242,13 @@ class MemberMachine(RuleBasedStateMachine):
                 self.consumers.register(channel(connection, self.now_ms), data(group, *topics))
             return
         self.said[group, connection] = len(topics)
-        changed = (group, connection) not in self.model or self.topics_of[group] != topics or not alive
-        assert self.consumers.register(channel(connection, self.now_ms), data(group, *topics)) == changed
+        changed = (
+            (group, connection) not in self.model or self.topics_of[group] != topics or not alive
+        )
+        assert (
+            self.consumers.register(channel(connection, self.now_ms), data(group, *topics))
+            == changed
+        )
         self.model[group, connection] = self.now_ms
         self.topics_of[group] = topics
         self.hears([group] if changed else [])
@@ -257,7 +268,9 @@ class MemberMachine(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 5))
     def expire(self, age):
-        silent = {connection for (_, connection), at in self.model.items() if at < self.now_ms - age}
+        silent = {
+            connection for (_, connection), at in self.model.items() if at < self.now_ms - age
+        }
         assert set(expelled(self.consumers, self.now_ms - age)) == silent
         self.model = {key: at for key, at in self.model.items() if key[1] not in silent}
         self.told.clear()
@@ -268,7 +281,9 @@ class MemberMachine(RuleBasedStateMachine):
         said = {key: self.said[key] for key in self.model if key[1] is connection}
         return (
             len(self.model) + is_new <= 4
-            and (len(topics) <= kept.get(group, 0) or sum({**kept, group: len(topics)}.values()) <= 3)
+            and (
+                len(topics) <= kept.get(group, 0) or sum({**kept, group: len(topics)}.values()) <= 3
+            )
             and (
                 len(topics) <= said.get((group, connection), 0)
                 or sum({**said, (group, connection): len(topics)}.values()) <= 3

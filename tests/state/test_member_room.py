@@ -22,7 +22,9 @@ def test_what_does_not_fit_is_not_counted_at_all():
         with pytest.raises(TooMany):
             members.take(ONE, **more)
     members.take(ONE, members=1, kept=1_500)
-    with pytest.raises(TooMany, match=r"take 1601 bytes; those of all clients may take 1600 \(maxSubscr"):
+    with pytest.raises(
+        TooMany, match=r"take 1601 bytes; those of all clients may take 1600 \(maxSubscr"
+    ):
         members.take(TWO, said=1, kept=1)
     members.take(ONE, members=-2, said=-100, kept=-1_600)
     assert vars(members) == vars(room(2, 1_600))
@@ -56,7 +58,9 @@ def test_what_subscriptions_take_is_not_underestimated():
             consumers = ConsumerManager(lambda _: None, room())
             tracemalloc.start()
             try:
-                consumers.register(ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body))
+                consumers.register(
+                    ClientChannel(ONE, "one", "JAVA", 409, 0), decode_body(ConsumerData, body)
+                )
                 taken.append(tracemalloc.get_traced_memory()[0])
             finally:
                 tracemalloc.stop()

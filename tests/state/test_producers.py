@@ -93,7 +93,9 @@ def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
     assert producers.groups == {}
 
 
-def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_any_more(producers, one):
+def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_any_more(
+    producers, one
+):
     def named(client_id):
         return ClientChannel(one, client_id, "JAVA", 409, 0)
 
@@ -118,7 +120,9 @@ def test_a_client_counts_in_each_of_its_groups_once(one, two):
     for group in ("p", "q", "p"):
         producers.register(group, channel(one))
     producers.register("p", channel(two))
-    with pytest.raises(TooMany, match=r"there are 3 members of groups already, .* \(maxGroupMembers=3\)"):
+    with pytest.raises(
+        TooMany, match=r"there are 3 members of groups already, .* \(maxGroupMembers=3\)"
+    ):
         producers.register("q", channel(two))
     assert list(producers.groups["q"]) == [one]
     finished(producers.connection_closed(one))

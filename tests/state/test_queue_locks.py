@@ -176,7 +176,8 @@ def test_groups_that_are_gone_take_no_room(locks, clock):
 
 
 class LockMachine(RuleBasedStateMachine):
-    """Whatever happens, no queue has two owners within a minute, and nobody is kept out for longer."""
+    """Whatever happens, no queue has two owners within a minute,
+    and nobody is kept out for longer."""
 
     clients = st.sampled_from("abc")
     queues = st.frozensets(st.sampled_from([ONE, TWO, THREE]))

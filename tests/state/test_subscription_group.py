@@ -59,7 +59,10 @@ def test_no_group_is_made_under_a_name_that_cannot_be(groups, name):
 def test_there_are_so_many_groups_and_no_more(tmp_path, clock):
     groups = groups_in(tmp_path, clock, max_groups=8)
     groups.find_or_create("g")
-    for make in (groups.find_or_create, lambda name: groups.put(SubscriptionGroupConfig(group_name=name))):
+    for make in (
+        groups.find_or_create,
+        lambda name: groups.put(SubscriptionGroupConfig(group_name=name)),
+    ):
         with pytest.raises(TooMany, match=r"there are 8 groups already, .* \(maxGroups=8\)"):
             make("more")
     groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
@@ -126,7 +129,10 @@ def test_what_5x_has_written_is_loaded_and_saved_again(tmp_path, clock):
     ("bad", "why"),
     [
         (SubscriptionGroupConfig(group_name="a/b"), "other characters"),
-        (SubscriptionGroupConfig(group_name="g", retry_queue_nums=-1), "0 to 4096 retry queues, not -1"),
+        (
+            SubscriptionGroupConfig(group_name="g", retry_queue_nums=-1),
+            "0 to 4096 retry queues, not -1",
+        ),
         (SubscriptionGroupConfig(group_name="g", retry_queue_nums=1 << 20), "retry queues"),
         (SubscriptionGroupConfig(group_name="g", retry_max_times=-1), "cannot retry -1 times"),
     ],

@@ -35,12 +35,16 @@ def topics(tmp_path, clock):
 
 
 def config(name, queues=4, perm=6, **more):
-    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more)
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more
+    )
 
 
 def test_a_new_broker_has_rocketmqs_own_topics(topics):
     found = topics.topics.items()
-    assert {name: (each.read_queue_nums, each.write_queue_nums, each.perm) for name, each in found} == {
+    assert {
+        name: (each.read_queue_nums, each.write_queue_nums, each.perm) for name, each in found
+    } == {
         "TBW102": (8, 8, 7),
         "SELF_TEST_TOPIC": (1, 1, 6),
         "BenchmarkTest": (1024, 1024, 6),
@@ -69,7 +73,9 @@ def test_what_was_not_saved_is_not_there(tmp_path, clock, topics):
     assert topics_in(tmp_path, clock).get("T") is None
 
 
-def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_before(tmp_path, clock, topics):
+def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_before(
+    tmp_path, clock, topics
+):
     first = topics.create_in_send_back("T", 4)
     assert not topics.is_saved(first)
     topics.save()
@@ -186,12 +192,16 @@ def test_the_topics_of_a_real_rocketmq_are_loaded_and_keep_their_version(tmp_pat
     assert topics.data_version.counter > 7  # our own topics were added
 
 
-def test_the_default_topic_is_inherited_only_where_topics_are_made_by_themselves(tmp_path, clock, topics):
+def test_the_default_topic_is_inherited_only_where_topics_are_made_by_themselves(
+    tmp_path, clock, topics
+):
     topics.save()
     strict = topics_in(tmp_path, clock, auto_create=False)
     assert strict.get("TBW102").perm == 6
     assert strict.create_in_send("T", "TBW102", 4) is None
-    assert strict.create_in_send("T", "DefaultCluster", 4) is None  # which has the permission to inherit
+    assert (
+        strict.create_in_send("T", "DefaultCluster", 4) is None
+    )  # which has the permission to inherit
     assert "TBW102" not in topics_in(tmp_path / "new", clock, auto_create=False).topics
     strict.save()
     assert topics_in(tmp_path, clock).get("TBW102").perm == 7
@@ -254,14 +264,18 @@ def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, 
     more = topics_in(tmp_path, clock, delay_levels=20)
     assert more.get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
     more.save()
-    assert topics_in(tmp_path, clock, delay_levels=3).get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
+    assert (
+        topics_in(tmp_path, clock, delay_levels=3).get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
+    )
 
 
 def test_the_queues_of_all_topics_are_counted_and_topics_with_too_many_are_refused(tmp_path, clock):
     ours = 1_024 + 18 + 16 + 8 + 5  # of RocketMQ's own topics
     topics = topics_in(tmp_path, clock, max_queues=ours + 20)
     topics.put(replace(config("T", 4), write_queue_nums=16))
-    with pytest.raises(TooMany, match=rf"there are {ours + 16} queues already, .* \(maxQueues={ours + 20}\)"):
+    with pytest.raises(
+        TooMany, match=rf"there are {ours + 16} queues already, .* \(maxQueues={ours + 20}\)"
+    ):
         topics.put(config("U", 5))
     with pytest.raises(TooMany, match="maxQueues"):
         topics.create_in_send("U", "TBW102", 5)

@@ -1,9 +1,10 @@
 """Writes into a store until it is killed: the child process of `kill_nine`.
 
-It says ``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four writers.
-Each has up to eight puts in flight, single messages, batches and chunks by turns, and when it has been told
-that one is stored it looks whether it is visible, and reports its messages on the standard output: a line of
-`Acknowledged` each. A further thread makes checkpoints, as often as it can be bothered.
+It says ``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four
+writers. Each has up to eight puts in flight, single messages, batches and chunks by turns, and when
+it has been told that one is stored it looks whether it is visible, and reports its messages on the
+standard output: a line of `Acknowledged` each. A further thread makes checkpoints, as often as it
+can be bothered.
 
 With ``--fault=ack-early`` it reports before it puts. Whoever reads the report must find that out.
 """
@@ -56,12 +57,16 @@ class Put(NamedTuple):
 class Writer:
     """One thread's work."""
 
-    def __init__(self, store: MessageStore, number: int, cycle: int, *, reports_early: bool) -> None:
+    def __init__(
+        self, store: MessageStore, number: int, cycle: int, *, reports_early: bool
+    ) -> None:
         self._store = store
         self._number = number
         self._dice = random.Random(cycle * WRITERS + number)
         # A topic that is always there, and one that is new in each cycle.
-        self._queues = [(topic, at) for topic in ("orders", f"made-in-{cycle}") for at in range(QUEUES)]
+        self._queues = [
+            (topic, at) for topic in ("orders", f"made-in-{cycle}") for at in range(QUEUES)
+        ]
         self._next_sequence = cycle * SEQUENCES_PER_CYCLE
         self._reports_early = reports_early
 
@@ -82,7 +87,11 @@ class Writer:
     def _draw(self) -> Put:
         dice = self._dice
         kind = dice.choices(["message", "batch", "chunk"], [6, 2, 2])[0]
-        count = {"message": 1, "batch": dice.randint(1, BATCH_MAX), "chunk": dice.randint(1, CHUNK_MAX)}[kind]
+        count = {
+            "message": 1,
+            "batch": dice.randint(1, BATCH_MAX),
+            "chunk": dice.randint(1, CHUNK_MAX),
+        }[kind]
         topic, queue_id = dice.choice(self._queues)
         first = self._next_sequence
         self._next_sequence += count
@@ -91,7 +100,9 @@ class Writer:
             low, high = BODY_BYTES
             size = round(low * (high / low) ** dice.random())
             at = dice.randrange(len(_FILLING) - size)
-            messages.append(message_of(self._number, sequence, topic, queue_id, _FILLING[at : at + size]))
+            messages.append(
+                message_of(self._number, sequence, topic, queue_id, _FILLING[at : at + size])
+            )
         return Put(kind, first, messages)
 
     def _put(self, put: Put) -> PutMessageResult:
@@ -123,13 +134,17 @@ class Writer:
             offset = result.queue_offset + len(found)
             got = self._store.get_message(topic, queue_id, offset, count_max=count - len(found))
             if got.status is not GetMessageStatus.FOUND:
-                raise AssertionError("acknowledged, and not visible", result, got, self._store.state())
+                raise AssertionError(
+                    "acknowledged, and not visible", result, got, self._store.state()
+                )
             found += decode_records(b"".join(got.buffers))
         places = [message.physical_offset for message in found]
         if [message.body for message in found] != [message.body for message in put.messages]:
             raise AssertionError("acknowledged, and something else is there", result, found)
         if places[0] != result.physical_offset or any(map(self._is_missing, places)):
-            raise AssertionError("acknowledged, and not at its place", result, places, self._store.state())
+            raise AssertionError(
+                "acknowledged, and not at its place", result, places, self._store.state()
+            )
         return places
 
     def _is_missing(self, physical_offset: int) -> bool:
@@ -168,7 +183,9 @@ def main() -> None:
     cycle, _, root = order.partition(" ")
     store = open_store(Path(root))
     early = fault == ACKNOWLEDGE_EARLY
-    writers = [Writer(store, number, int(cycle), reports_early=early).run for number in range(WRITERS)]
+    writers = [
+        Writer(store, number, int(cycle), reports_early=early).run for number in range(WRITERS)
+    ]
     threads = [threading.Thread(target=run, daemon=True) for run in writers]
     for thread in threads:
         thread.start()

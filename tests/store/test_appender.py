@@ -25,7 +25,12 @@ def store(tmp_path):
 
 def chunk_of(texts, **columns):
     chunk = encode_chunk(
-        {"topic": "T", "body": [text.encode() for text in texts], "storeHost": str(STORE_HOST), **columns}
+        {
+            "topic": "T",
+            "body": [text.encode() for text in texts],
+            "storeHost": str(STORE_HOST),
+            **columns,
+        }
     )
     return bytes(chunk.data), chunk.sizes.tolist()
 
@@ -47,7 +52,9 @@ def test_a_batch_has_successive_offsets_in_one_file(store):
 
 def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
     def draft(text, queue_id=3):
-        return RecordDraft("T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode())
+        return RecordDraft(
+            "T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode()
+        )
 
     assert store.put_draft(draft(b"one")).queue_offset == 0
     template = RecordTemplate(draft(b""))
@@ -58,12 +65,17 @@ def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
     assert sum(sizes) == result.end_offset - result.physical_offset
     found = [(each.flag, each.born_timestamp) for each in read_all(store, "T", 3)]
     assert found == [(0, 5), (7, 6), (0, 6)]
-    assert store.put_uniform(template, UniformParts((), (), ()), 6)[0].remark == "the batch is empty"
+    assert (
+        store.put_uniform(template, UniformParts((), (), ()), 6)[0].remark == "the batch is empty"
+    )
     assert (
         "does not fit"
         in store.put_uniform(template, UniformParts((0,), (bytes(1 << 20),), (b"",)), 6)[0].remark
     )
-    assert "32 bits" in store.put_uniform(template, UniformParts((1 << 31,), (b"x",), (b"",)), 6)[0].remark
+    assert (
+        "32 bits"
+        in store.put_uniform(template, UniformParts((1 << 31,), (b"x",), (b"",)), 6)[0].remark
+    )
     assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
     assert bodies(store, "T", 3) == ["one", "two", "three"]
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}
@@ -192,13 +204,17 @@ def test_what_is_put_later_has_its_place_at_once_and_is_written_by_one_write(tmp
     assert later(store, "c", queue_id=1) == [None]
     assert (bodies(store), len(disk.operations)) == (["before"], before)
     results = store.write_out()
-    assert [each.kind for each in disk.operations[before:] if "commitlog" in each.path.parts] == ["write"]
+    assert [each.kind for each in disk.operations[before:] if "commitlog" in each.path.parts] == [
+        "write"
+    ]
     assert [(each.status, each.queue_offset) for each in results] == [
         (Status.PUT_OK, 1), (Status.PUT_OK, 2), (Status.PUT_OK, 0),
     ]  # fmt: skip
     found = [decode_record(store.record_at(each.physical_offset)) for each in results]
     assert [each.body for each in found] == [b"a", b"b", b"c"]
-    assert [each.physical_offset for each in found[1:]] == [each.end_offset for each in results[:-1]]
+    assert [each.physical_offset for each in found[1:]] == [
+        each.end_offset for each in results[:-1]
+    ]
     assert bodies(store) == ["before", "a", "b"]
     assert store.write_out() == ()
     store.shutdown()
@@ -290,13 +306,19 @@ def test_a_write_that_fails_is_undone_and_the_next_one_is_taken(tmp_path, error)
     later(store, "a", "b")
     refused = store.write_out()
     assert [each.status for each in refused] == [Status.SERVICE_NOT_AVAILABLE] * 2
-    assert all(os.strerror(error) in each.remark and str(tmp_path) in each.remark for each in refused)
+    assert all(
+        os.strerror(error) in each.remark and str(tmp_path) in each.remark for each in refused
+    )
     assert os.strerror(error) in store.state().hindrance
     disk.plan = ()
     later(store, "c")
     assert [each.queue_offset for each in store.write_out()] == [0]
     assert store.put_message(message("d")).status is Status.PUT_OK
-    assert (bodies(store), store.state().failure, store.state().hindrance) == (["c", "d"], None, None)
+    assert (bodies(store), store.state().failure, store.state().hindrance) == (
+        ["c", "d"],
+        None,
+        None,
+    )
     store.shutdown()
 
 

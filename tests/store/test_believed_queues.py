@@ -1,8 +1,11 @@
-"""Queues that no start compares with the log: what is handed out of them is compared record by record."""
+"""Queues that no start compares with the log: what is handed out of them is
+compared record by record."""
 
 import pytest
-from stores import bodies, message, messages_of, open_store, wants
+from stores import bodies, message, messages_of, open_store, served_and_refused, wants
 
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.errors import UnreadableFile
 
@@ -12,7 +15,8 @@ COUNT = 90
 
 
 def by_turns(root, *queues, size=20):
-    """A store of messages of the same size, one of each queue by turns, that was stopped; their size."""
+    """A store of messages of the same size, one of each queue by turns, that was stopped;
+    their size."""
     store = open_store(root, **LARGE)
     for number in range(COUNT):
         for topic, queue_id in queues:
@@ -55,7 +59,37 @@ def test_an_entry_that_leads_to_a_message_of_another_queue_ends_what_is_served(
     assert {(each.topic, each.queue_id) for each in served} <= {("T", 0)}
     with pytest.raises(UnreadableFile, match="does not lead to its message"):
         store.get_message("T", 0, number, count_max=count, message_filter=wanted)
-    assert messages_of(store.get_message("T", 0, number + 1, count_max=1))[0].queue_offset == number + 1
+    assert (
+        messages_of(store.get_message("T", 0, number + 1, count_max=1))[0].queue_offset
+        == number + 1
+    )
+    store.shutdown()
+
+
+@pytest.mark.parametrize("count", [1, 12, 80])
+@pytest.mark.parametrize("number", [0, 5, 11, 79])
+@pytest.mark.parametrize("place", [1 << 20, 1 << 62])
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_an_entry_that_leads_beyond_the_log_ends_what_is_served(
+    tmp_path, count, number, place, by_tag
+):
+    by_turns(tmp_path, ("T", 0), ("U", 0))
+    lead_to(tmp_path, "T", number, place)
+    store = open_store(tmp_path, **LARGE)
+    wanted = wants("*") if by_tag else None
+    at = 0
+    while at < number:
+        found = store.get_message("T", 0, at, count_max=count, message_filter=wanted)
+        offsets = [each.queue_offset for each in messages_of(found)]
+        assert offsets == [*range(at, found.next_begin_offset)]
+        at = found.next_begin_offset
+    with pytest.raises(UnreadableFile, match="does not lead to its message") as refused:
+        store.get_message("T", 0, number, count_max=count, message_filter=wanted)
+    assert str(tmp_path / "consumequeue" / "T" / "0") in str(refused.value)
+    assert (
+        messages_of(store.get_message("T", 0, number + 1, count_max=1))[0].queue_offset
+        == number + 1
+    )
     store.shutdown()
 
 
@@ -68,9 +102,42 @@ def test_a_record_that_is_damaged_in_the_middle_of_a_stretch_is_not_handed_out(t
     found = store.get_message("T", 0, 0, count_max=count)
     assert [each.queue_offset for each in messages_of(found)] == [*range(7)]
     assert found.next_begin_offset == 7
-    with pytest.raises(UnreadableFile, match="does not lead to its message"):
+    with pytest.raises(
+        UnreadableFile, match=r"does not lead to its message.*: it is damaged, or the record"
+    ):
         store.get_message("T", 0, 7, count_max=count)
-    assert [each.queue_offset for each in messages_of(store.get_message("T", 0, 8))] == [*range(8, 40)]
+    assert [each.queue_offset for each in messages_of(store.get_message("T", 0, 8))] == [
+        *range(8, 40)
+    ]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("count", [1, 3, 32, 80])
+@pytest.mark.parametrize("numbers", [(5, 40), (5, 6), (40, 70)])
+@pytest.mark.parametrize("is_noise", [True, False])
+@pytest.mark.parametrize("matching", ["n IS NULL", "n = 1"])
+def test_messages_before_a_damaged_one_are_served_by_what_they_hold(
+    tmp_path, count, numbers, is_noise, matching
+):
+    """Whether all of them match, or none."""
+    size = by_turns(tmp_path, ("T", 0))
+    log = tmp_path / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    for number in numbers:
+        topic_at = data.index(b"\x01T\x00", number * size) + 1
+        if is_noise:
+            data[number * size : (number + 1) * size] = b"\xa7" * size
+        else:
+            data[topic_at] = ord("X")
+    log.write_bytes(data)
+    store = open_store(tmp_path, **LARGE)
+    wanted = message_filter(
+        SubscriptionData(topic="T", sub_string=matching, expression_type="SQL92")
+    )
+    served, refused = served_and_refused(store, "T", 0, count_max=count, message_filter=wanted)
+    assert refused == [*numbers]
+    expected = [each for each in range(COUNT) if each not in numbers]
+    assert served == (expected if matching == "n IS NULL" else [])
     store.shutdown()
 
 

@@ -1,8 +1,9 @@
-"""A checkpoint takes as long as its disk: nothing else waits for it, and it notes what holds when it ends.
+"""A checkpoint takes as long as its disk: nothing else waits for it,
+and it notes what holds when it ends.
 
-The disk keeps flushes of consume queues waiting until it is told to let them go. What is done meanwhile
-is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves of the store
-at any later moment is what it should be.
+The disk keeps flushes of consume queues waiting until it is told to let them go. What is done
+meanwhile is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves
+of the store at any later moment is what it should be.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 
 class Disk(SlowDisk):
-    """A disk of which it can be said how full it is, and that may keep flushes of queues waiting."""
+    """A disk of which it can be said how full it is, and that may keep flushes of
+    queues waiting."""
 
     def __init__(self):
         super().__init__(directory="consumequeue")
@@ -163,7 +165,9 @@ def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
     store.shutdown()
 
 
-def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(tmp_path, disk, monkeypatch, caplog):
+def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(
+    tmp_path, disk, monkeypatch, caplog
+):
     """The next start is one as after a crash."""
     monkeypatch.setattr(checkpointing, "_LAST_CHECKPOINT_SECONDS", 0.05)
     store = open_store(tmp_path, disk, **SYNC)
@@ -177,7 +181,9 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(tmp_path, 
         assert bodies(again) == list("abc")
         assert store._checkpointing.manifest() == before
     assert checkpoint.noted is False
-    assert again._checkpointing.manifest() == before  # it notes nothing once another has the directory
+    assert (
+        again._checkpointing.manifest() == before
+    )  # it notes nothing once another has the directory
     again.shutdown()
 
 
@@ -196,7 +202,9 @@ def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk)
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behind_it(tmp_path, number):
+def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behind_it(
+    tmp_path, number
+):
     dice = random.Random(number)
     root, scratch = tmp_path / "told", tmp_path / "states"
     root.mkdir()
@@ -225,7 +233,9 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
         put_some(topic, dice.choice([1, 9]))
     with UnderWay(store, slow):
         for _ in range(4):
-            dice.choice([lambda: delete(dice.choice("TU")), lambda: put_some(dice.choice("TU"), 3)])()
+            dice.choice(
+                [lambda: delete(dice.choice("TU")), lambda: put_some(dice.choice("TU"), 3)]
+            )()
         begun = len(disk.operations)
     put_some("T", 2)
     crash(store)
@@ -242,7 +252,8 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
 
 @pytest.mark.parametrize("slow", range(3))
 def test_many_flushes_at_a_time_are_all_waited_for(slow):
-    """Each thread has a flush in hand, and all are done but one: of whichever thread, it is waited for."""
+    """Each thread has a flush in hand, and all are done but one: of whichever thread,
+    it is waited for."""
     done, all_at_work, go_on = [], threading.Barrier(DOERS), threading.Event()
 
     def flush(number):

@@ -25,7 +25,8 @@ for number in range(3):
     store.put_message(message(number, tags="A", keys="k l", UNIQ_KEY=f"U{{number}}"))
 store.put_batch([message("b1"), message("b2")])
 store.reput()
-assert [each.body for each in messages_of(store.get_message("T", 0, 0))] == [b"0", b"1", b"2", b"b1", b"b2"]
+bodies = [each.body for each in messages_of(store.get_message("T", 0, 0))]
+assert bodies == [b"0", b"1", b"2", b"b1", b"b2"]
 assert len(store.query_message("T", "k", 10, 0, 1 << 62)) == 3
 assert len(store.query_message("T", "U1", 10, 0, 1 << 62)) == 1
 {ending}
@@ -40,7 +41,9 @@ print(loaded, "pyarrow" in sys.modules)
 @pytest.mark.parametrize("ending", ["store.shutdown()", "import stores; stores.crash(store)"])
 def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(tmp_path, ending):
     script = STORY.format(root=str(tmp_path / "store"), ending=ending)
-    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT)
+    run = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
     assert run.stdout.split() == ["False", "False"]
 
 
@@ -57,7 +60,9 @@ def test_few_and_many_messages_are_carried_on_alike(tmp_path):
         store = open_store(tmp_path / name, mapped_file_size_commit_log=1 << 20, max_index_num=4096)
         store._wake_reput = lambda: None
         for number in range(1500):
-            sent = message(number, queue_id=number % 3, tags=f"t{number % 5}", keys=f"k l{number % 7}")
+            sent = message(
+                number, queue_id=number % 3, tags=f"t{number % 5}", keys=f"k l{number % 7}"
+            )
             store.put_message(sent)
             if number % at_a_time == at_a_time - 1:
                 store.reput()
@@ -114,6 +119,10 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
         "print(chunks.are_loaded())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, lacking], check=True, capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", script, lacking],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert done.stdout.split() == ["lack", "True"]

@@ -84,7 +84,9 @@ def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
 
 
 @pytest.mark.parametrize("left", range(BLANK_BYTES + 2))
-def test_whatever_a_record_would_leave_of_its_file_a_blank_has_room_behind_it(tmp_path, clock, left):
+def test_whatever_a_record_would_leave_of_its_file_a_blank_has_room_behind_it(
+    tmp_path, clock, left
+):
     log = log_on(tmp_path, clock)
     first = append(log, "first")
     second = append(log, "x" * (LOG_FILE_BYTES - first.end_offset - len(record_of("")) - left))
@@ -126,7 +128,7 @@ def test_a_flush_covers_what_was_written_before_it(tmp_path, clock):
 
 
 @pytest.mark.parametrize("kind", ["flush", "write"])
-def test_after_a_failed_flush_or_a_write_that_cannot_be_undone_nothing_is_appended_and_reading_goes_on(
+def test_after_a_failed_flush_or_a_write_that_stays_nothing_is_appended_and_reading_goes_on(
     tmp_path, clock, kind
 ):
     disk = FaultyDisk(LocalDisk())
@@ -163,6 +165,35 @@ def test_a_full_disk_is_no_failure(tmp_path, clock):
     assert log.failure is None
 
 
+def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clock, caplog):
+    disk = FaultyDisk(LocalDisk(), capacity=4_096)
+    log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
+    for _ in range(5):
+        with pytest.raises(Lacking):
+            append(log, "x" * 5_000)
+        append(log, "small")
+        assert "the disk is full" in log.writing.text
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "the commit log is not written to"
+    ]
+    disk.capacity = None
+    append(log, "x" * 5_000)
+    assert log.writing.text is None
+    assert caplog.messages[1:] == ["it is over that the commit log is not written to"]
+
+
+def test_a_disk_that_refuses_nothing_for_a_while_is_full_no_more(tmp_path, clock):
+    disk = FaultyDisk(LocalDisk(), capacity=4_096)
+    log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
+    with pytest.raises(Lacking):
+        append(log, "x" * 5_000)
+    append(log, "small")
+    assert "the disk is full" in log.writing.text
+    clock.now_ms += 10_000
+    append(log, "small")
+    assert log.writing.text is None
+
+
 def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp_path, clock):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
@@ -170,7 +201,9 @@ def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     two_records = int(sizes[:2].sum())
-    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),)
+    disk.plan = (
+        Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),
+    )
     with pytest.raises(Lacking):
         log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56, lambda: None)
     assert not any(log.read(0, LOG_FILE_BYTES))
@@ -268,7 +301,14 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
     template = RecordTemplate(draft)
     size = template.fixed_bytes + len(draft.body) + len(draft.properties)
     log.append_later(
-        log.place_later(size, log.write_out), size, template.seal, 0, draft.body, draft.properties, 5, 0
+        log.place_later(size, log.write_out),
+        size,
+        template.seal,
+        0,
+        draft.body,
+        draft.properties,
+        5,
+        0,
     )
     log.write_out()
     assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000

@@ -4,7 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import QUEUE_FILE_ENTRIES
 
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import (
+    BLANK_SIZE,
+    ENTRY_BYTES,
+    ENTRY_STRUCT,
+    ConsumeQueue,
+)
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 
@@ -168,7 +173,9 @@ def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
 @settings(max_examples=60)
 def test_a_search_finds_what_a_look_at_every_entry_finds(tmp_path_factory, keys, wanted, lost):
     queue = queue_in(tmp_path_factory.mktemp("queue") / "0")
-    present = [number for number in range(len(keys)) if number not in lost or number in (0, len(keys) - 1)]
+    present = [
+        number for number in range(len(keys)) if number not in lost or number in (0, len(keys) - 1)
+    ]
     for number in present:
         queue.append(number, ENTRY_STRUCT.pack(number * 1000, 100, keys[number]))
     key_of = lambda entry: int(entry["tags_code"])  # noqa: E731  # as short as what it says

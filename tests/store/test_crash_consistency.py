@@ -1,7 +1,7 @@
 """What is promised about crashes, checked over many of them; `make crash` takes more.
 
-Each promise is a function that plays a story and raises AssertionError where it is broken. The last test
-breaks the store on purpose, in five ways, and wants the promise that forbids it to notice.
+Each promise is a function that plays a story and raises AssertionError where it is broken. The last
+test breaks the store on purpose, in five ways, and wants the promise that forbids it to notice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Story:
     def note(self, topic, queue_id, texts, result):
         self.sent[topic, queue_id] += texts
         if self.store.wait_until_stored(result).status.name == "PUT_OK":
-            stored = texts[: result.message_count]  # of a chunk in two files, the second may have failed
+            stored = texts[
+                : result.message_count
+            ]  # of a chunk in two files, the second may have failed
             self.acknowledged += [(self.now(), topic, queue_id, text) for text in stored]
 
     def put(self, topic="T", queue_id=0, size=20):
@@ -65,7 +67,12 @@ class Story:
 
     def put_batch(self, topic="T", queue_id=1):
         texts = [f"{next(self.numbers)} batch" for _ in range(4)]
-        self.note(topic, queue_id, texts, self.store.put_batch([message(t, topic, queue_id) for t in texts]))
+        self.note(
+            topic,
+            queue_id,
+            texts,
+            self.store.put_batch([message(t, topic, queue_id) for t in texts]),
+        )
 
     def put_turn(self, count=5):
         """Messages one by one that are written together."""
@@ -83,9 +90,16 @@ class Story:
     def put_chunk(self, topic="U", queue_id=0):
         texts = [f"{next(self.numbers)} chunk" for _ in range(20)]
         bodies = [text.encode() for text in texts]
-        columns = {"topic": topic, "queueId": queue_id, "body": bodies, "storeHost": str(STORE_HOST)}
+        columns = {
+            "topic": topic,
+            "queueId": queue_id,
+            "body": bodies,
+            "storeHost": str(STORE_HOST),
+        }
         chunk = encode_chunk(columns)
-        self.note(topic, queue_id, texts, self.store.put_chunk(bytes(chunk.data), chunk.sizes.tolist()))
+        self.note(
+            topic, queue_id, texts, self.store.put_chunk(bytes(chunk.data), chunk.sizes.tolist())
+        )
 
     def tell(self):
         """A bit of everything, over several files."""
@@ -109,9 +123,13 @@ def check_nothing_acknowledged_is_lost(store, story, point):
     for (topic, queue_id), sent in story.sent.items():
         found = bodies(store, topic, queue_id)
         known = [
-            text for at, *queue, text in story.acknowledged if at <= point and queue == [topic, queue_id]
+            text
+            for at, *queue, text in story.acknowledged
+            if at <= point and queue == [topic, queue_id]
         ]
-        assert set(known) <= set(found), f"{topic} {queue_id}: {sorted(set(known) - set(found))} lost"
+        assert set(known) <= set(found), (
+            f"{topic} {queue_id}: {sorted(set(known) - set(found))} lost"
+        )
         assert found == [text for text in sent if text in set(found)], "order or invention"
         offsets = [each.queue_offset for each in read_all(store, topic, queue_id)]
         assert offsets == sorted(set(offsets)), "doubles"
@@ -164,7 +182,8 @@ def test_a_power_loss_takes_nothing_that_was_acknowledged(tmp_path, dice):
 
 
 def disk_after_a_crash(log, dice, tmp_path):
-    """A disk as a power loss leaves it, or a kill, after which what was not flushed is still there."""
+    """A disk as a power loss leaves it, or a kill, after which what was not
+    flushed is still there."""
     is_kill = dice.random() < 0.5
     root = Path(tempfile.mkdtemp(prefix="crashed-", dir=tmp_path))
     materialise(log.model().seen() if is_kill else next(states(log.model(), dice, 1)), root)
@@ -179,9 +198,15 @@ def check_second_power_losses(tmp_path, dice, count):
         again = disk_after_a_crash(disk.log(point), dice, tmp_path)
         begun = len(again.operations)
         store = open_store(again.root, again, **SYNC)
-        recovered, seen = len(again.operations), {queue: bodies(store, *queue) for queue in story.sent}
+        recovered, seen = (
+            len(again.operations),
+            {queue: bodies(store, *queue) for queue in story.sent},
+        )
         store.wait_until_stored(store.put_message(message("again", "V")))
-        for second_point in (recovered, *dice.choices(range(begun, len(again.operations) + 1), k=2)):
+        for second_point in (
+            recovered,
+            *dice.choices(range(begun, len(again.operations) + 1), k=2),
+        ):
             for state in power_loss_states(again.log(second_point), dice, 3, tmp_path):
                 with open_after_crash(state) as last:
                     found = {queue: bodies(last, *queue) for queue in story.sent}
@@ -212,7 +237,9 @@ def test_no_power_loss_takes_the_directories_that_the_store_lies_in(tmp_path, di
         crash(store)
 
 
-def test_a_power_loss_soon_after_another_crash_takes_nothing_that_was_acknowledged_or_seen(tmp_path, dice):
+def test_a_power_loss_soon_after_another_crash_takes_nothing_that_was_acknowledged_or_seen(
+    tmp_path, dice
+):
     check_second_power_losses(tmp_path, dice, SECOND_POWER_LOSSES)
 
 
@@ -227,12 +254,12 @@ def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
         store.put_message(message(number))
         if number % 3 == 2:
             store.flushed(store.state().written_offset).result(10)
-        seen.append((len(disk.operations), store.queue_offsets("T", 0)[1]))
+        seen.append((len(disk.operations), store.queue_offsets("T", 0).next))
     crash_log = disk.log()
     for point, visible in seen:
         for state in power_loss_states(disk.log(point), dice, 3, tmp_path):
             with open_after_crash(state) as again:
-                assert again.queue_offsets("T", 0)[1] >= visible
+                assert again.queue_offsets("T", 0).next >= visible
     assert crash_log is not None
     store.shutdown()
 
@@ -241,7 +268,8 @@ def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
 
 
 def run_on_failing_disk(root, plan):
-    """Tell the story to a store whose disk fails; what it acknowledged, and how many operations it took."""
+    """Tell the story to a store whose disk fails; what it acknowledged,
+    and how many operations it took."""
     disk = FaultyDisk(LocalDisk(), plan)
     story = None
     with suppress(OSError, StoreError):
@@ -264,7 +292,9 @@ def run_on_failing_disk(root, plan):
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("prefix", [0, 40])
-def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(tmp_path, dice, persistent, prefix):
+def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(
+    tmp_path, dice, persistent, prefix
+):
     """R17: a failed flush is never taken for a good one, now or later."""
     _, operations = run_on_failing_disk(tmp_path / "whole", ())
     numbers = dice.sample(range(operations), min(FAILURES // 4, operations))
@@ -291,7 +321,9 @@ def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
             story.put(size=dice.randint(1, 900))
         before = len(story.acknowledged)
         prefix = dice.choice([0, 50, 300])
-        disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=errno.ENOSPC, prefix=prefix),)
+        disk.plan = (
+            Fault(0, persistent=True, kinds={"write", "create"}, error=errno.ENOSPC, prefix=prefix),
+        )
         refused = [store.put_message(message("refused " + "x" * 200))]
         for number in range(3):
             put_later(store, message(f"refused {number}" + "x" * 200))
@@ -330,7 +362,9 @@ def tables_of(store):
 
 
 @pytest.mark.parametrize("after_a_crash", [False, True])
-def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(tmp_path, dice, after_a_crash):
+def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(
+    tmp_path, dice, after_a_crash
+):
     """R12, R13: any of them, and equal to those made from nothing."""
     origin = tmp_path / "origin"
     tell_quietly(origin)
@@ -392,7 +426,9 @@ def check_flipped_bits(tmp_path, dice, bits):
         for key, messages in whole.items():
             found = read_all(store, *key)
             assert found == [each for each in messages if each not in hit], f"bit at {position}"
-        assert bool(store.state().holes) == bool(hit) or not hit, f"bit at {position} went unnoticed"
+        assert bool(store.state().holes) == bool(hit) or not hit, (
+            f"bit at {position} went unnoticed"
+        )
         store.shutdown()
         shutil.rmtree(root)
 
@@ -422,7 +458,9 @@ def no_flush(monkeypatch):
 def no_checksum(monkeypatch):
     checks = "rocketpoll.broker.store.record_check"
     monkeypatch.setattr(f"{checks}.is_intact", lambda _: True)
-    monkeypatch.setattr(f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False))
+    monkeypatch.setattr(
+        f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False)
+    )
 
 
 def truncate_at_first(monkeypatch):
@@ -437,6 +475,7 @@ def no_fault(_):
     pass
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("fault", "check", "found"),
     [
@@ -457,7 +496,10 @@ def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, f
     noticed = False
     try:
         check(tmp_path, dice, 1_200 if found else 120)  # it ends with the first that is found
-    except (AssertionError, RecordError):  # the second: a damaged record was handed out as a good one
+    except (
+        AssertionError,
+        RecordError,
+    ):  # the second: a damaged record was handed out as a good one
         noticed = True
     assert noticed is found
 

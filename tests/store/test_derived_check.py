@@ -1,4 +1,5 @@
-"""A start of a store that is not large notices any entry, of a queue or of the index, that is not right."""
+"""A start of a store that is not large notices any entry, of a queue or of the index,
+that is not right."""
 
 from __future__ import annotations
 
@@ -86,8 +87,12 @@ def test_of_a_large_store_entries_that_cannot_be_right_are_an_error_to_whoever_m
     path.write_bytes(data)
     store = open_store(good, **large)
     for wanted in (None, wants("a"), wants("b")):
+        at = 0
+        while at < 3:  # what is before them is served
+            at = store.get_message("T", 0, at, message_filter=wanted).next_begin_offset
+        assert at == 3
         with pytest.raises(UnreadableFile, match="delete that directory"):
-            store.get_message("T", 0, 0, message_filter=wanted)
+            store.get_message("T", 0, at, message_filter=wanted)
     with pytest.raises(UnreadableFile, match="delete that directory"):
         store.offset_by_time("T", 0, 1)
     assert len(read_all(store, "T", 1)) == COUNT // 2

@@ -131,7 +131,9 @@ def test_two_directories_have_two_locks(tmp_path):
         pass
 
 
-def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(tmp_path, monkeypatch):
+def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(
+    tmp_path, monkeypatch
+):
     with pytest.raises(FileNotFoundError):
         lock(tmp_path / "missing")
 
@@ -192,7 +194,8 @@ def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp
 
 def signs(log, into):
     return {
-        "abort" in LocalDisk().names(state) for state in power_loss_states(log, random.Random(1), 20, into)
+        "abort" in LocalDisk().names(state)
+        for state in power_loss_states(log, random.Random(1), 20, into)
     }
 
 

@@ -29,7 +29,9 @@ def log_of(messages):
         has_offset = each.transaction_state not in (0x4, 0xC)
         offset = next_offsets.get(key, 0) if has_offset else 0
         next_offsets[key] = next_offsets.get(key, 0) + has_offset
-        records.append(encode_record(dataclasses.replace(each, queue_offset=offset, store_timestamp=TIME)))
+        records.append(
+            encode_record(dataclasses.replace(each, queue_offset=offset, store_timestamp=TIME))
+        )
     return records
 
 
@@ -63,7 +65,9 @@ def fresh_run(records, start):
         topic, queue_id, queue_offset, sys_flag, _, properties = glance(record, 0, len(record))
         if sys_flag & 0xC in (0x4, 0xC):
             return None
-        fresh.append(FreshRecord((topic.decode(), queue_id), queue_offset, place, len(record), properties))
+        fresh.append(
+            FreshRecord((topic.decode(), queue_id), queue_offset, place, len(record), properties)
+        )
         place += len(record)
     return FreshRun(fresh, TIME, place) if fresh else None
 

@@ -83,7 +83,9 @@ def seen(entries, *, has_codes=True, expired_before=0, pieces=1):
     size = -(-len(entries) // pieces)
     try:
         for start in range(0, len(entries), size):
-            check.check(b"".join(ENTRY_STRUCT.pack(*entry) for entry in entries[start : start + size]))
+            check.check(
+                b"".join(ENTRY_STRUCT.pack(*entry) for entry in entries[start : start + size])
+            )
     except WrongEntry as wrong:
         return wrong.place
     return None

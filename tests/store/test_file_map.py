@@ -37,7 +37,9 @@ def forget(path):
 def test_a_part_that_lies_in_memory_is_given(path):
     found = mapped(path)
     for position, size in ((0, SIZE), (1, SIZE - 1), (4095, 2), (SIZE - 1, 1), (4096, 4096)):
-        assert bytes(found.in_memory(position, size)) == path.read_bytes()[position : position + size]
+        assert (
+            bytes(found.in_memory(position, size)) == path.read_bytes()[position : position + size]
+        )
 
 
 def test_a_part_that_has_to_come_from_the_disk_is_not(path):

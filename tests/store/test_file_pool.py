@@ -1,4 +1,5 @@
-"""However few files may be open at a time: what is written is read, and what is flushed is on the disk."""
+"""However few files may be open at a time: what is written is read,
+and what is flushed is on the disk."""
 
 import errno
 import os
@@ -179,7 +180,9 @@ def _raise(error, path):
 def test_the_error_of_a_read_names_file_and_place(tmp_path):
     (file,) = reopened(FileGroup(FilePool(LocalDisk())), tmp_path, "a")
     os.truncate(tmp_path / "a", 10)
-    with pytest.raises(UnreadableFile, match=rf"20 bytes at 5 of {tmp_path}/a cannot be read: .*ends at 10"):
+    with pytest.raises(
+        UnreadableFile, match=rf"20 bytes at 5 of {tmp_path}/a cannot be read: .*ends at 10"
+    ):
         file.read(5, 20)
     gone = PooledFile(FileGroup(FilePool(LocalDisk())), tmp_path / "gone")
     for ask in (lambda: gone.read(0, 1), lambda: gone.next_data(0)):
@@ -263,7 +266,9 @@ def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them
     first.join(10)
 
 
-def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_flush_of_another(tmp_path):
+def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_flush_of_another(
+    tmp_path,
+):
     group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
     group.names_changed(tmp_path)  # as often as when the first flush began
@@ -274,7 +279,8 @@ def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_f
 
 
 def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(tmp_path):
-    """A descriptor that is closed while somebody uses it would be another file's the next moment."""
+    """A descriptor that is closed while somebody uses it would be another file's
+    the next moment."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     disk = FaultyDisk(LocalDisk())

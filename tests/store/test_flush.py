@@ -115,10 +115,15 @@ def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_m
     tmp_path, monkeypatch, broken
 ):
     store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    owner, name = (store._log.files._group, "flush") if broken == "files" else (store._flusher, "_on_flushed")
+    owner, name = (
+        (store._log.files._group, "flush") if broken == "files" else (store._flusher, "_on_flushed")
+    )
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, lambda: {}["gone"])
-        assert store.wait_until_stored(store.put_message(message("x"))).status.name == "SERVICE_NOT_AVAILABLE"
+        assert (
+            store.wait_until_stored(store.put_message(message("x"))).status.name
+            == "SERVICE_NOT_AVAILABLE"
+        )
     assert "gone" in store.state().failure
     assert store.put_message(message("y")).status.name == "SERVICE_NOT_AVAILABLE"
     store.shutdown()

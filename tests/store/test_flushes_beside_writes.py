@@ -1,7 +1,9 @@
-"""Writes that fall into a flush, and flushes that fall into a write: what is acknowledged is there anyway.
+"""Writes that fall into a flush, and flushes that fall into a write:
+what is acknowledged is there anyway.
 
-One thread at a time: `InterruptedDisk` does the other thing in the middle of an operation, so that each
-order comes about, and comes again. The last test breaks the store on purpose, and wants that noticed.
+One thread at a time: `InterruptedDisk` does the other thing in the middle of an operation, so that
+each order comes about, and comes again. The last test breaks the store on purpose, and wants that
+noticed.
 """
 
 from __future__ import annotations
@@ -91,12 +93,15 @@ def check_power_losses(tmp_path, dice, states):
     for _ in range(max(states // 3, 1)):
         point = dice.randint(0, len(story.disk.operations))
         for state in power_loss_states(story.disk.log(point), dice, 3, tmp_path):
-            # Comparing all of the log with its queues would make good what a checkpoint has noted wrongly.
+            # Comparing all of the log with its queues would make good what a
+            # checkpoint has noted wrongly.
             again = open_store(state, **SYNC, check_whole_log_bytes=0)
             found = bodies(again)
             again.shutdown()
             known = [text for at, text in story.acknowledged if at <= point]
-            assert found[: len(known)] == known, f"of {len(known)} acknowledged {len(found)} are there"
+            assert found[: len(known)] == known, (
+                f"of {len(known)} acknowledged {len(found)} are there"
+            )
 
 
 def test_nothing_is_lost_of_what_was_put_while_something_was_flushed(tmp_path, dice):
@@ -132,6 +137,7 @@ def a_write_is_marked_only_before_it_comes_about(monkeypatch):
     monkeypatch.setattr(PooledFile, "write", write)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "fault",
     [

@@ -1,4 +1,5 @@
-"""One index file: RocketMQ's bytes, chains that end whatever they hold, and what a crash may leave."""
+"""One index file: RocketMQ's bytes, chains that end whatever they hold,
+and what a crash may leave."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def append(file, *keys):
     """Keys as hash, physical offset and store timestamp."""
     columns = list(zip(*keys, strict=True)) or [(), (), ()]
     dtypes = (np.int32, np.int64, np.int64)
-    return file.append(*(np.array(each, dtype) for each, dtype in zip(columns, dtypes, strict=True)))
+    return file.append(
+        *(np.array(each, dtype) for each, dtype in zip(columns, dtypes, strict=True))
+    )
 
 
 def found(file, key_hash, window=ALWAYS, max_num=64, **kwargs):
@@ -58,7 +61,10 @@ def write_count(directory, count, sizes=SIZES):
 def test_the_bytes_are_rocketmqs(tmp_path):
     file = create(tmp_path)
     assert append(file, (7, 1000, NOON), (4, 1000, NOON)) == 2
-    assert append(file, (2, 1300, NOON + 1999), (7, 1600, NOON + 61_000), (1, 1900, NOON + 61_001)) == 3
+    assert (
+        append(file, (2, 1300, NOON + 1999), (7, 1600, NOON + 61_000), (1, 1900, NOON + 61_001))
+        == 3
+    )
     file.flush()
     written = (tmp_path / "20231114221320500").read_bytes()
     assert len(written) == 40 + 3 * 4 + 6 * 20
@@ -113,9 +119,23 @@ def test_a_full_file_takes_what_it_has_room_for(tmp_path):
     assert append(file, *keys) == 5
     assert file.is_full
     assert append(file, *keys[5:]) == 0
-    assert [found(file, hash_) for hash_ in range(6)] == [[1000], [1001], [1002], [1003], [1004], []]
+    assert [found(file, hash_) for hash_ in range(6)] == [
+        [1000],
+        [1001],
+        [1002],
+        [1003],
+        [1004],
+        [],
+    ]
     file.seal()
-    assert [found(file, hash_) for hash_ in range(6)] == [[1000], [1001], [1002], [1003], [1004], []]
+    assert [found(file, hash_) for hash_ in range(6)] == [
+        [1000],
+        [1001],
+        [1002],
+        [1003],
+        [1004],
+        [],
+    ]
 
 
 def test_times_count_in_whole_seconds_since_the_first_entry(tmp_path):
@@ -142,12 +162,18 @@ def test_without_a_time_of_its_own_the_first_entry_gives_none_to_the_others(tmp_
 
 
 hashes = st.sampled_from([0, 1, 2, 3, 1000, 1003, 2112, (1 << 31) - 1])
-steps = st.lists(st.tuples(hashes, st.integers(1, 500), st.integers(0, 2500)), max_size=12) | st.sampled_from(
-    ["flush", "reopen"]
+steps = st.lists(
+    st.tuples(hashes, st.integers(1, 500), st.integers(0, 2500)), max_size=12
+) | st.sampled_from(["flush", "reopen"])
+
+
+@given(
+    st.lists(steps, max_size=12),
+    st.integers(1, 7),
+    hashes,
+    st.integers(0, 9000),
+    st.integers(0, 9000),
 )
-
-
-@given(st.lists(steps, max_size=12), st.integers(1, 7), hashes, st.integers(0, 9000), st.integers(0, 9000))
 def test_it_answers_like_a_list_of_all_that_was_added(script, slot_num, wanted, begin, duration):
     sizes = IndexSizes(slot_num, 41)
     model, physical_offset, timestamp = [], 0, NOON
@@ -302,7 +328,9 @@ def test_a_power_loss_leaves_a_file_of_some_flush_or_one_that_is_known_to_be_tor
                 continue
             content = states[(after.header.index_count - 1) // 40]
             for key_hash in {key[0] for key in content}:
-                assert found(after, key_hash) == [key[1] for key in reversed(content) if key[0] == key_hash]
+                assert found(after, key_hash) == [
+                    key[1] for key in reversed(content) if key[0] == key_hash
+                ]
     assert torn
 
 

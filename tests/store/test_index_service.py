@@ -46,7 +46,9 @@ def load(directory, disk=None, clock=None, index_num=ENTRIES):
 
 
 def dispatch(service, *messages):
-    topics, keys, unique_keys, places, times, flags = zip(*messages, strict=True) if messages else [()] * 6
+    topics, keys, unique_keys, places, times, flags = (
+        zip(*messages, strict=True) if messages else [()] * 6
+    )
     return service.dispatch(
         topics=pa.array(topics, pa.string()),
         keys=pa.array(keys, pa.string()),
@@ -79,14 +81,16 @@ def numbered(count, start=0):
 
 def test_messages_are_found_by_unique_key_and_by_each_word_newest_first(tmp_path):
     service = load(tmp_path)
-    assert dispatch(service, message(0, "a b", "U1"), message(100, " b  c ", "U2"), message(200, None)) == 6
+    assert (
+        dispatch(service, message(0, "a b", "U1"), message(100, " b  c ", "U2"), message(200, None))
+        == 6
+    )
     assert found(service, "U1") == found(service, "a") == [0]
     assert found(service, "b") == [100, 0]
     assert found(service, "b", max_num=1) == [100]
     assert found(service, "c") == [100]
     assert found(service, "b", topic="others") == found(service, "") == found(service, "d") == []
     assert service.last_indexed_physical_offset == 100
-    assert service.last_indexed_timestamp_ms == NOON
 
 
 def test_unique_key_comes_first_so_that_files_are_the_same_as_rocketmqs(tmp_path):
@@ -94,7 +98,8 @@ def test_unique_key_comes_first_so_that_files_are_the_same_as_rocketmqs(tmp_path
     dispatch(service, message(0, "x", "U"), message(100, "x y", "U"))
     service.flush()
     entries = [
-        (tmp_path / names(tmp_path)[0]).read_bytes()[40 + 4 * SLOTS + 20 * n :][:4] for n in range(1, 6)
+        (tmp_path / names(tmp_path)[0]).read_bytes()[40 + 4 * SLOTS + 20 * n :][:4]
+        for n in range(1, 6)
     ]
     assert entries[0] == entries[2] != entries[1] == entries[3] != entries[4]
 
@@ -125,7 +130,6 @@ def test_nothing_in_nothing_done(tmp_path):
     assert dispatch(service, message(0), message(100, None), message(200, "  ")) == 0
     assert names(tmp_path / "index") == []
     assert service.last_indexed_physical_offset == NOTHING_INDEXED
-    assert service.last_indexed_timestamp_ms == 0
     assert found(service, "k") == []
     service.flush()
     service.close()
@@ -161,7 +165,9 @@ def test_a_query_goes_through_files_newest_first_as_far_as_its_time_goes(tmp_pat
     dispatch(service, *[message(100 * n, "k", timestamp=NOON + 1000 * n) for n in range(30)])
     assert found(service, "k") == [100 * n for n in reversed(range(30))]
     assert found(service, "k", max_num=10) == [100 * n for n in reversed(range(20, 30))]
-    assert found(service, "k", begin=NOON + 5000, end=NOON + 17_999) == [100 * n for n in range(17, 4, -1)]
+    assert found(service, "k", begin=NOON + 5000, end=NOON + 17_999) == [
+        100 * n for n in range(17, 4, -1)
+    ]
     assert found(service, "k", end=NOON - 1) == found(service, "k", begin=NOON + 30_000) == []
 
 
@@ -202,8 +208,16 @@ def test_after_a_shutdown_nothing_is_taken(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("20231114221320000", b"x" * 100, f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 100"),
-        ("20231114221320000", b"x" * 420, f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 420"),
+        (
+            "20231114221320000",
+            b"x" * 100,
+            f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 100",
+        ),
+        (
+            "20231114221320000",
+            b"x" * 420,
+            f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 420",
+        ),
         ("2023111422132000", b"", "named by 17 digits"),
         ("2023111422132000x", b"", "named by 17 digits"),
         ("\u0662\u0660231114221320000", b"", "named by 17 digits"),
@@ -241,7 +255,9 @@ def test_a_torn_file_is_deleted_and_its_messages_come_again(tmp_path):
     service.flush()
     newest = tmp_path / names(tmp_path)[-1]
     content = bytearray(newest.read_bytes())
-    content[40:44] = (3).to_bytes(4, "big")  # a slot knows of an entry that the header does not count
+    content[40:44] = (3).to_bytes(
+        4, "big"
+    )  # a slot knows of an entry that the header does not count
     newest.write_bytes(content)
     again = load(tmp_path)
     assert len(names(tmp_path)) == 1
@@ -380,7 +396,9 @@ def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(scri
                 (dispatch if len(batch) % 2 else dispatch_few)(service, *batch)
         model = defaultdict(list)
         for topic, words, unique_key, place, _, flag in log:
-            own = ([unique_key] if unique_key else []) + [word for word in (words or "").split(" ") if word]
+            own = ([unique_key] if unique_key else []) + [
+                word for word in (words or "").split(" ") if word
+            ]
             for each in own if flag != 12 else []:
                 model[topic, {"BB": "Aa"}.get(each, each)].insert(0, place)
         for topic in ("orders", "\u00fc"):
@@ -406,7 +424,9 @@ def test_after_a_power_loss_the_index_tells_what_it_needs_to_be_whole_again(tmp_
             again = load(after / "index")
             known = again.last_indexed_physical_offset
             dispatch(again, *[each for each in log if each[3] >= known])
-            assert found(again, "all") == found(again, "U") == [100 * n for n in reversed(range(24))]
+            assert (
+                found(again, "all") == found(again, "U") == [100 * n for n in reversed(range(24))]
+            )
             again.close()
             again = load(after / "index")
             assert dispatch(again, *log) == 0
@@ -414,7 +434,8 @@ def test_after_a_power_loss_the_index_tells_what_it_needs_to_be_whole_again(tmp_
 
 
 def test_rocketmq_would_write_a_repeated_last_record_twice_and_this_does_not(tmp_path):
-    """Its rule lets the record at endPhyOffset itself through again; here only missing keys are added."""
+    """Its rule lets the record at endPhyOffset itself through again;
+    here only missing keys are added."""
     service = load(tmp_path)
     dispatch(service, message(100, "a b", "U"))
     path = tmp_path / service.file_names[0]

@@ -17,7 +17,9 @@ from rocketpoll.broker.store.inspection import StoreInspection
 def root(tmp_path):
     store = open_store(tmp_path / "store")
     for number in range(40):
-        store.put_message(message(f"body {number} " + "x" * 100, queue_id=number % 2, tags="A", keys="k"))
+        store.put_message(
+            message(f"body {number} " + "x" * 100, queue_id=number % 2, tags="A", keys="k")
+        )
     store.put_batch([message("b1", topic="U"), message("b2", topic="U")])
     store.shutdown()
     return tmp_path / "store"
@@ -130,7 +132,8 @@ def test_a_crashed_store_can_be_looked_at(root, capsys):
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])
 def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, capsys, sign):
-    """They have no checksums; the checkpoint that it has left standing is ours, and says that all have."""
+    """They have no checksums; the checkpoint that it has left standing is ours,
+    and says that all have."""
     end = StoreInspection(root).recovered.end_offset
     theirs = encode_record(dataclasses.replace(message("theirs", topic="V"), physical_offset=end))
     damage(root, end, theirs)

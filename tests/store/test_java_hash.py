@@ -36,7 +36,9 @@ def signed(hashes):
 
 @given(columns, st.integers(0, 2))
 def test_many_texts_hash_as_each_does(values, cut):
-    assert signed(hash_texts(column_of(values, cut))) == [java_string_hash(text or "") for text in values]
+    assert signed(hash_texts(column_of(values, cut))) == [
+        java_string_hash(text or "") for text in values
+    ]
 
 
 @given(texts, columns)
@@ -49,7 +51,9 @@ def test_hashes_go_on_from_the_hash_of_what_stands_before(before, values):
 @given(columns, st.integers(0, 2))
 def test_words_are_found_between_single_spaces_and_empty_ones_are_none(values, cut):
     rows, hashes = hash_words(column_of(values, cut))
-    words = [(row, word) for row, text in enumerate(values) for word in (text or "").split(" ") if word]
+    words = [
+        (row, word) for row, text in enumerate(values) for word in (text or "").split(" ") if word
+    ]
     assert rows.tolist() == [row for row, _ in words]
     assert signed(hashes) == [java_string_hash(word) for _, word in words]
 
@@ -68,7 +72,9 @@ def test_a_message_has_its_unique_key_first_and_then_each_word_of_its_keys(messa
 
 def test_a_null_is_skipped_even_where_it_hides_text():
     offsets = pa.py_buffer(b"".join(at.to_bytes(4, "little") for at in (0, 3, 6, 9)))
-    hiding = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"a bc def" + b"g"), pa.py_buffer(b"\x05"))
+    hiding = pa.StringArray.from_buffers(
+        3, offsets, pa.py_buffer(b"a bc def" + b"g"), pa.py_buffer(b"\x05")
+    )
     assert hiding.to_pylist() == ["a b", None, "efg"]
     rows, hashes = hash_words(hiding)
     assert rows.tolist() == [0, 0, 2]

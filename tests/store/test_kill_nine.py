@@ -1,4 +1,5 @@
-"""kill -9 at any moment: nothing acknowledged is lost, nothing changes its place, and it goes on at once."""
+"""kill -9 at any moment: nothing acknowledged is lost, nothing changes its place,
+and it goes on at once."""
 
 import os
 
@@ -15,9 +16,12 @@ def test_a_killed_store_has_lost_nothing_that_it_acknowledged(tmp_path, dice):
     campaign = Campaign(tmp_path, dice)
     campaign.run(CYCLES)
     assert campaign.findings == []
-    assert campaign.acknowledged_count > 10 * CYCLES  # else the children were too slow to tell anything
+    assert (
+        campaign.acknowledged_count > 10 * CYCLES
+    )  # else the children were too slow to tell anything
 
 
+@pytest.mark.wide
 def test_a_store_that_acknowledges_before_it_writes_is_found_out(tmp_path, dice):
     campaign = Campaign(tmp_path, dice, fault=ACKNOWLEDGE_EARLY)
     campaign.run(FAULTY_CYCLES)

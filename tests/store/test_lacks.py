@@ -13,7 +13,7 @@ from stores import bodies, crash, message, open_store
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
-from rocketpoll.broker.store.lacks import FlushFailed, Hindrance, is_lack
+from rocketpoll.broker.store.lacks import FlushFailed, Hindrance, Hindrances, is_lack
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}
@@ -27,8 +27,11 @@ def put(store, text, topic="T", queue_id=0, patience_seconds=20):
 
 
 @pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
-def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when_it_is_there(tmp_path, error):
-    """A lack that begins at any operation, of sends, checkpoints and reads over many small files."""
+def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when_it_is_there(
+    tmp_path, error
+):
+    """A lack that begins at any operation, of sends, checkpoints and reads over
+    many small files."""
     for spared in itertools.count(0, 5):
         root = tmp_path / str(spared)
         root.mkdir()
@@ -52,13 +55,14 @@ def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when
         has_lacked = disk.is_lacking
         disk.lack(None)
         store.flushed(store.state().written_offset).result(10)
-        assert put(store, "after")[0] == "PUT_OK"
+        after = "after " + "x" * 900
+        assert put(store, after)[0] == "PUT_OK"
         assert store.save_checkpoint()
         state = store.state()
         assert (state.failure, state.hindrance) == (None, None)
         found = bodies(store) + bodies(store, "T", 1) + bodies(store, "New")
         taken = {text for text, status in maybe if status != "SERVICE_NOT_AVAILABLE"}
-        assert set(found) == {*sent, *taken, "after"}
+        assert set(found) == {*sent, *taken, after}
         assert len(found) == len(set(found))
         assert len(store.query_message("T", "k", 64, 0, 1 << 62)) > 6
         store.shutdown()
@@ -81,7 +85,9 @@ def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp
     assert store.wait_until_stored(waiting, 0.3).status.name == "FLUSH_DISK_TIMEOUT"
     status, remark = put(store, "refused")
     assert status == "SERVICE_NOT_AVAILABLE"
-    assert remark.startswith("the commit log is not flushed: too many files and connections are open")
+    assert remark.startswith(
+        "the commit log is not flushed: too many files and connections are open"
+    )
     assert "Too many open files in system" in store.state().hindrance
     disk.lack(None)
     stored.result(10)
@@ -109,7 +115,9 @@ def test_a_flush_that_has_failed_is_no_lack_whatever_it_says(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("flush", ["flush_directory", "write_whole"])
-def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(tmp_path, monkeypatch, flush):
+def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(
+    tmp_path, monkeypatch, flush
+):
     def fail(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -148,7 +156,9 @@ def filled(root, *, killed):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get
+)
 def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_messages_later(
     tmp_path, caplog, killed, error
 ):
@@ -231,6 +241,21 @@ def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog
         "nothing is done",
         "it is over that nothing is done",
     ] * 2
+
+
+def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
+    hindrances = Hindrances[int]()
+    hindrances.end(1)
+    for _ in range(2):
+        hindrances.begin(1, "one waits", UnreadableFile("a page is bad"))
+        hindrances.begin(2, "two waits", UnreadableFile("a page is bad"))
+    for _ in range(2):
+        hindrances.end(1)
+    assert [each.message.partition(":")[0] for each in caplog.records] == [
+        "one waits",
+        "two waits",
+        "it is over that one waits",
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StoreFailed("x"), OSError(errno.EIO, "x")])

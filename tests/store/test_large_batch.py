@@ -1,4 +1,5 @@
-"""Batches of very many messages: the same records as at once, made in steps, and in the log all or none."""
+"""Batches of very many messages: the same records as at once, made in steps,
+and in the log all or none."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def parts_of(each):
 @settings(max_examples=50)
 @given(
     plain_messages,
-    st.lists(st.tuples(int32s, st.binary(min_size=1, max_size=50), properties), min_size=1, max_size=9),
+    st.lists(
+        st.tuples(int32s, st.binary(min_size=1, max_size=50), properties), min_size=1, max_size=9
+    ),
     st.integers(1, 4),
     int64s,
 )
@@ -67,7 +70,8 @@ def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
 ):
     template = RecordTemplate(draft_of(common))
     in_steps, at_once = (
-        open_store(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=1 << 20) for _ in range(2)
+        open_store(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=1 << 20)
+        for _ in range(2)
     )
     for store in (in_steps, at_once):
         store.put_message(message("before"))
@@ -111,7 +115,10 @@ def test_what_cannot_be_put_is_refused_and_nothing_is_in_the_log(store):
         result = put(store, *given_batch)
         assert remark in result.remark
         assert result.end_offset == -1
-    for remark, part in {"32 bits": (1 << 31, b"x", b""), "32767 bytes": (0, b"x", b"x" * 32_768)}.items():
+    for remark, part in {
+        "32 bits": (1 << 31, b"x", b""),
+        "32767 bytes": (0, b"x", b"x" * 32_768),
+    }.items():
         parts = [UniformParts([0], [b"good"], [b""]), UniformParts(*([each] for each in part))]
         result, _ = finished(store.put_large(template_of(), parts, 6, allow))
         assert (result.status, remark in result.remark) == (Status.MESSAGE_ILLEGAL, True)

@@ -42,7 +42,9 @@ def test_what_does_not_lie_in_memory_is_read(file, tmp_path):
 
 @pytest.mark.parametrize("end", [0, 100, MIB - 5000, MIB - 1])
 @pytest.mark.parametrize("size", [5000, MIB])
-def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(file, tmp_path, end, size):
+def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(
+    file, tmp_path, end, size
+):
     file.read(0, MIB)  # so that there is a map
     os.truncate(tmp_path / "log", end)
     with pytest.raises(OSError, match=f"the file ends at .*{tmp_path / 'log'}") as refused:
@@ -110,7 +112,9 @@ def test_how_full_a_disk_is_is_what_df_says(tmp_path):
     assert usage.used + usage.free <= usage.total
 
 
-def test_what_the_disk_does_not_tell_of_holes_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+def test_what_the_disk_does_not_tell_of_holes_is_an_error_that_names_the_file(
+    tmp_path, monkeypatch
+):
     """A bad block before the data is no hole up to the end."""
     file = LocalFile(tmp_path / "a", 8192)
 

@@ -98,12 +98,16 @@ def opened_files(monkeypatch):
 
     opened = []
     open_file = LocalDisk.open
-    monkeypatch.setattr(LocalDisk, "open", lambda disk, path: opened.append(path) or open_file(disk, path))
+    monkeypatch.setattr(
+        LocalDisk, "open", lambda disk, path: opened.append(path) or open_file(disk, path)
+    )
     return opened
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(tmp_path, monkeypatch, end):
+def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(
+    tmp_path, monkeypatch, end
+):
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "check_whole_log_bytes": 0}
     store = fill(tmp_path, **sync)
     store.wait_until_stored(store.put_message(message("last")))
@@ -136,7 +140,9 @@ def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_pa
     """A crash may come between the two, and a damaged manifest is replaced by its backup."""
     store = fill(tmp_path / "a")
     store.save_checkpoint()
-    old = {name: (tmp_path / "a" / name).read_bytes() for name in ("checkpoint", f"config/{MANIFEST}")}
+    old = {
+        name: (tmp_path / "a" / name).read_bytes() for name in ("checkpoint", f"config/{MANIFEST}")
+    }
     for number in range(20, 30):
         store.put_message(message(number, queue_id=number % 2))
     store.save_checkpoint()
@@ -147,13 +153,18 @@ def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_pa
         (root / name).write_bytes(content)
         again = open_store(root)
         for queue_id in (0, 1):
-            assert bodies(again, "T", queue_id) == [str(number) for number in range(queue_id, 30, 2)]
+            assert bodies(again, "T", queue_id) == [
+                str(number) for number in range(queue_id, 30, 2)
+            ]
         again.shutdown()
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_an_older_manifest_is_told_from_the_newest_though_no_checkpoint_lies_between(tmp_path, caplog, end):
-    """Each save of it counts. What an older one says of deletions has come true, or is of another topic."""
+def test_an_older_manifest_is_told_from_the_newest_though_no_checkpoint_lies_between(
+    tmp_path, caplog, end
+):
+    """Each save of it counts. What an older one says of deletions has come true,
+    or is of another topic."""
     kept = tmp_path / "kept"
     path = kept / "config" / MANIFEST
     store = fill(kept)
@@ -204,7 +215,9 @@ def test_an_older_release_that_counts_no_saves_may_have_deleted_topics_meanwhile
     again.shutdown()
 
 
-def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_found_it(tmp_path, caplog):
+def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_found_it(
+    tmp_path, caplog
+):
     store = fill(tmp_path)
     store.save_checkpoint()
     store.delete_topic("T")
@@ -221,7 +234,8 @@ def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_fo
 
 
 class FullForAll(FaultyDisk):
-    """Has no room for anything but what takes none, from a moment on; or has some when files have gone."""
+    """Has no room for anything but what takes none, from a moment on;
+    or has some when files have gone."""
 
     room = None
 
@@ -236,8 +250,11 @@ class FullForAll(FaultyDisk):
 
 
 @pytest.mark.parametrize("gone", ["at once", "with the first queue"])
-def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made_again(tmp_path, gone):
-    """Whatever the start has come to when it is killed: no queue stays half made for one that is whole."""
+def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made_again(
+    tmp_path, gone
+):
+    """Whatever the start has come to when it is killed:
+    no queue stays half made for one that is whole."""
     fill(tmp_path, check_whole_log_bytes=0).shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
     disk = FullForAll(LocalDisk())
@@ -257,7 +274,8 @@ def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made
 
 
 def test_no_offset_is_given_twice_where_the_log_is_an_older_copy(tmp_path):
-    """Of a store with SYNC_FLUSH, whose queues know no messages but those that the log had for good."""
+    """Of a store with SYNC_FLUSH, whose queues know no messages but those that
+    the log had for good."""
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "mapped_file_size_commit_log": 1 << 16}
 
     def put(store, texts):

@@ -147,7 +147,9 @@ def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing(files, lost, is_empty):
+def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing(
+    files, lost, is_empty
+):
     for each in (0, 100, 200):
         files.write(each, b"abc")
     sizes = dict.fromkeys(names(files), SIZE)
@@ -168,7 +170,11 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
         ("notes.txt", SIZE, "is no file of this store: its name should be 20 digits"),
         ("0000000000000000010x", SIZE, "is no file of this store"),
         ("00000000000000000100", 99, "has 99 bytes, but the store is set to files of 100"),
-        ("00000000000000000300", SIZE, "lacks the file 00000000000000000100 before 00000000000000000300"),
+        (
+            "00000000000000000300",
+            SIZE,
+            "lacks the file 00000000000000000100 before 00000000000000000300",
+        ),
         ("00000000000000000100", None, "is a directory: a file of 100 bytes should be there"),
     ],
 )
@@ -185,7 +191,8 @@ def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, m
 
 
 def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
-    """The broker's thread appends while another deletes what is too old: at worst between any two steps."""
+    """The broker's thread appends while another deletes what is too old:
+    at worst between any two steps."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", SIZE)
@@ -211,7 +218,9 @@ def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
 
 @pytest.mark.parametrize("prefix", [0, 1], ids=["nothing was done", "it was done all the same"])
 @pytest.mark.parametrize("number", range(8))
-def test_a_deletion_that_fails_leaves_no_gap_and_is_made_up_for_by_the_next(tmp_path, number, prefix):
+def test_a_deletion_that_fails_leaves_no_gap_and_is_made_up_for_by_the_next(
+    tmp_path, number, prefix
+):
     disk = FaultyDisk(LocalDisk())
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in range(0, 5 * SIZE, SIZE):
@@ -258,7 +267,8 @@ class DiskThatIsOvertaken(LocalDisk):
 
 
 def test_a_file_that_goes_while_it_is_being_opened_has_nothing_to_read(tmp_path):
-    """Retention comes from another thread than reads; a file that is lost in another way is an error."""
+    """Retention comes from another thread than reads; a file that is lost in
+    another way is an error."""
     disk = DiskThatIsOvertaken()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in (0, SIZE, 2 * SIZE):

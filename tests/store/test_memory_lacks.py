@@ -1,4 +1,5 @@
-"""Memory may be lacking for any line of what puts messages: each is told the truth, and none is stuck."""
+"""Memory may be lacking for any line of what puts messages: each is told the truth,
+and none is stuck."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from rocketpoll.broker.store.record_draft import draft_of
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
-PUTTING = ("broker/store/appender.py", "broker/store/commit_log.py", "broker/store/message_store.py")
+PUTTING = (
+    "broker/store/appender.py",
+    "broker/store/commit_log.py",
+    "broker/store/message_store.py",
+)
 FILES = ("broker/store/mapped_file_queue.py", "broker/store/file_pool.py", "broker/store/lacks.py")
 CARRYING = ("broker/store/reput.py", "broker/store/dispatch.py", "broker/store/fresh_records.py")
 QUEUES = ("broker/store/consume_queue.py", "broker/store/queue_table.py")
@@ -62,7 +67,8 @@ class Senders:
                 self._tell(text, 0, result, number)
 
     def end_turn(self):
-        """Each that was put to be written later is told of its own message, now or the next time."""
+        """Each that was put to be written later is told of its own message,
+        now or the next time."""
         try:
             results = self.store.write_out()
         except MemoryError:
@@ -107,7 +113,9 @@ def open_async(root):
     return open_store(root, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
 
 
-def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_is_taken(tmp_path, dice):
+def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_is_taken(
+    tmp_path, dice
+):
     files = (*PUTTING, *FILES, *CARRYING, *QUEUES)
     store = open_async(tmp_path / "all")
     with MemoryFault(files) as none:

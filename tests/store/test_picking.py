@@ -1,13 +1,17 @@
 """Which entries of a queue a get hands out: the same, however they are looked at."""
 
+from functools import partial
 from itertools import pairwise, starmap
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import encoded, message
 
+from rmq_spark.wire.chunk import RecordChunk
 from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.entry_check import WrongEntry
 from rocketpoll.broker.store.picking import Limits, pick_all, pick_few, pick_many
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
@@ -15,7 +19,9 @@ LOG_MIN_OFFSET = 10
 """Those before it are of messages that the log no longer has."""
 
 entries = st.lists(
-    st.tuples(st.integers(0, 40), st.sampled_from([100, 150, 200, BLANK_SIZE]), st.sampled_from([0, 1, 2])),
+    st.tuples(
+        st.integers(0, 40), st.sampled_from([100, 150, 200, BLANK_SIZE]), st.sampled_from([0, 1, 2])
+    ),
     min_size=1,
     max_size=64,
 )
@@ -104,7 +110,11 @@ def test_if_the_first_few_do_not_decide_none_of_them_is_handed_out_yet(found, co
 
 def test_no_more_pieces_are_taken_than_the_limits_decide_on():
     found = [(10 + number, 100, 1) for number in range(60)]
-    for limits, pieces in ((Limits(10, 10**6, 60), 1), (Limits(11, 10**6, 60), 2), (Limits(60, 999, 60), 1)):
+    for limits, pieces in (
+        (Limits(10, 10**6, 60), 1),
+        (Limits(11, 10**6, 60), 2),
+        (Limits(60, 999, 60), 1),
+    ):
         assert len(many(found, limits, CodeFilter(), range(10, 60, 10))[1]) == pieces
 
 
@@ -121,7 +131,7 @@ def test_an_expensive_filter_is_asked_about_fewer_messages():
             return np.zeros(len(chunk), np.bool_)
 
     def records(places, _):
-        return [encoded(message("x")) for _ in places]
+        return RecordChunk(b"".join(encoded(message("x")) for _ in places))
 
     picked = pick_many([packed(found)], Limits(60, 10**7, 60), 0, Dear(), records)
     assert (picked.scanned, len(picked.places), sum(asked)) == (25, 0, 25)
@@ -139,27 +149,42 @@ def test_a_filter_that_takes_long_looks_into_fewer_bytes():
             return 4 << 20
 
     def records(places, _):
-        return [encoded(message("x")) for _ in places]
+        return RecordChunk(b"".join(encoded(message("x")) for _ in places))
 
     picked = pick_many([packed(found)], Limits(5_000, 10**7, 5_000), 0, Dear(), records)
     assert 0 < picked.scanned < 5_000
     assert not len(picked.places)
 
 
-def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted(monkeypatch):
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 37])
+def test_what_lies_before_a_message_that_cannot_be_read_is_picked(is_known, first):
+    """Whether it is known how much that is, or not."""
+    found = [(number, 100, 1) for number in range(first, 60)]
+
+    def records(places, sizes):
+        if places[-1] >= 37:
+            number = int(np.searchsorted(places, 37))
+            raise WrongEntry(37, number if is_known else 0)
+        return sizes
+
+    pick = partial(pick_many, [packed(found)], Limits(60, 10**7, 60), 0, EveryMessage(), records)
+    if first == 37:
+        with pytest.raises(WrongEntry):
+            pick()
+    else:
+        picked = pick()
+        assert (picked.scanned, list(picked.places)) == (37 - first, [*range(first, 37)])
+
+
+def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
     """Each is 100 KB: the first look is at two of them, though 60 entries are known."""
     looks = []
-
-    class Chunk(list):
-        def __init__(self, data, sizes):
-            super().__init__(sizes)
-            looks.append(len(data))
-
-    monkeypatch.setattr("rocketpoll.broker.store.chunks.RecordChunk", Chunk, raising=False)
     found = [(10, 100_000, 1)] * 60
 
     def records(_, sizes):
-        return [bytes(int(np.sum(sizes)))]
+        looks.append(sum(sizes))
+        return sizes
 
     picked = pick_many([packed(found)], Limits(3, 10**7, 60), 0, EveryMessage(), records)
     assert (picked.scanned, len(picked.places)) == (3, 3)

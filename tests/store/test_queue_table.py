@@ -54,7 +54,22 @@ def test_a_topic_goes_with_its_files(table, tmp_path):
     assert [topic for topic, _, _ in reopened(tmp_path)] == ["A", "B"]
 
 
-HOSTILE = ["", ".", "..", "../../x", "a/b", "a\\b", "a b", "a\0b", "é", "a" * 256, "a\n", "~", "$(x)", "%2e/"]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../../x",
+    "a/b",
+    "a\\b",
+    "a b",
+    "a\0b",
+    "é",
+    "a" * 256,
+    "a\n",
+    "~",
+    "$(x)",
+    "%2e/",
+]
 
 
 @pytest.mark.parametrize("topic", HOSTILE)
@@ -68,6 +83,15 @@ def test_a_hostile_name_never_becomes_a_path(table, tmp_path, topic):
 @pytest.mark.parametrize("topic", ["T", "%RETRY%g", "%DLQ%g", "a-b_c|d", "0", "x" * 255])
 def test_names_that_rocketmq_allows_are_allowed(topic):
     assert topic_fault(topic) is None
+
+
+def test_a_directory_in_place_of_a_file_is_named_with_how_to_go_on(table, tmp_path):
+    queue = tmp_path / "consumequeue" / "T" / "0"
+    (queue / ("0" * 20)).mkdir(parents=True)
+    with pytest.raises(ForeignFile, match="is a directory") as refused:
+        reopened(tmp_path)
+    assert f"{queue / ('0' * 20)} is a directory" in str(refused.value)
+    assert f"leave the broker stopped, delete {queue}, and start" in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["T/zero", "a b/0", "T/-1"])

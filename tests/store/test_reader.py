@@ -7,13 +7,22 @@ import pytest
 from disks import ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import QUEUE_FILE_ENTRIES, message, messages_of, open_store, read_all, wants
+from stores import (
+    QUEUE_FILE_ENTRIES,
+    message,
+    messages_of,
+    open_store,
+    read_all,
+    served_and_refused,
+    wants,
+)
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.found_ends import FoundEnds
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
@@ -78,8 +87,10 @@ def expire(store, clock):
     """All files but the last: they are old by the clock and by the newest message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
-    store._retention._config = dataclasses.replace(
-        store._config, file_reserved_time_hours=0, delete_when_hours=tuple(range(24))
+    store._cleaning._retention._config = dataclasses.replace(
+        store._cleaning._retention._config,
+        file_reserved_time_hours=0,
+        delete_when_hours=tuple(range(24)),
     )
     assert store.clean() > 0
 
@@ -108,12 +119,17 @@ def test_a_message_that_the_log_no_longer_has_is_passed_over(store):
 
 
 def test_messages_come_back_as_they_were_put(store):
-    sent = [message(f"{n}", queue_id=n % 3, tags=f"t{n % 2}", keys=f"k{n}", colour="red") for n in range(20)]
+    sent = [
+        message(f"{n}", queue_id=n % 3, tags=f"t{n % 2}", keys=f"k{n}", colour="red")
+        for n in range(20)
+    ]
     for each in sent:
         store.put_message(each)
     for queue_id in range(3):
         found = read_all(store, "T", queue_id)
-        assert [each.body for each in found] == [each.body for each in sent if each.queue_id == queue_id]
+        assert [each.body for each in found] == [
+            each.body for each in sent if each.queue_id == queue_id
+        ]
         assert [each.queue_offset for each in found] == list(range(len(found)))
         assert all(each.properties["colour"] == "red" for each in found)
 
@@ -121,7 +137,9 @@ def test_messages_come_back_as_they_were_put(store):
 @pytest.mark.parametrize(
     ("count_max", "bytes_max", "found"), [(3, 10**6, 3), (9, 250, 2), (9, 1, 1), (1, 1, 1)]
 )
-def test_a_read_ends_at_its_limits_but_always_has_a_first_message(store, count_max, bytes_max, found):
+def test_a_read_ends_at_its_limits_but_always_has_a_first_message(
+    store, count_max, bytes_max, found
+):
     fill(store, 8)
     size = int(store.get_message("T", 0, 0, count_max=1).sizes[0])
     assert 2 * size <= 250 < 3 * size
@@ -170,7 +188,9 @@ def test_a_filtered_queue_read_to_its_end_is_what_a_plain_filter_gives(
 
 
 def test_scattered_messages_are_gathered_into_one_piece(tmp_path):
-    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20)
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20
+    )
     for number in range(1500):
         store.put_message(message(number, queue_id=number % 2))
     result = store.get_message("T", 1, 0, count_max=1000, bytes_max=1 << 20, scan_max=1000)
@@ -233,26 +253,32 @@ def test_messages_are_found_by_key_within_a_time_span(store, clock):
 def test_keys_that_share_a_hash_are_told_apart_by_their_text(store):
     store.put_message(message("first", keys="AaAa"))
     store.put_message(message("second", keys="BBBB"))
-    assert [decode_record(each).body for each in store.query_message("T", "AaAa", 10, 0, 1 << 62)] == [
-        b"first"
-    ]
+    assert [
+        decode_record(each).body for each in store.query_message("T", "AaAa", 10, 0, 1 << 62)
+    ] == [b"first"]
 
 
 def test_one_message_in_a_thousand_is_found_by_its_properties_within_one_look(store):
     """RocketMQ's clients ask for 32 at a time: each look must come further than that."""
     for number in range(3 * QUEUE_FILE_ENTRIES):
         store.put_message(message(number, n=str(number)))
-    wanted = message_filter(SubscriptionData(topic="T", sub_string="n = 7", expression_type="SQL92"))
+    wanted = message_filter(
+        SubscriptionData(topic="T", sub_string="n = 7", expression_type="SQL92")
+    )
     result = store.get_message("T", 0, 0, count_max=1, message_filter=wanted)
     assert [each.body for each in messages_of(result)] == [b"7"]
-    nothing = message_filter(SubscriptionData(topic="T", sub_string="n = -1", expression_type="SQL92"))
+    nothing = message_filter(
+        SubscriptionData(topic="T", sub_string="n = -1", expression_type="SQL92")
+    )
     result = store.get_message("T", 0, 0, count_max=1, message_filter=nothing)
     assert outcome(result)[:2] == (Status.NO_MATCHED_MESSAGE, QUEUE_FILE_ENTRIES)
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0, 0, 0, 7, 60_000, 70_000]), st.integers(36, 90)), min_size=1, max_size=30
+        st.tuples(st.sampled_from([0, 0, 0, 7, 60_000, 70_000]), st.integers(36, 90)),
+        min_size=1,
+        max_size=30,
     )
 )
 def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_sizes):
@@ -265,7 +291,9 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         return data[place : min(place + size, place - place % file_size + file_size)]
 
     log = SimpleNamespace(
-        files=SimpleNamespace(file_size=file_size, read=read), min_offset=0, written_offset=len(data)
+        files=SimpleNamespace(file_size=file_size, read=read),
+        min_offset=0,
+        written_offset=len(data),
     )
     places, sizes, at = [], [], 0
     for gap, size in gaps_and_sizes:
@@ -276,9 +304,13 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         places.append(at)
         sizes.append(size)
         at += size
-    reader = MessageReader(log, None, None)
+    found_ends = FoundEnds(lambda: 0)
+    parts = SimpleNamespace(log=log, queues=None, dispatcher=None, found_ends=found_ends)
+    reader = MessageReader(parts, lambda: None)
     offsets = range(7, 7 + len(places))
-    expected = b"".join(data[place : place + size] for place, size in zip(places, sizes, strict=True))
+    expected = b"".join(
+        data[place : place + size] for place, size in zip(places, sizes, strict=True)
+    )
     assert b"".join(reader._read_records(0, offsets, places, sizes)) == expected
     assert b"".join(reader._read_records(0, offsets, np.array(places), np.array(sizes))) == expected
     assert sum(reads) <= 2 * sum(sizes) + 2 * 65_536 * len(sizes)
@@ -310,7 +342,9 @@ def test_an_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, 
     entry = bytes(queue.read(row, 1))
 
     def get():
-        return store.get_message("T", 0, 0, count_max=count, bytes_max=1 << 20, message_filter=wanted)
+        return store.get_message(
+            "T", 0, 0, count_max=count, bytes_max=1 << 20, message_filter=wanted
+        )
 
     told = 0
     for bit in FLIPPED:
@@ -324,7 +358,111 @@ def test_an_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, 
             assert str(tmp_path) in str(error) or "commit log" in str(error)
         else:
             assert found == expected[: len(found)], f"bit {bit}"
+            told += len(found) < len(expected)  # those before it are served; the next get tells
     assert told > 10
     queue._files.write(row * ENTRY_BYTES, entry)
     assert [each.body for each in messages_of(get())] == expected
     store.shutdown()
+
+
+def noise(record):
+    return b"\xa7" * len(record)
+
+
+def other_magic(record):
+    return record[:4] + b"\xa7" + record[5:]
+
+
+def other_size(record):
+    return record[:3] + bytes([record[3] ^ 4]) + record[4:]
+
+
+def other_properties_length(record):
+    """What no comparison with an entry notices."""
+    at = record.index(b"\x01T\x00") + 3
+    return record[:at] + bytes([record[at] ^ 4]) + record[at + 1 :]
+
+
+@pytest.mark.parametrize("count_max", [1, 7, 60])
+@pytest.mark.parametrize("damage", [noise, other_magic, other_size, other_properties_length])
+@pytest.mark.parametrize("matching", ["n = 1", "n = 2"])
+def test_a_record_that_is_damaged_while_the_store_is_open_ends_what_a_filter_looks_into(
+    tmp_path, count_max, damage, matching
+):
+    """Whether messages before it match or not, they count as served."""
+    store = open_store(
+        tmp_path,
+        mapped_file_size_consume_queue=200 * ENTRY_BYTES,
+        mapped_file_size_commit_log=1 << 16,
+    )
+    for number in range(60):
+        end = store.put_message(message(f"body {number:03}", n="1"))
+    assert len(read_all(store, "T", 0)) == 60
+    size = end.end_offset // 60
+    log = tmp_path / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    for number in (10, 40):
+        record = slice(number * size, (number + 1) * size)
+        data[record] = damage(bytes(data[record]))
+    with log.open("r+b") as file:
+        file.write(data)
+    wanted = message_filter(
+        SubscriptionData(topic="T", sub_string=matching, expression_type="SQL92")
+    )
+    served, refused = served_and_refused(store, "T", 0, count_max=count_max, message_filter=wanted)
+    assert refused == [10, 40]
+    assert served == (
+        [each for each in range(60) if each not in refused] if matching == "n = 1" else []
+    )
+    store.shutdown()
+
+
+BAD = 50
+WRONG_ENTRIES = {
+    "the one before": lambda before, _, __: before,
+    "the next one": lambda _, __, behind: behind,
+    "zeros": lambda *_: (0, 0, 0),
+    "a larger size": lambda _, entry, __: (entry[0], entry[1] + 1, entry[2]),
+    "a little further": lambda _, entry, __: (entry[0] + 1, entry[1], entry[2]),
+    "no size": lambda _, entry, __: (entry[0], 0, entry[2]),
+    "behind the log": lambda _, entry, __: (1 << 40, *entry[1:]),
+    "near the end of numbers": lambda _, entry, __: ((1 << 63) - 50, *entry[1:]),
+    "before all": lambda _, entry, __: (-(1 << 63), *entry[1:]),
+}
+
+
+@pytest.mark.parametrize("count_max", [1, 2, 7, 64, 90])
+@pytest.mark.parametrize("damage", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
+@pytest.mark.parametrize("wanted", [None, "n = 1", "a", "b", "c"])
+def test_a_wrong_entry_is_refused_by_its_offset_and_all_others_are_served_however_they_are_pulled(
+    tmp_path, count_max, damage, wanted
+):
+    store = open_store(tmp_path, mapped_file_size_consume_queue=400 * ENTRY_BYTES)
+    for number in range(200):
+        store.put_message(message(f"body {number:03}", tags="ab"[number % 2], n="1"))
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    data = bytearray(file.read_bytes())
+    entries = [ENTRY_STRUCT.unpack_from(data, at * ENTRY_BYTES) for at in (BAD - 1, BAD, BAD + 1)]
+    ENTRY_STRUCT.pack_into(data, BAD * ENTRY_BYTES, *damage(*entries))
+    with file.open("r+b") as opened:
+        opened.write(data)
+    message_filters = {None: None, "n = 1": by_property("n = 1")}
+    wanted_filter = message_filters[wanted] if wanted in message_filters else wants(wanted)
+    served, refused = served_and_refused(
+        store, "T", 0, count_max=count_max, message_filter=wanted_filter
+    )
+    of_tag = {"a": [0], "b": [1], "c": []}.get(wanted, [0, 1])
+    if (
+        refused or wanted is not None
+    ):  # else it lay among others that follow each other, and was not needed
+        assert refused == [BAD]
+    assert served == [
+        number for number in range(200) if number % 2 in of_tag and number not in refused
+    ]
+    store.shutdown()
+
+
+def by_property(expression):
+    return message_filter(
+        SubscriptionData(topic="T", sub_string=expression, expression_type="SQL92")
+    )

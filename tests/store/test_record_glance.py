@@ -14,7 +14,17 @@ from rocketpoll.broker.store.record_glance import glance, pattern_of, property_o
 
 V6 = parse_host("[::1]:9876")
 pieces = st.sampled_from(
-    ["TAGS\x01a", "TAGS\x01", "TAGS", "xTAGS\x01b", "TAGS\x01c\x01d", "KEYS\x01TAGS", "\x01x", "", "标\x01签"]
+    [
+        "TAGS\x01a",
+        "TAGS\x01",
+        "TAGS",
+        "xTAGS\x01b",
+        "TAGS\x01c\x01d",
+        "KEYS\x01TAGS",
+        "\x01x",
+        "",
+        "标\x01签",
+    ]
 )
 texts = st.lists(pieces, max_size=6).map("\x02".join)
 
@@ -25,7 +35,13 @@ def test_a_property_is_what_reading_all_of_them_finds(text, name):
     assert (found and found.decode()) == decode_properties(text).get(name)
 
 
-@given(texts, st.booleans(), st.booleans(), st.sampled_from([layout.MAGIC_V1, layout.MAGIC_V2]), st.binary())
+@given(
+    texts,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([layout.MAGIC_V1, layout.MAGIC_V2]),
+    st.binary(),
+)
 def test_a_glance_sees_what_decoding_would(text, born_v6, store_v6, magic, before):
     sent = dataclasses.replace(
         message("body", topic="%RETRY%g", queue_id=7),

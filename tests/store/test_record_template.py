@@ -17,8 +17,12 @@ bodies = st.binary(max_size=50)
 
 
 @given(plain_messages, bodies, properties, int64s, st.tuples(int64s, int64s, int64s))
-def test_a_sealed_record_is_the_drafts_of_the_same_message(common, body, text, born_timestamp, place):
-    sent = dataclasses.replace(common, body=body, properties_text=text, born_timestamp=born_timestamp)
+def test_a_sealed_record_is_the_drafts_of_the_same_message(
+    common, body, text, born_timestamp, place
+):
+    sent = dataclasses.replace(
+        common, body=body, properties_text=text, born_timestamp=born_timestamp
+    )
     draft = draft_of(sent)
     draft.prepare()
     template = RecordTemplate(draft_of(common))
@@ -29,10 +33,17 @@ def test_a_sealed_record_is_the_drafts_of_the_same_message(common, body, text, b
     assert size == draft.size
 
 
-@given(plain_messages, st.lists(st.tuples(int32s, bodies, properties), min_size=1, max_size=5), int64s)
-def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(common, parts, born_timestamp):
+@given(
+    plain_messages, st.lists(st.tuples(int32s, bodies, properties), min_size=1, max_size=5), int64s
+)
+def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(
+    common, parts, born_timestamp
+):
     named = [dict(zip(("flag", "body", "properties_text"), part, strict=True)) for part in parts]
-    drafts = [draft_of(dataclasses.replace(common, born_timestamp=born_timestamp, **each)) for each in named]
+    drafts = [
+        draft_of(dataclasses.replace(common, born_timestamp=born_timestamp, **each))
+        for each in named
+    ]
     for draft in drafts:
         draft.prepare()
     expected = BatchDraft(drafts)
@@ -55,4 +66,6 @@ def test_what_cannot_be_stored_is_said_by_who_puts_it():
         RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x4)))
     template = RecordTemplate(draft_of(message("x")))
     with pytest.raises(RecordError, match="32 bits"):
-        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).sealed(0, 0, 0)
+        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).sealed(
+            0, 0, 0
+        )

@@ -10,6 +10,7 @@ from rmq_spark.wire.record import encode_blank, encode_record
 from rocketpoll.broker.store.checkpoint import Checkpoint, save_checkpoint
 from rocketpoll.broker.store.directory_lock import OUR_SIGN
 from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.recovery import LogRecovery
@@ -35,7 +36,8 @@ def overwrite(root, offset, data):
 
 
 def crashed(root):
-    """As if the last one to use the directory had been killed before its first checkpoint but one."""
+    """As if the last one to use the directory had been killed before its first
+    checkpoint but one."""
     (root / "abort").write_bytes(OUR_SIGN)
     save_checkpoint(LocalDisk(), root / "checkpoint", Checkpoint(0, 0))
     (root / "config" / "manifest.json").unlink()
@@ -64,7 +66,8 @@ def test_the_end_is_behind_the_last_whole_record(tmp_path):
 
 
 def test_a_log_cut_at_every_byte_of_its_last_three_records(tmp_path):
-    """R14, R15: what remains is read, what is torn is wiped, and a shorter append revives nothing."""
+    """R14, R15: what remains is read, what is torn is wiped,
+    and a shorter append revives nothing."""
     texts = ["first", "second one", "the third", "4"]
     origin = tmp_path / "origin"
     places = fill(origin, texts)
@@ -89,7 +92,9 @@ def test_a_log_cut_at_every_byte_of_its_last_three_records(tmp_path):
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("at", [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 80, 84, 88, 95, 98, -1, -11])
+@pytest.mark.parametrize(
+    "at", [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 80, 84, 88, 95, 98, -1, -11]
+)
 def test_a_record_that_a_bad_disk_has_damaged_is_a_hole_and_the_rest_stays(tmp_path, at):
     """G3: never the tail behind it, and no queue offset changes."""
     texts = [f"body {n}" for n in range(8)]
@@ -119,6 +124,31 @@ def test_what_was_on_the_disk_at_the_checkpoint_is_no_torn_tail(tmp_path):
     assert log_path(tmp_path, 0).read_bytes() == damaged
     assert bodies(store) == ["one"]
     assert store.put_message(message("three")).queue_offset == 2
+    store.shutdown()
+
+
+def test_a_page_that_the_disk_does_not_give_is_a_hole_and_messages_are_taken(tmp_path, monkeypatch):
+    sizes = {"mapped_file_size_commit_log": 1 << 16, "max_message_size": 1 << 14}
+    texts = [f"{number} " + "x" * 900 for number in range(40)]
+    fill(tmp_path, texts, **sizes)
+    crashed(tmp_path)
+    read = MappedFileQueue.read
+
+    def refuses(files, offset, size):
+        if files.file_size == 1 << 16 and offset < 12_288 and offset + size > 8_192:
+            raise UnreadableFile("a page is bad")
+        return read(files, offset, size)
+
+    monkeypatch.setattr(MappedFileQueue, "read", refuses)
+    store = open_store(tmp_path, **sizes)
+    assert not store.is_opening
+    [(start, end)] = store.state().holes
+    assert (start <= 8_192, end >= 12_288) == (True, True)
+    assert store.put_message(message("next")).queue_offset == len(texts)
+    found = bodies(store)
+    assert found[-1] == "next"
+    assert found[:-1] == [text for text in texts if text in found]
+    assert len(found) > 30
     store.shutdown()
 
 

@@ -1,4 +1,5 @@
-"""Messages that were refused as the disk had no room, or said no, are nowhere: not behind a start, either."""
+"""Messages that were refused as the disk had no room, or said no, are nowhere: not behind a start,
+either."""
 
 import errno
 
@@ -95,7 +96,9 @@ def test_what_could_not_be_wiped_at_once_is_wiped_by_whatever_comes_next(tmp_pat
         assert not (tmp_path / ABORT).exists()
     if what != "shutdown":
         crash(store)
-    assert after_a_start(tmp_path) == {"put": ["first", "second"], "deletion": []}.get(what, ["first"])
+    assert after_a_start(tmp_path) == {"put": ["first", "second"], "deletion": []}.get(
+        what, ["first"]
+    )
 
 
 def test_a_topic_is_not_deleted_as_long_as_what_was_refused_would_bring_it_back(tmp_path):
@@ -122,11 +125,14 @@ def test_a_stop_that_cannot_wipe_says_so_and_leaves_the_sign_of_a_crash(tmp_path
 
 
 def test_wiping_goes_from_the_end_to_the_start_so_that_a_kill_leaves_no_hole(tmp_path):
-    """What a kill in the middle of it leaves is what a kill in the middle of the write would have left."""
+    """What a kill in the middle of it leaves is what a kill in the middle of the
+    write would have left."""
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)
-    disk.plan = (Fault(len(disk.operations) + 2, persistent=True, kinds={"write"}, error=errno.ENOSPC),)
+    disk.plan = (
+        Fault(len(disk.operations) + 2, persistent=True, kinds={"write"}, error=errno.ENOSPC),
+    )
     assert not store.save_checkpoint()
     crash(store)
     found = after_a_start(tmp_path)

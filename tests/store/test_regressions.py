@@ -40,7 +40,9 @@ def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
 
 
 @pytest.mark.parametrize("flush_disk_type", FlushDiskType)
-def test_r16_topics_may_be_deleted_and_made_anew_while_others_write_to_them(tmp_path, flush_disk_type):
+def test_r16_topics_may_be_deleted_and_made_anew_while_others_write_to_them(
+    tmp_path, flush_disk_type
+):
     store = open_store(tmp_path, flush_disk_type=flush_disk_type)
     faults = []
 
@@ -119,7 +121,11 @@ def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, k
     log, sent = b"", []
     for number in range(5):
         each = message(f"{number}", a="1", **{"__CRC32#": "0987654321"})
-        place = {"queue_offset": number, "physical_offset": len(log), "store_timestamp": 1_700_000_000_000}
+        place = {
+            "queue_offset": number,
+            "physical_offset": len(log),
+            "store_timestamp": 1_700_000_000_000,
+        }
         sent.append(dataclasses.replace(each, **place))
         log += encode_record(sent[-1])
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(log.ljust(4096, b"\0"))
@@ -130,7 +136,9 @@ def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, k
         (tmp_path / "abort").write_bytes(OUR_SIGN)
     again = open_store(tmp_path)
     assert again.state().holes == ()
-    assert [each.properties for each in read_all(again, "T", 0)] == [each.properties for each in sent]
+    assert [each.properties for each in read_all(again, "T", 0)] == [
+        each.properties for each in sent
+    ]
     again.put_message(message("of today"))
     again.shutdown()
     last = open_store(tmp_path)

@@ -35,7 +35,7 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
     class Reads:
         def arriving(self, topic, queue_id, max_offset, tags_codes):
             read.append(bodies(store, topic, queue_id)[-len(tags_codes) :])
-            assert store.queue_offsets(topic, queue_id)[1] == max_offset
+            assert store.queue_offsets(topic, queue_id).next == max_offset
 
     store = open_store(tmp_path, listener=Reads())
     store.put_batch([message("a"), message("b")])
@@ -46,8 +46,12 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
     store.shutdown()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("strange"), OSError(errno.ENOSPC, "No space left on device")])
-def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(tmp_path, listener, caplog, error):
+@pytest.mark.parametrize(
+    "error", [RuntimeError("strange"), OSError(errno.ENOSPC, "No space left on device")]
+)
+def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(
+    tmp_path, listener, caplog, error
+):
     class Fails:
         def arriving(self, topic, queue_id, *more):
             if queue_id == 1:
@@ -69,7 +73,7 @@ def test_the_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener
     store = open_store(tmp_path, listener=listener)
     for number in range(50):
         store.put_message(message(number))
-        assert listener.arrivals[-1][2] == number + 1 == store.queue_offsets("T", 0)[1]
+        assert listener.arrivals[-1][2] == number + 1 == store.queue_offsets("T", 0).next
     store.shutdown()
 
 
@@ -89,7 +93,9 @@ def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path
     store.shutdown()
 
 
-def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(tmp_path, listener, monkeypatch):
+def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(
+    tmp_path, listener, monkeypatch
+):
     store = open_store(tmp_path, listener=listener)
     with monkeypatch.context() as patch:
         patch.setattr(store._reput, "_next_records", None)
@@ -124,14 +130,21 @@ def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listen
     store.shutdown()
 
 
-def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(tmp_path, monkeypatch):
+def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(
+    tmp_path, monkeypatch
+):
     """One step indexes so many words; it may not look into megabytes again for the next ones."""
     count, words, looked_at = 120, 4_000, []
     store = open_store(
-        tmp_path, mapped_file_size_commit_log=16 << 20, max_index_num=1 << 20, max_hash_slot_num=1 << 16
+        tmp_path,
+        mapped_file_size_commit_log=16 << 20,
+        max_index_num=1 << 20,
+        max_hash_slot_num=1 << 16,
     )
     keys = [" ".join(f"{row:x}.{word:x}" for word in range(words)) for row in range(count)]
-    chunk = encode_chunk({"topic": "T", "body": [b"b"] * count, "keys": keys, "storeHost": "1.2.3.4:1"})
+    chunk = encode_chunk(
+        {"topic": "T", "body": [b"b"] * count, "keys": keys, "storeHost": "1.2.3.4:1"}
+    )
     columns = reput.key_columns
 
     def key_columns(some, start):
@@ -160,7 +173,9 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
         last = store.put_message(message(f"{number} at once", tags="B"))
     store.wait_until_stored(last)
     store.reput()
-    assert bodies(store) == [f"{number} {kind}" for number in range(200) for kind in ("later", "at once")]
+    assert bodies(store) == [
+        f"{number} {kind}" for number in range(200) for kind in ("later", "at once")
+    ]
     assert listener.arrivals[-1][2] == 400
     store.shutdown()
 
@@ -195,7 +210,9 @@ def open_and_put(root, *texts):
 def test_a_half_message_is_seen_by_nobody(tmp_path, listener):
     store = open_store(tmp_path, listener=listener)
     half = message("half")
-    store.put_message(type(half)(**{**fields(half), "sys_flag": MessageSysFlag.TRANSACTION_PREPARED}))
+    store.put_message(
+        type(half)(**{**fields(half), "sys_flag": MessageSysFlag.TRANSACTION_PREPARED})
+    )
     store.put_message(message("whole"))
     assert bodies(store) == ["whole"]
     assert [arrival[2] for arrival in listener.arrivals] == [1]
@@ -231,7 +248,8 @@ def test_the_index_follows_when_it_is_asked_for(tmp_path):
 def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_it_are_carried(
     tmp_path, caplog, behind_start, many
 ):
-    """The log is so large that a start does not look at all of it, and queues and index are lost."""
+    """The log is so large that a start does not look at all of it,
+    and queues and index are lost."""
     settings = {"check_whole_log_bytes": 0, "mapped_file_size_commit_log": 1 << 17}
     texts = [f"{number} " + "x" * 20 for number in range(500 if many else 20)]
     store = open_store(tmp_path, **settings)
@@ -284,7 +302,9 @@ class FullForQueues(FaultyDisk):
 
 
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
-def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(tmp_path, caplog, monkeypatch, when):
+def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(
+    tmp_path, caplog, monkeypatch, when
+):
     store = open_store(tmp_path)
     for number in range(400):
         store.put_message(message("x" * 500, KEYS=f"k{number}"))

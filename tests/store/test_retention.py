@@ -45,7 +45,12 @@ def disk():
 
 def store_on(tmp_path, disk, clock, **settings):
     store = open_store(
-        tmp_path, disk, clock, file_reserved_time_hours=72, delete_when_hours=(local_hour(NOON),), **settings
+        tmp_path,
+        disk,
+        clock,
+        file_reserved_time_hours=72,
+        delete_when_hours=(local_hour(NOON),),
+        **settings,
     )
     for number in range(200):
         store.put_message(message(f"body {number}"))
@@ -101,7 +106,9 @@ def test_a_clock_that_is_years_ahead_makes_no_file_old(tmp_path, disk, clock):
     again.shutdown()
 
 
-def test_a_message_stored_by_such_a_clock_makes_none_old_once_it_is_right_again(tmp_path, disk, clock):
+def test_a_message_stored_by_such_a_clock_makes_none_old_once_it_is_right_again(
+    tmp_path, disk, clock
+):
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + TEN_YEARS)
     clock.now_ms = NOON + 48 * HOUR
@@ -198,7 +205,7 @@ def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path
     for number in range(200):
         store.put_message(message(f"more {number}"))
     store.reput()
-    ends = [store.queue_offsets("T", queue_id)[1] for queue_id in (0, 1)]
+    ends = [store.queue_offsets("T", queue_id).next for queue_id in (0, 1)]
     begun = len(disk.operations)
     disk._disk.ratio = 0.87
     assert store.clean() > 3
@@ -207,7 +214,7 @@ def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path
         state.mkdir()
         materialise(disk.log(number).model().seen(), state)
         again = open_store(state, clock=clock)
-        assert [again.queue_offsets("T", queue_id)[1] for queue_id in (0, 1)] == ends
+        assert [again.queue_offsets("T", queue_id).next for queue_id in (0, 1)] == ends
         again.shutdown()
     store.shutdown()
 
@@ -246,7 +253,7 @@ def test_whoever_searches_while_files_go_is_answered_by_what_is_left(tmp_path, c
     found = []
 
     def look():
-        first, at = store.offset_by_time("T", 0, 1), store.queue_offsets("T", 0)[0]
+        first, at = store.offset_by_time("T", 0, 1), store.queue_offsets("T", 0).first
         while (result := store.get_message("T", 0, at)).status.name == "MESSAGE_WAS_REMOVING":
             at = result.next_begin_offset
         assert messages_of(result)[0].queue_offset == first
@@ -260,7 +267,7 @@ def test_whoever_searches_while_files_go_is_answered_by_what_is_left(tmp_path, c
     assert store.clean() > 3
     assert len(found) > 3
     assert found == sorted(found)
-    assert found[-1] == store.queue_offsets("T", 0)[0] > found[0] > 0
+    assert found[-1] == store.queue_offsets("T", 0).first > found[0] > 0
     store.shutdown()
 
 

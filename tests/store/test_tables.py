@@ -33,7 +33,9 @@ STATES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "40"))
 def offsets(number):
     # Larger than a sector and than a page, so that it can be torn.
     return ConsumerOffsetSerializeWrapper(
-        offset_table={f"topic-{topic}@group": {0: number, 1: number} for topic in range(number % 7 * 40 + 1)}
+        offset_table={
+            f"topic-{topic}@group": {0: number, 1: number} for topic in range(number % 7 * 40 + 1)
+        }
     )
 
 
@@ -94,7 +96,9 @@ TABLES = [
     TopicConfigSerializeWrapper(
         topic_config_table={"T": TopicConfig(topic_name="T", attributes={"+a": "b"})}
     ),
-    SubscriptionGroupWrapper(subscription_group_table={"G": SubscriptionGroupConfig(group_name="G")}),
+    SubscriptionGroupWrapper(
+        subscription_group_table={"G": SubscriptionGroupConfig(group_name="G")}
+    ),
     DelayOffsetSerializeWrapper(offset_table={1: 10, 2: 0}),
 ]
 
@@ -113,7 +117,9 @@ def test_what_java_has_written_is_loaded(root):
     assert table.load(DelayOffsetSerializeWrapper()).offset_table == {1: 10, 2: 0}
 
 
-@pytest.mark.parametrize("value", [*TABLES, offsets(3), DEFAULT], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [*TABLES, offsets(3), DEFAULT], ids=lambda value: type(value).__name__
+)
 def test_whichever_bit_has_changed_the_table_is_not_another(root, value):
     data = saved(value)
     told = 0
@@ -158,7 +164,9 @@ def test_a_value_that_could_not_be_read_back_is_refused_before_anything_is_touch
 
 def test_threads_that_save_at_once_leave_a_table_of_one_of_them(root):
     table = table_in(root)
-    threads = [threading.Thread(target=table.save, args=(offsets(number),)) for number in range(1, 9)]
+    threads = [
+        threading.Thread(target=table.save, args=(offsets(number),)) for number in range(1, 9)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -359,14 +367,16 @@ def test_a_load_that_cannot_put_aside_or_flush_says_so_and_loses_nothing(root):
 def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):
     """At each operation: the last value whose save had returned, or one that was saved after it.
 
-    ``returned`` holds, for each save in its order, its number and how many operations there were when it
-    had returned; None if it failed.
+    ``returned`` holds, for each save in its order, its number and how many operations there were
+    when it had returned; None if it failed.
     """
     for point in range(len(disk.operations) + 1):
         before = [at for at, (_, done) in enumerate(returned) if done is not None and done <= point]
         newest = before[-1] if before else None
         allowed = (
-            [number for number, _ in returned[newest:]] if before else [0, *(each[0] for each in returned)]
+            [number for number, _ in returned[newest:]]
+            if before
+            else [0, *(each[0] for each in returned)]
         )
         log = disk.log(point if point < len(disk.operations) else None)
         for state in power_loss_states(log, dice, states, tmp_path):
@@ -394,7 +404,9 @@ def test_after_a_power_loss_at_any_operation_the_table_is_the_old_or_the_new_one
 def test_after_an_error_and_then_a_power_loss_it_is_so_too(tmp_path, number):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
-    disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(number, prefix=number % 2 * 600)]), recorded)
+    disk = RecordingDisk(
+        FaultyDisk(LocalDisk(), [Fault(number, prefix=number % 2 * 600)]), recorded
+    )
     table = table_in(recorded / "config", disk)
     returned = []
     for each in range(1, 7):
@@ -404,7 +416,9 @@ def test_after_an_error_and_then_a_power_loss_it_is_so_too(tmp_path, number):
             done = len(disk.operations)
         returned.append((each, done))
     assert [done for _, done in returned].count(None) == 1
-    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(number), STATES // 4)
+    assert_each_power_loss_leaves_a_table(
+        disk, returned, tmp_path, random.Random(number), STATES // 4
+    )
 
 
 def test_a_power_loss_while_a_damaged_file_is_replaced_leaves_the_backup_or_the_new_table(tmp_path):
@@ -436,7 +450,9 @@ def test_what_was_loaded_is_not_taken_back_by_a_power_loss(tmp_path):
         assert load_from(state / "config") == offsets(2)
 
 
-steps = st.lists(st.sampled_from(["save", "save", "load", "restart", "fail"]), min_size=1, max_size=12)
+steps = st.lists(
+    st.sampled_from(["save", "save", "load", "restart", "fail"]), min_size=1, max_size=12
+)
 
 
 @given(steps=steps, dice=st.randoms(use_true_random=False), prefix=st.sampled_from([0, 1, 600]))

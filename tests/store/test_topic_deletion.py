@@ -1,4 +1,5 @@
-"""A topic goes: nobody waits for its files; no crash brings its messages back or takes newer ones along."""
+"""A topic goes: nobody waits for its files; no crash brings its messages back or
+takes newer ones along."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_while_files_are_deleted_and_saved_messages_are_carried_to_their_queues(
     disk.tell = lambda call: kinds[store._reput._lock.locked()].append(call.kind)
     store.delete_topic("T")
     assert kinds[True] == ["make_directory", "rename"]
-    assert kinds[False].count("delete") == 20 * (2 + 1) + 1  # two files and a directory each, and one above
+    assert (
+        kinds[False].count("delete") == 20 * (2 + 1) + 1
+    )  # two files and a directory each, and one above
     assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
     store.shutdown()
 
@@ -164,7 +167,10 @@ def test_whatever_fails_of_a_deletion_it_has_happened_or_not_now_and_after_a_res
         if store.state().failure is None:
             assert store.wait_until_stored(under_way).status.name == "PUT_OK"
             put(store, "new")
-            expected = [*([] if has_happened else [*(f"old {n}" for n in range(12)), "under way"]), "new"]
+            expected = [
+                *([] if has_happened else [*(f"old {n}" for n in range(12)), "under way"]),
+                "new",
+            ]
             assert bodies(store) == expected
             store.shutdown() if not killed else crash(store)
             again = open_store(root, **SYNC)
@@ -213,7 +219,9 @@ def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp
                 assert not set(found) & {f"new {number}" for number in range(3)}
             else:
                 begun_again = point > done["new 2"]  # the second deletion may have come about
-                assert {name for name in known if name.startswith("new ")} <= set(found) or begun_again
+                assert {name for name in known if name.startswith("new ")} <= set(
+                    found
+                ) or begun_again
             assert "newest" in found or "newest" not in known
             assert bodies(again, "U") == ["kept"]
             put(again, "after")
@@ -242,7 +250,10 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
         again = open_store(state)
         again.put_message(message("new", "T", KEYS="k"))
-        found = [decode_record(record, 0).body for record in again.query_message("T", "k", 10, 0, 1 << 62)]
+        found = [
+            decode_record(record, 0).body
+            for record in again.query_message("T", "k", 10, 0, 1 << 62)
+        ]
         assert found == [b"new"]
         again.shutdown()
         shutil.rmtree(state / "consumequeue")  # so that all is made again
@@ -254,7 +265,8 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
 
 
 def test_nor_does_a_second_crash_that_comes_before_the_next_checkpoint(tmp_path, dice):
-    """Where the deletion counts from was found by the start behind the first: it is noted at once."""
+    """Where the deletion counts from was found by the start behind the first:
+    it is noted at once."""
     store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
         again = open_store(state)

@@ -1,4 +1,5 @@
-"""A topic was deleted and made again, and no manifest says so any more: the log tells of the new one."""
+"""A topic was deleted and made again, and no manifest says so any more:
+the log tells of the new one."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def forget_manifest(root):
 
 
 def contents(store):
-    return {(topic, queue_id): bodies(store, topic, queue_id) for topic in TOPICS for queue_id in QUEUES}
+    return {
+        (topic, queue_id): bodies(store, topic, queue_id) for topic in TOPICS for queue_id in QUEUES
+    }
 
 
 def warnings(caplog):
@@ -132,7 +135,9 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
 
 
 @pytest.mark.parametrize("new_count", [3, 40])
-def test_an_older_manifest_of_a_large_store_tells_nothing_of_the_queues_of_the_new_topic(tmp_path, new_count):
+def test_an_older_manifest_of_a_large_store_tells_nothing_of_the_queues_of_the_new_topic(
+    tmp_path, new_count
+):
     """No start compares all of it with the log: that the manifest is older has to be enough."""
     store = open_store(tmp_path, check_whole_log_bytes=0)
     put(store, *named("old", 20))
@@ -175,7 +180,9 @@ def test_a_topic_that_was_made_again_is_not_taken_for_half_deleted(tmp_path, los
     second.shutdown()
 
 
-def test_offsets_of_a_queue_whose_messages_have_all_expired_go_on_though_no_manifest_tells_them(tmp_path):
+def test_offsets_of_a_queue_whose_messages_have_all_expired_go_on_though_no_manifest_tells_them(
+    tmp_path,
+):
     """The queue's file does, as it does behind another program that knows no manifest."""
     store = open_store(tmp_path)
     put(store, *named("gone", 10))
@@ -186,7 +193,7 @@ def test_offsets_of_a_queue_whose_messages_have_all_expired_go_on_though_no_mani
     forget_manifest(tmp_path)
     again = open_store(tmp_path)
     put(again, "next")
-    assert again.queue_offsets("T", 0)[1] == 11
+    assert again.queue_offsets("T", 0).next == 11
     assert bodies(again)[-1] == "next"
     again.shutdown()
 
@@ -212,7 +219,9 @@ class History:
             self.living.setdefault(queue, []).extend(texts)
         elif what == "delete":
             self.store.delete_topic(topic)
-            self.living = {queue: texts for queue, texts in self.living.items() if queue[0] != topic}
+            self.living = {
+                queue: texts for queue, texts in self.living.items() if queue[0] != topic
+            }
         elif what == "checkpoint":
             self.store.save_checkpoint()
         else:

@@ -1,4 +1,5 @@
-"""``python -m system_calls ORDERS [argument ...]``: a broker whose system calls on files are recorded.
+"""``python -m system_calls ORDERS [argument ...]``: a broker whose system calls
+on files are recorded.
 
 ORDERS is JSON: ``disk``, ``recording``, ``seed`` and ``rules``. The rest is for the broker.
 """

@@ -62,7 +62,8 @@ class RecordedProgram:
         return said, self._process.returncode
 
     def heard(self):
-        """The next line that it prints; it waits for its standard input then, if it asks for that."""
+        """The next line that it prints; it waits for its standard input then,
+        if it asks for that."""
         return self._process.stdout.readline()
 
     def calls(self):

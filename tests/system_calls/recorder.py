@@ -1,10 +1,11 @@
-"""Records what a process does to the files of a disk, a directory; and does it wrong, where rules say so.
+"""Records what a process does to the files of a disk, a directory; and does it wrong,
+where rules say so.
 
     os.pwrite ──> Recorder ──> the real os.pwrite ──> the recording ──> back to the caller
 
 It takes the place of the functions of `os` that change files. One call at a time is carried out and
-recorded, but for flushes, of which begin and end are recorded, and beside which others go on. What would
-change a file in another way is recorded as unseen, which spoils the recording.
+recorded, but for flushes, of which begin and end are recorded, and beside which others go on. What
+would change a file in another way is recorded as unseen, which spoils the recording.
 
 It knows no broker, and no model of what a power loss leaves.
 """
@@ -221,7 +222,9 @@ class Recorder:
                 self._writer.put(kind, *below)
             return
         relative_to = [more[name] for name in more if name.endswith("dir_fd")]
-        if any(path is not None for path in below) or any(each in self._handles for each in relative_to):
+        if any(path is not None for path in below) or any(
+            each in self._handles for each in relative_to
+        ):
             self._writer.put("unseen", kind, *map(str, paths))
         real(*paths, **more)
 
@@ -243,7 +246,9 @@ class Recorder:
         """A path below the disk; None if it lies elsewhere."""
         absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # pathlib is one that it is called by
         is_below = absolute.startswith(self._disk + os.sep)
-        return absolute[len(self._disk) + 1 :] if is_below else "" if absolute == self._disk else None
+        return (
+            absolute[len(self._disk) + 1 :] if is_below else "" if absolute == self._disk else None
+        )
 
     def _next_number(self):
         self._last_number += 1

@@ -1,9 +1,11 @@
-"""A recording: the calls of one process, in a file, each there as a whole before its caller goes on.
+"""A recording: the calls of one process, in a file, each there as a whole before
+its caller goes on.
 
     u32 size, marshalled tuple      (kind, *arguments), as `replay` takes them
 
-Whoever writes it holds a lock on the file from before a call until it is recorded. So `held` keeps a
-process from being killed in between, and what is recorded is what was done. Both ends are the same Python.
+Whoever writes it holds a lock on the file from before a call until it is recorded. So `held` keeps
+a process from being killed in between, and what is recorded is what was done. Both ends are the
+same Python.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ _PIECE_BYTES = 1 << 20
 
 
 class RecordingWriter:
-    """What the recorded process writes to. It uses no function of `os` that might be recorded itself."""
+    """What the recorded process writes to. It uses no function of `os` that might
+    be recorded itself."""
 
     def __init__(self, path):
         self._write = os.write
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
 
     def put(self, kind, *arguments):
         data = marshal.dumps((kind, *arguments))

@@ -13,11 +13,14 @@ class Rule:
     """Something that goes wrong with calls of a kind, on paths like this.
 
     what        die, before it is carried out; die behind; fail, with an ``error``;
-                of writes:  short (a part is written, and its size given); lie (and the whole size given);
+                of writes:  short (a part is written, and its size given); lie (and the whole size
+                            given);
                 of flushes: slow, by up to twice so many ``seconds``; forget (it has no effect);
-                            late (it is put off behind the next one of ``until``, and death comes between);
+                            late (it is put off behind the next one of ``until``, and death comes
+                            between);
                 of looks:   full, by this ``share`` of the disk
-    kind        open, truncate, write, flush, rename, delete, make_directory; look, at how full it is
+    kind        open, truncate, write, flush, rename, delete, make_directory; look, at how full it
+                is
     path        below the disk, as the shell would match it; a directory's ends with a slash
     number      only the so-manieth of these calls; 0: each of them
     """

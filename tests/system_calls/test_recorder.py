@@ -115,7 +115,8 @@ def test_a_flush_is_recorded_where_it_begins_and_where_it_ends(run):
 def test_a_call_that_failed_is_not_recorded(run):
     program = run(
         """
-    for call, path in ((os.mkdir, "a/b"), (os.remove, "a"), (os.rmdir, "a"), (Path.read_bytes, "a")):
+    failing = (os.mkdir, "a/b"), (os.remove, "a"), (os.rmdir, "a"), (Path.read_bytes, "a")
+    for call, path in failing:
         try:
             call(disk / path)
         except FileNotFoundError:
@@ -173,7 +174,9 @@ def test_a_short_write_can_be_given_out_for_a_whole_one(run):
     assert program.said == "100\n"
 
 
-@pytest.mark.parametrize("kind", ["open", "truncate", "write", "rename", "delete", "make_directory"])
+@pytest.mark.parametrize(
+    "kind", ["open", "truncate", "write", "rename", "delete", "make_directory"]
+)
 def test_a_call_can_be_made_to_fail(run, kind):
     program = run(EVERYTHING, Rule("fail", kind, error=errno.ENOSPC))
     assert program.code == 1

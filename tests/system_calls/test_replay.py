@@ -27,7 +27,10 @@ def take(model):
 
 def found(model):
     trees = every_state(lambda choices: model.draw(choices, choices))
-    return {frozenset((path.name, image and image.content) for path, image in tree.items()) for tree in trees}
+    return {
+        frozenset((path.name, image and image.content) for path, image in tree.items())
+        for tree in trees
+    }
 
 
 def test_a_file_is_durable_when_it_and_its_directory_were_flushed(model, take):
@@ -42,11 +45,19 @@ def test_a_file_is_durable_when_it_and_its_directory_were_flushed(model, take):
 def test_a_handle_is_that_of_its_file_whatever_becomes_of_the_name(model, take):
     take(("open", 1, "a", CREATE), ("rename", "a", "b"), ("open", 2, "a", CREATE))
     take(("write", 1, 0, b"old"), ("write", 2, 0, b"new"))
-    assert {path.name: image.content for path, image in model.seen().items()} == {"a": b"new", "b": b"old"}
+    assert {path.name: image.content for path, image in model.seen().items()} == {
+        "a": b"new",
+        "b": b"old",
+    }
 
 
 def test_a_file_that_is_opened_again_keeps_its_content_unless_it_is_emptied(model, take):
-    take(("open", 1, "a", CREATE), ("write", 1, 0, b"old"), ("open", 2, "a", CREATE), ("write", 2, 3, b"er"))
+    take(
+        ("open", 1, "a", CREATE),
+        ("write", 1, 0, b"old"),
+        ("open", 2, "a", CREATE),
+        ("write", 2, 3, b"er"),
+    )
     assert model.seen()[PurePath("a")].content == b"older"
     take(("open", 3, "a", CREATE | os.O_TRUNC))
     assert model.seen()[PurePath("a")].content == b""
@@ -58,7 +69,12 @@ def test_a_flush_that_failed_or_never_ended_promises_nothing(model, take):
 
 
 def test_directories_are_made_and_removed(model, take):
-    take(("make_directory", "d"), ("make_directory", "d/e"), ("open", 1, "d/a", CREATE), ("truncate", 1, 3))
+    take(
+        ("make_directory", "d"),
+        ("make_directory", "d/e"),
+        ("open", 1, "d/a", CREATE),
+        ("truncate", 1, 3),
+    )
     take(("delete", "d/e"))
     seen = {path.as_posix(): image and image.content for path, image in model.seen().items()}
     assert seen == {"d": None, "d/a": bytes(3)}

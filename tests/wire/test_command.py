@@ -59,8 +59,8 @@ def test_javas_frames_are_read_as_java_reads_them(vector):
 
 
 NOT_WRITTEN_LIKE_JAVA = {
-    "4.9.7-odd-ext-control-characters-JSON": "4.9 escapes DEL, NEL and the ends of line U+2028 and U+2029",
-    "4.9.7-odd-signed-310-ROCKETMQ": "Java writes the header's fields, and once more the map of them",
+    "4.9.7-odd-ext-control-characters-JSON": "4.9 escapes DEL, NEL, U+2028 and U+2029",
+    "4.9.7-odd-signed-310-ROCKETMQ": "Java writes the header's fields, and their map once more",
     "5.5.0-odd-signed-310-ROCKETMQ": "the same",
 }
 
@@ -75,7 +75,9 @@ def test_javas_frames_are_written_with_the_same_bytes(vector, request):
     ours_of = data.replace(b'"extFields":{},', b"")
     if ours_of != data:
         lengths = len(ours_of) - 4 - len(bytes.fromhex(vector["body"] or ""))
-        ours_of = len(ours_of[4:]).to_bytes(4, "big") + (lengths - 4).to_bytes(4, "big") + ours_of[8:]
+        ours_of = (
+            len(ours_of[4:]).to_bytes(4, "big") + (lengths - 4).to_bytes(4, "big") + ours_of[8:]
+        )
     assert read_one(data).encode() == ours_of
 
 
@@ -89,8 +91,12 @@ def test_flags_tell_requests_answers_and_one_way_requests_apart():
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
 def test_an_answer_repeats_opaque_and_codec_of_its_request(serialize_type):
-    request = RemotingCommand(105, opaque=77, serialize_type=serialize_type, ext_fields={"topic": "T"})
-    answer = read_one(request.respond(ResponseCode.TOPIC_NOT_EXIST, "no such topic", body=b"x").encode())
+    request = RemotingCommand(
+        105, opaque=77, serialize_type=serialize_type, ext_fields={"topic": "T"}
+    )
+    answer = read_one(
+        request.respond(ResponseCode.TOPIC_NOT_EXIST, "no such topic", body=b"x").encode()
+    )
     assert answer.is_response
     assert (answer.opaque, answer.code, answer.remark) == (77, 17, "no such topic")
     assert answer.serialize_type is serialize_type
@@ -113,12 +119,18 @@ def test_a_head_stands_before_a_body_that_is_sent_from_elsewhere():
         ({"code": "11"}, "code: needed an integer.*found '11'"),
         ({"code": None}, "code: needed an integer.*found None"),
         ({"opaque": None}, "opaque: needed an integer.*found None"),
-        ({"code": RequestCode.PULL_MESSAGE, "opaque": None}, "opaque: needed an integer.*found None"),
+        (
+            {"code": RequestCode.PULL_MESSAGE, "opaque": None},
+            "opaque: needed an integer.*found None",
+        ),
         ({"version": None}, "version: needed an integer.*found None"),
         ({"flag": 1.5}, "flag: needed an integer.*found 1.5"),
         ({"language": 3}, "language: needed a LanguageCode, found 3"),
         ({"remark": 5}, "remark: needed text, found 5"),
-        ({"ext_fields": {f"k{n}": "" for n in range(EXT_FIELDS_MAX + 1)}}, "extFields: needed at most 128"),
+        (
+            {"ext_fields": {f"k{n}": "" for n in range(EXT_FIELDS_MAX + 1)}},
+            "extFields: needed at most 128",
+        ),
         ({"ext_fields": {"k": "v" * HEADER_BYTES_MAX}}, f"needed at most {HEADER_BYTES_MAX} bytes"),
         ({"ext_fields": {"k" * 9999: 5}}, r"kkk\.\.\.: needed text"),
     ],

@@ -11,7 +11,11 @@ from rmq_spark.wire.compression import compress_body, uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
 
 COMPRESSED = MessageSysFlag.COMPRESSED
-TYPES = [MessageSysFlag.COMPRESSION_ZLIB, MessageSysFlag.COMPRESSION_LZ4, MessageSysFlag.COMPRESSION_ZSTD]
+TYPES = [
+    MessageSysFlag.COMPRESSION_ZLIB,
+    MessageSysFlag.COMPRESSION_LZ4,
+    MessageSysFlag.COMPRESSION_ZSTD,
+]
 BY_NAME = {"ZLIB": TYPES[0], "LZ4": TYPES[1], "ZSTD": TYPES[2]}
 
 
@@ -33,7 +37,9 @@ def test_zlib_is_written_with_the_same_bytes_as_java_writes(vector):
 
 @given(st.binary(max_size=300), st.sampled_from(TYPES), st.integers(1, 9))
 def test_a_body_is_inflated_to_what_it_was(body, compression, level):
-    assert uncompress_body(compress_body(body, compression, level), COMPRESSED | compression) == body
+    assert (
+        uncompress_body(compress_body(body, compression, level), COMPRESSED | compression) == body
+    )
 
 
 def test_lz4_blocks_stand_alone_as_java_needs_them():
@@ -68,7 +74,9 @@ def test_a_body_may_inflate_to_the_limit_itself(compression):
 
 
 @pytest.mark.parametrize("compression", TYPES)
-@pytest.mark.parametrize("damage", [lambda body: body[:-3], lambda _: b"", lambda _: b"no such stream"])
+@pytest.mark.parametrize(
+    "damage", [lambda body: body[:-3], lambda _: b"", lambda _: b"no such stream"]
+)
 def test_a_damaged_stream_is_named(compression, damage):
     body = damage(compress_body(b"hello" * 100, compression))
     with pytest.raises(

@@ -1,6 +1,5 @@
 import itertools
 import struct
-import time
 import tracemalloc
 
 import pytest
@@ -75,6 +74,10 @@ def test_the_header_of_a_frame_that_has_begun_is_there_as_soon_as_all_of_it_has_
     assert reader.begun_frame() is None
 
 
+PIECES = 60_000
+
+
+@pytest.mark.timeout(60)  # where each piece costs all before it: two minutes and more
 def test_pieces_fed_without_reading_in_between_are_kept():
     reader = FrameReader()
     for piece in (A_FRAME[:5], A_FRAME[5:], A_FRAME, A_FRAME[:3]):
@@ -84,7 +87,9 @@ def test_pieces_fed_without_reading_in_between_are_kept():
 
 
 @given(
-    st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 255)), max_size=5),
+    st.lists(
+        st.tuples(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 255)), max_size=5
+    ),
     st.lists(st.integers(1, 30), max_size=20),
 )
 def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
@@ -184,20 +189,22 @@ def test_a_frame_dribbled_in_costs_little_more_than_itself():
     assert float(done.stdout) < 1.3
 
 
+PIECES = 60_000
+
+
+@pytest.mark.timeout(60)  # where each piece costs all before it: two minutes and more
 def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_length():
     data = frame_of(b"{}", bytes(390))
     reader = FrameReader()
     tracemalloc.start()
-    started = time.thread_time()
     try:
-        for _ in range(20_000):
+        for _ in range(PIECES):
             reader.feed(data)
-        assert reader.bytes_held == 20_000 * len(data)
+        assert reader.bytes_held == PIECES * len(data)
         assert tracemalloc.get_traced_memory()[1] < 3 * reader.bytes_held
     finally:
         tracemalloc.stop()
-    assert len(read_all(reader, b"")) == 20_000
-    assert time.thread_time() - started < 1
+    assert len(read_all(reader, b"")) == PIECES
     assert reader.bytes_held == 0
 
 
@@ -213,11 +220,15 @@ def test_frames_may_be_taken_more_slowly_than_they_come():
 
 def test_a_header_that_no_reader_would_take_is_not_written():
     assert len(encode_prefix(0, bytes(HEADER_BYTES_MAX), 0)) == 8 + HEADER_BYTES_MAX
-    with pytest.raises(HeaderError, match=f"header at its end: needed at most {HEADER_BYTES_MAX} bytes"):
+    with pytest.raises(
+        HeaderError, match=f"header at its end: needed at most {HEADER_BYTES_MAX} bytes"
+    ):
         encode_prefix(0, bytes(HEADER_BYTES_MAX + 1), 0)
 
 
-def read_through_room(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[tuple[int, bytes, bytes]]:
+def read_through_room(
+    reader: FrameReader, stream: bytes, sizes: list[int]
+) -> list[tuple[int, bytes, bytes]]:
     """As one reads from a socket: to the reader's room where it has one, else by feeding."""
     frames = []
     turns = itertools.cycle(sizes)

@@ -60,7 +60,7 @@ def test_what_is_no_array_of_seven_is_refused(data):
         (
             6,
             {f"k{number}": "v" for number in range(EXT_FIELDS_MAX + 1)},
-            rf"an array of seven, found {EXT_FIELDS_MAX + 1} exceeds max_map_len\({EXT_FIELDS_MAX}\)",
+            rf"of seven, found {EXT_FIELDS_MAX + 1} exceeds max_map_len\({EXT_FIELDS_MAX}\)",
         ),
     ],
 )
@@ -81,7 +81,10 @@ def test_a_field_that_cannot_be_written_is_named(value):
     [
         (msgpack.packb(FIELDS) + b"xyz", "byte 24: needed the end, found b'xyz'"),
         (msgpack.packb(FIELDS).replace(b"topic", b"top\xffc"), "a text: needed UTF-8, found b'top"),
-        (msgpack.packb([*FIELDS, 1]), r"needed an array of seven, found 8 exceeds max_array_len\(7\)"),
+        (
+            msgpack.packb([*FIELDS, 1]),
+            r"needed an array of seven, found 8 exceeds max_array_len\(7\)",
+        ),
         (msgpack.packb(FIELDS)[:-1], "needed an array of seven, found .*incomplete"),
         (b"\xc1", "needed an array of seven, found FormatError"),
         (msgpack.packb(FIELDS[:6]), r"needed an array of seven, found \[11, 3"),

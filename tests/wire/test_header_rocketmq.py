@@ -8,7 +8,9 @@ from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
 from rmq_spark.wire.header_rocketmq import decode_header, encode_header
 
 # The worked example of the protocol's notes: code 105, opaque 5, version 409, topic=T.
-EXAMPLE = bytes.fromhex("0069 00 0199 00000005 00000000 00000000 0000000c 0005 746f706963 00000001 54")
+EXAMPLE = bytes.fromhex(
+    "0069 00 0199 00000005 00000000 00000000 0000000c 0005 746f706963 00000001 54"
+)
 HEADER = Header(105, LanguageCode.JAVA, 409, 5, 0, None, {"topic": "T"})
 
 
@@ -18,7 +20,9 @@ def test_the_worked_example():
 
 
 def test_text_beyond_ascii_and_long_values():
-    header = HEADER._replace(remark="为何", ext_fields={"键": "值" * 300, "k": "v" * 70_000, "e": ""})
+    header = HEADER._replace(
+        remark="为何", ext_fields={"键": "值" * 300, "k": "v" * 70_000, "e": ""}
+    )
     assert decode_header(encode_header(header)) == header
 
 
@@ -69,7 +73,9 @@ def test_thousands_of_fields_are_refused():
     for keys in ([f"{number:05}" for number in range(EXT_FIELDS_MAX + 1)], ["topic"] * 20_000):
         ext = b"".join(b"\0\x05" + key.encode() + b"\0\0\0\x01T" for key in keys)
         data = EXAMPLE[:17] + struct.pack(">i", len(ext)) + ext
-        with pytest.raises(HeaderError, match=f"at most {EXT_FIELDS_MAX} fields, found {EXT_FIELDS_MAX + 1}"):
+        with pytest.raises(
+            HeaderError, match=f"at most {EXT_FIELDS_MAX} fields, found {EXT_FIELDS_MAX + 1}"
+        ):
             decode_header(data)
 
 

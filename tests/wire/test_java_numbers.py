@@ -26,7 +26,22 @@ def test_what_java_takes_too(text, number):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "-", "+-1", "1_0", " 12", "12 ", "12\n", "- 1", "0x10", "1.0", "1e3", "1L", "\u00b2", "9" * 41],
+    [
+        "",
+        "-",
+        "+-1",
+        "1_0",
+        " 12",
+        "12 ",
+        "12\n",
+        "- 1",
+        "0x10",
+        "1.0",
+        "1e3",
+        "1L",
+        "\u00b2",
+        "9" * 41,
+    ],
 )
 @pytest.mark.parametrize("parse", [parse_int32, parse_int64])
 def test_what_java_does_not_take(parse, text):

@@ -29,7 +29,8 @@ def test_javas_batches_are_read_and_written_with_the_same_bytes(vector):
 
 @given(
     st.lists(
-        st.builds(BatchedMessage, body=st.binary(max_size=30), properties_text=text, flag=int32), max_size=5
+        st.builds(BatchedMessage, body=st.binary(max_size=30), properties_text=text, flag=int32),
+        max_size=5,
     )
 )
 def test_a_batch_is_read_as_it_was_written(messages):

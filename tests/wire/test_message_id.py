@@ -17,7 +17,11 @@ from rmq_spark.wire.message_id import (
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "offset")
 def test_javas_offset_ids(vector):
     host, offset = decode_offset_message_id(vector["id"])
-    assert (host.address.hex(), host.port, offset) == (vector["ipBytes"], vector["port"], vector["offset"])
+    assert (host.address.hex(), host.port, offset) == (
+        vector["ipBytes"],
+        vector["port"],
+        vector["offset"],
+    )
     assert encode_offset_message_id(host, offset) == vector["id"]
 
 
@@ -70,5 +74,7 @@ def test_a_time_outside_the_month_has_no_id():
 
 @pytest.mark.parametrize("physical_offset", [1 << 63, None, "5"])
 def test_an_offset_that_has_no_room_is_refused(physical_offset):
-    with pytest.raises(RecordError, match="message id at physical offset: needed a 64-bit integer, found"):
+    with pytest.raises(
+        RecordError, match="message id at physical offset: needed a 64-bit integer, found"
+    ):
         encode_offset_message_id(Host(bytes(4), 1), physical_offset)

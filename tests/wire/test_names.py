@@ -61,7 +61,9 @@ def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group)
 def test_what_rocketmq_keeps_for_itself():
     assert NOT_TO_BE_SENT_TO < SYSTEM_TOPICS
     assert all(map(is_system_topic, [*SYSTEM_TOPICS, "rmq_sys_wheel_timer"]))
-    assert not any(map(is_system_topic, ["T", RETRY_PREFIX + "g", DLQ_PREFIX + "g", "DefaultCluster"]))
+    assert not any(
+        map(is_system_topic, ["T", RETRY_PREFIX + "g", DLQ_PREFIX + "g", "DefaultCluster"])
+    )
     assert is_system_group("TOOLS_CONSUMER")
     assert is_system_group("CID_RMQ_SYS_TRANS")
     assert not is_system_group("g")
@@ -86,7 +88,10 @@ def test_a_name_within_a_namespace(name, whole):
     assert without_namespace(None, whole) == whole
 
 
-@given(st.from_regex(r"[|a-z_-]{1,9}", fullmatch=True), st.from_regex(r"[|a-z0-9_-]{1,20}", fullmatch=True))
+@given(
+    st.from_regex(r"[|a-z_-]{1,9}", fullmatch=True),
+    st.from_regex(r"[|a-z0-9_-]{1,20}", fullmatch=True),
+)
 def test_a_name_that_went_into_a_namespace_comes_out_as_it_was(namespace, name):
     for each in (name, retry_topic(name), dlq_topic(name)):
         assert without_namespace(namespace, in_namespace(namespace, each)) == each

@@ -16,7 +16,8 @@ from rmq_spark.wire.properties import (
 def is_writable(vector):
     entries = vector.get("entries")
     return entries is not None and all(
-        name and value and "\x01" not in name and "\x02" not in name + value for name, value in entries
+        name and value and "\x01" not in name and "\x02" not in name + value
+        for name, value in entries
     )
 
 
@@ -41,7 +42,10 @@ def test_properties_are_read_as_they_were_written(values):
 
 @given(properties, properties)
 def test_strings_can_be_joined(first, second):
-    assert decode_properties(encode_properties(first) + encode_properties(second)) == {**first, **second}
+    assert decode_properties(encode_properties(first) + encode_properties(second)) == {
+        **first,
+        **second,
+    }
 
 
 @pytest.mark.parametrize("name", ["", "a\x01b", "a\x02"])
@@ -52,7 +56,9 @@ def test_names_that_would_be_read_differently_are_refused(name):
 
 @pytest.mark.parametrize("value", ["", "a\x02b"])
 def test_values_that_would_be_lost_or_cut_are_refused(value):
-    with pytest.raises(RecordError, match=r"message property at colour: needed a value, without \\x02"):
+    with pytest.raises(
+        RecordError, match=r"message property at colour: needed a value, without \\x02"
+    ):
         encode_properties({"colour": value})
 
 
@@ -66,4 +72,6 @@ def test_changed_properties_are_those_of_a_dict_that_was_changed(before, changes
     expected = {name: value for name, value in {**before, **changes}.items() if value is not None}
     found = decode_properties(change_properties(encode_properties(before), changes))
     assert found == expected
-    assert [name for name in found if name not in changes] == [name for name in before if name not in changes]
+    assert [name for name in found if name not in changes] == [
+        name for name in before if name not in changes
+    ]

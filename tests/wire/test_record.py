@@ -39,9 +39,9 @@ MESSAGE = StoredMessage(
 )
 # The worked example of the protocol's notes.
 RECORD = bytes.fromhex(
-    "00000067 daa320a7 3610a686 00000003 00000000 0000000000000007 000000000012d687 00000000"
-    "0000018bcfe56800 0a000001 00001388 0000018bcfe56801 0a000002 00002a9f 00000000 0000000000000000"
-    "00000005 68656c6c6f 01 54 0006 544147530141"
+    "00000067 daa320a7 3610a686 00000003 00000000 0000000000000007 000000000012d687 "
+    "000000000000018bcfe56800 0a000001 00001388 0000018bcfe56801 0a000002 00002a9f 00000000 "
+    "000000000000000000000005 68656c6c6f 01 54 0006 544147530141"
 )
 
 
@@ -90,11 +90,15 @@ def test_javas_records_are_read_as_java_reads_them(vector):
     assert message.sys_flag == fields["sysFlag"]
     assert message.born_timestamp == fields["bornTimestamp"]
     assert (
-        message.born_host.encode()[:-4].hex() == fields["bornHostBytes"][: len(message.born_host.address) * 2]
+        message.born_host.encode()[:-4].hex()
+        == fields["bornHostBytes"][: len(message.born_host.address) * 2]
     )
     assert message.born_host.port == int(fields["bornHost"].rpartition(":")[2])
     assert message.store_timestamp == fields["storeTimestamp"]
-    assert message.store_host.address.hex() == fields["storeHostBytes"][: len(message.store_host.address) * 2]
+    assert (
+        message.store_host.address.hex()
+        == fields["storeHostBytes"][: len(message.store_host.address) * 2]
+    )
     assert message.store_host.port == int(fields["storeHost"].rpartition(":")[2])
     assert message.reconsume_times == fields["reconsumeTimes"]
     assert message.prepared_transaction_offset == fields["preparedTransactionOffset"]
@@ -159,7 +163,10 @@ def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sys_flag": MessageSysFlag.BORN_HOST_V6}, "sysFlag: needed the IPv6 bits of the hosts, 0x0"),
+        (
+            {"sys_flag": MessageSysFlag.BORN_HOST_V6},
+            "sysFlag: needed the IPv6 bits of the hosts, 0x0",
+        ),
         ({"born_host": Host(bytes(16), 1)}, "sysFlag: needed the IPv6 bits of the hosts, 0x10"),
         ({"born_host": Host(bytes(5), 1)}, "host at address: needed 4 or 16 bytes"),
         ({"magic": 5}, "magic: needed MAGIC_V1 or MAGIC_V2, found 5"),
@@ -168,10 +175,22 @@ def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
         ({"topic": "\ud800"}, "topic: needed text in UTF-8"),
         ({"properties_text": "x" * 32_768}, "properties: needed at most 32767 bytes"),
         ({"queue_id": 1 << 31}, "queue_id: needed an integer of 32 bits, found 2147483648"),
-        ({"queue_offset": -(1 << 63) - 1}, "queue_offset: needed an integer of 64 bits, found -922337"),
-        ({"store_timestamp": 1 << 63}, "store_timestamp: needed an integer of 64 bits, found 922337"),
-        ({"reconsume_times": -(1 << 31) - 1}, "reconsume_times: needed an integer of 32 bits, found -214748"),
-        ({"prepared_transaction_offset": 1.5}, "prepared_transaction_offset: needed an integer .* found 1.5"),
+        (
+            {"queue_offset": -(1 << 63) - 1},
+            "queue_offset: needed an integer of 64 bits, found -922337",
+        ),
+        (
+            {"store_timestamp": 1 << 63},
+            "store_timestamp: needed an integer of 64 bits, found 922337",
+        ),
+        (
+            {"reconsume_times": -(1 << 31) - 1},
+            "reconsume_times: needed an integer of 32 bits, found -214748",
+        ),
+        (
+            {"prepared_transaction_offset": 1.5},
+            "prepared_transaction_offset: needed an integer .* found 1.5",
+        ),
         ({"flag": "5"}, "flag: needed an integer of 32 bits, found '5'"),
         ({"body_crc": 1 << 31}, "body_crc: needed an integer of 32 bits"),
     ],
@@ -203,7 +222,8 @@ def test_a_record_too_short_for_its_hosts_says_where_it_starts(flags):
         cut = struct.pack(">i", size) + record[4:size]
         for behind in (b"", bytes(100)):
             with pytest.raises(
-                RecordError, match=f"at byte 10: needed totalSize {size_min} with these hosts, found {size}"
+                RecordError,
+                match=f"at byte 10: needed totalSize {size_min} with these hosts, found {size}",
             ):
                 decode_record(bytes(10) + cut + behind, 10)
 
@@ -232,7 +252,9 @@ def test_a_blank_record_fills_the_end_of_a_file():
 
 
 def test_topics_and_properties_that_are_no_utf8_are_shown_with_replacements():
-    data = RECORD.replace(b"\x01\x54\x00\x06", b"\x01\xff\x00\x06").replace(b"TAGS\x01A", b"TAGS\x01\xfe")
+    data = RECORD.replace(b"\x01\x54\x00\x06", b"\x01\xff\x00\x06").replace(
+        b"TAGS\x01A", b"TAGS\x01\xfe"
+    )
     message = decode_record(data)
     assert message.topic == "\ufffd"
     assert message.tags == "\ufffd"

@@ -24,7 +24,9 @@ PIECES = b"0\x021\x022\x023\x02a\x02b\x02c\x02d\x02"
 
 
 def roomy(message):
-    return dataclasses.replace(message, properties_text=with_empty_checksum(message.properties_text))
+    return dataclasses.replace(
+        message, properties_text=with_empty_checksum(message.properties_text)
+    )
 
 
 def sealed(message):

@@ -12,18 +12,27 @@ SIGNED = "RSnjDEmC7TZWy3Cb7kjIryomJgA="
 def test_javas_signatures(vector):
     # A field that Java holds as null it signs as "null"; ours hold text only.
     fields = {name: "null" if value is None else value for name, value in vector["ext"].items()}
-    assert sign(fields, bytes.fromhex(vector["body"] or ""), vector["secretKey"]) == vector["signature"]
+    assert (
+        sign(fields, bytes.fromhex(vector["body"] or ""), vector["secretKey"])
+        == vector["signature"]
+    )
 
 
 def test_a_signed_request_carries_who_asks():
-    fields = signed_fields({"topic": "TopicTest"}, b"body", access_key="RocketMQ", secret_key="12345678")
+    fields = signed_fields(
+        {"topic": "TopicTest"}, b"body", access_key="RocketMQ", secret_key="12345678"
+    )
     assert fields == {**FIELDS, SIGNATURE: SIGNED}
 
 
 def test_a_security_token_is_carried_and_signed():
-    fields = signed_fields({}, b"", access_key="RocketMQ", secret_key="12345678", security_token="t")
+    fields = signed_fields(
+        {}, b"", access_key="RocketMQ", secret_key="12345678", security_token="t"
+    )
     assert fields["SecurityToken"] == "t"
-    assert fields[SIGNATURE] == sign({"AccessKey": "RocketMQ", "SecurityToken": "t"}, b"", "12345678")
+    assert fields[SIGNATURE] == sign(
+        {"AccessKey": "RocketMQ", "SecurityToken": "t"}, b"", "12345678"
+    )
 
 
 def test_a_signature_holds_for_its_fields_body_and_key_only():
@@ -56,7 +65,9 @@ def test_a_client_can_leave_out_what_its_broker_leaves_out():
     [({"topic": "\ud800"}, "12345678", "topic"), (FIELDS, "12345678\ud800", "the secret key")],
 )
 def test_what_utf_8_does_not_hold_cannot_be_signed_and_is_not_shown(fields, secret_key, place):
-    with pytest.raises(HeaderError, match=f"signature at {place}: needed text that UTF-8 holds") as caught:
+    with pytest.raises(
+        HeaderError, match=f"signature at {place}: needed text that UTF-8 holds"
+    ) as caught:
         sign(fields, b"", secret_key)
     assert "1234" not in str(caught.value)
 

@@ -39,7 +39,11 @@ class BrokerLife:
 
     def is_serving_since(self, time):
         """Whether it has been there for clients since then."""
-        return self.process.is_alive and self._serving_since is not None and self._serving_since <= time
+        return (
+            self.process.is_alive
+            and self._serving_since is not None
+            and self._serving_since <= time
+        )
 
     def stop(self):
         """Ask it to end in order."""

@@ -1,7 +1,8 @@
-"""A client of a simulated world: it speaks the wire, bytes and all, and knows what it has asked for.
+"""A client of a simulated world: it speaks the wire, bytes and all,
+and knows what it has asked for.
 
-Each request gets an answer, or None: the connection broke, or nothing came in time. It knows nothing of what
-the answers should be: that is the ledger's business.
+Each request gets an answer, or None: the connection broke, or nothing came in time. It knows
+nothing of what the answers should be: that is the ledger's business.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Connection(End):
 
     def give_up(self):
         """Break it, as it is of no use any more."""
-        self._is_given_up = self._out is None  # nobody has answered yet: whoever does finds it broken
+        self._is_given_up = (
+            self._out is None
+        )  # nobody has answered yet: whoever does finds it broken
         if not self._is_given_up:
             self.reset()
         self._gone()

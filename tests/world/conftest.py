@@ -1,7 +1,8 @@
 """Whole worlds are told in processes of their own.
 
-A world takes the place of the standard library's threads and clock. Of a process that has run other tests,
-threads may be left, as those of Spark's driver and of brokers in it: they must not get into it.
+A world takes the place of the standard library's threads and clock. Of a process that has run other
+tests, threads may be left, as those of Spark's driver and of brokers in it: they must not get into
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,17 @@ def pytest_pyfunc_call(pyfuncitem):
     if pyfuncitem.path.name not in _OF_WORLDS or os.environ.get(_ALONE):
         return None
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", pyfuncitem.nodeid],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            pyfuncitem.nodeid,
+        ],
         cwd=pyfuncitem.config.rootpath,
         env={**os.environ, _ALONE: "1"},
         capture_output=True,

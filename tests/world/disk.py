@@ -1,11 +1,13 @@
-"""A disk in memory, for a simulated world: slow, full, failing or without power whenever fate says so.
+"""A disk in memory, for a simulated world: slow, full,
+failing or without power whenever fate says so.
 
-    Platter      what is on it: outlives processes; `lose_power` leaves what `power_loss` says may be left
+    Platter      what is on it: outlives processes; `lose_power` leaves what
+                 `power_loss` says may be left
     Disk, File   the same as one process sees it: a `rocketpoll.broker.store.disk.Disk`
 
-Every operation of a process asks fate first, which may let time go by, so that others have their turns; raise
-an `OSError`; let a part of it through; or end the process in the middle. A flush makes durable what was
-written before it began, and counts when it has ended.
+Every operation of a process asks fate first, which may let time go by, so that others have their
+turns; raise an `OSError`; let a part of it through; or end the process in the middle. A flush makes
+durable what was written before it began, and counts when it has ended.
 """
 
 from __future__ import annotations
@@ -61,10 +63,15 @@ class Platter:
     """What is on a disk: a tree as programs see it, and what of it a power loss may leave."""
 
     def __init__(self, now, directory):
-        """``now`` gives the time of day in seconds, for times of modification; the directory is there."""
+        """``now`` gives the time of day in seconds, for times of modification;
+        the directory is there."""
         self._now = now
         self._grow(
-            {_below_root(path): None for path in (*reversed(directory.parents), directory) if path.name}
+            {
+                _below_root(path): None
+                for path in (*reversed(directory.parents), directory)
+                if path.name
+            }
         )
         self.used_ratio = ROOMY
 
@@ -107,12 +114,18 @@ class Platter:
     def add(self, path, *, is_directory=False):
         parent = self.need(path.parent)
         make = self.model.make_directory if is_directory else self.model.create
-        node = parent.children[path.name] = _Node(make(_below_root(path)), is_directory=is_directory)
+        node = parent.children[path.name] = _Node(
+            make(_below_root(path)), is_directory=is_directory
+        )
         node.modified = self._now()
         return node
 
     def move(self, path, new_path):
-        node, parent, new_parent = self.need(path), self.need(path.parent), self.need(new_path.parent)
+        node, parent, new_parent = (
+            self.need(path),
+            self.need(path.parent),
+            self.need(new_path.parent),
+        )
         there = new_parent.children.get(new_path.name)
         if there is not None and there.children:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
@@ -238,7 +251,9 @@ class Disk:
     def make_directory(self, path):
         if self._platter.find(path) is None:
             self.make_directory(path.parent)
-            self.carry_out("make_directory", path, partial(self._platter.add, path, is_directory=True))
+            self.carry_out(
+                "make_directory", path, partial(self._platter.add, path, is_directory=True)
+            )
 
     def flush_directory(self, path):
         self._flush("flush_directory", path, self._platter.need(path))
@@ -363,7 +378,9 @@ class File:
         self._disk.flush_file(self._path, self._node)
 
     def next_data(self, position):
-        page = min((page for page in self._node.written if (page + 1) * PAGE > position), default=None)
+        page = min(
+            (page for page in self._node.written if (page + 1) * PAGE > position), default=None
+        )
         return None if page is None else max(page * PAGE, position)
 
     def __del__(self):

@@ -1,7 +1,7 @@
 """Stories drawn from a seed: which settings, lives, clients and troubles, and how often.
 
-Each seed has a character of its own, as most bugs need several rare things at once: one that only sends,
-one with a disk that is always full, one whose broker dies every second.
+Each seed has a character of its own, as most bugs need several rare things at once: one that only
+sends, one with a disk that is always full, one whose broker dies every second.
 """
 
 from __future__ import annotations
@@ -81,13 +81,16 @@ def _consumer(dice, number):
     """Somebody who mostly waits for what the others send."""
     act = ACTS["consume"]
     return Client(
-        f"consumer{number}", tuple(Step("consume", act.draw(dice)) for _ in range(dice.choice([1, 3, 10])))
+        f"consumer{number}",
+        tuple(Step("consume", act.draw(dice)) for _ in range(dice.choice([1, 3, 10]))),
     )
 
 
 def _trouble(dice):
     kind = dice.choice(["slow", "lack", "lack", "broken", "clock", "cut", "full"])
-    return Trouble(kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), _TROUBLES[kind](dice))
+    return Trouble(
+        kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), _TROUBLES[kind](dice)
+    )
 
 
 _LACKS = {
@@ -101,7 +104,11 @@ _LACKS = {
 
 def _lack(dice):
     name = dice.choice(list(_LACKS))
-    return {"errno": name, "kinds": list(_LACKS[name]), "through": dice.choice([0, 1, 50, 1_000, 20_000])}
+    return {
+        "errno": name,
+        "kinds": list(_LACKS[name]),
+        "through": dice.choice([0, 1, 50, 1_000, 20_000]),
+    }
 
 
 _TROUBLES = {
@@ -114,7 +121,9 @@ _TROUBLES = {
         "number": dice.choice([1, 2, 10]),
         "through": dice.choice([0, 50]),
     },
-    "clock": lambda dice: {"ahead_seconds": dice.choice([-3_600 * 24, -30, -3, 3, 30, 3_600 * 24 * 400])},
+    "clock": lambda dice: {
+        "ahead_seconds": dice.choice([-3_600 * 24, -30, -3, 3, 30, 3_600 * 24 * 400])
+    },
     "cut": lambda dice: {},
     "full": lambda dice: {"used_ratio": dice.choice([0.8, 0.87, 0.87, 0.95])},
 }

@@ -3,10 +3,10 @@
 Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
-    lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get through,
-              and with ENOSPC all that goes to pages that are there
-    broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a flush
-              that has failed is the end, until the next start
+    lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get
+              through, and with ENOSPC all that goes to pages that are there
+    broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a
+              flush that has failed is the end, until the next start
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Fate:
                 return Verdict(before, after, death=ending.kind, is_done=ending.is_done)
         error, through = self._failure(operation)
         if is_flush:
-            after += sum(trouble.arguments["flush_seconds"] for trouble in self._world.watch.troubles("slow"))
+            after += sum(
+                trouble.arguments["flush_seconds"] for trouble in self._world.watch.troubles("slow")
+            )
         if error is not None:
             self.has_failed = True
             self._world.note(f"{errno.errorcode[error]} at {operation}")
@@ -55,7 +57,10 @@ class Fate:
         watch = self._world.watch
         for trouble in watch.troubles("lack"):
             if operation.kind in trouble.arguments["kinds"]:
-                error, through = getattr(errno, trouble.arguments["errno"]), trouble.arguments["through"]
+                error, through = (
+                    getattr(errno, trouble.arguments["errno"]),
+                    trouble.arguments["through"],
+                )
                 if error not in _NO_ROOM or operation.kind != "write":
                     return error, through
                 if operation.in_place < operation.size:

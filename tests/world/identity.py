@@ -1,4 +1,5 @@
-"""What a program gets from the system beside threads and sockets: the number of its process, and chance.
+"""What a program gets from the system beside threads and sockets: the number of its process,
+and chance.
 
 with Identity(kernel, dice):     os.getpid, os.urandom are the world's
 """

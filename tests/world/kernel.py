@@ -1,14 +1,17 @@
 """The kernel of a simulated world: one thing happens at a time, in an order that a seed decides.
 
     events ──> a heap by virtual time ──┬─ a callback: called, in whichever thread is at hand
-                                        └─ an actor's turn: its thread gets the baton, all others wait
+                                        └─ an actor's turn: its thread gets the baton,
+                                           all others wait
 
-An actor is a real thread that runs only while it has the baton. Whoever has to wait (`park`, `sleep`) takes
-the next events out of the heap himself, until it is his own turn again or another actor's. So a world is as
-deterministic as a program with one thread, although what runs in it may use many.
+An actor is a real thread that runs only while it has the baton. Whoever has to wait (`park`,
+`sleep`) takes the next events out of the heap himself, until it is his own turn again or another
+actor's. So a world is as deterministic as a program with one thread, although what runs in it may
+use many.
 
-Time is virtual: it stands still while something runs, and goes on to the next event when all wait. Where
-nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all who wait.
+Time is virtual: it stands still while something runs, and goes on to the next event when all wait.
+Where nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all
+who wait.
 
 It knows no broker, no disk, no network and no module of threads: these are built on it.
 """
@@ -28,7 +31,8 @@ _FIRST, _LAST = -1.0, 2.0
 
 
 class Killed(SystemExit):
-    """Raised in an actor whose process has been killed: it unwinds, and nothing that it does counts.
+    """Raised in an actor whose process has been killed: it unwinds,
+    and nothing that it does counts.
 
     A SystemExit, as event loops and pools of threads swallow all others.
     """
@@ -94,7 +98,9 @@ class Kernel:
     def at(self, time, call, actor=None):
         """Call something at a time; it must not wait."""
         event = Event(call, actor)
-        heapq.heappush(self._heap, (max(time, self.now), self.dice.random(), next(self._numbers), event))
+        heapq.heappush(
+            self._heap, (max(time, self.now), self.dice.random(), next(self._numbers), event)
+        )
         return event
 
     def after(self, seconds, call):
@@ -168,7 +174,8 @@ class Kernel:
         return not timed_out
 
     def wake(self, actor):
-        """End an actor's waiting: it gets its turn in a moment. Does nothing if it does not wait."""
+        """End an actor's waiting: it gets its turn in a moment.
+        Does nothing if it does not wait."""
         if actor is self.current or actor.is_done:
             return
         if actor.turn is not None:
@@ -288,7 +295,9 @@ class Kernel:
 
     def _unwind(self, process):
         for actor in [each for each in self._alive if each.process is process]:
-            if actor.ident == _thread.get_ident():  # it waits, and does what is to be done meanwhile: this
+            if (
+                actor.ident == _thread.get_ident()
+            ):  # it waits, and does what is to be done meanwhile: this
                 actor.turn = Event(None, actor)
                 self._before_all_else(actor.turn)
             else:

@@ -1,14 +1,15 @@
 """The ledger: what must be true of a broker, by all that its clients have seen of it.
 
-Acts write down what they asked and what they were answered; the ledger complains at once about what cannot
-be: a message that is lost, altered, in two places, in another's place, out of order, too early, where it was
-refused or deleted; one that a pull has passed over.
+Acts write down what they asked and what they were answered; the ledger complains at once about what
+cannot be: a message that is lost, altered, in two places, in another's place, out of order, too
+early, where it was refused or deleted; one that a pull has passed over.
 
     acknowledged by a promise to be on the disk, or seen ──> must be found, whatever happens
     acknowledged without that promise                    ──> must be found unless the power goes
     neither                                              ──> may be there or not, once
 
-What a crash may take is said when it happens, in `life_ended`. The ledger looks at nothing but answers.
+What a crash may take is said when it happens, in `life_ended`.
+The ledger looks at nothing but answers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Ledger:
         self.queues = defaultdict(self._new_queue)
         self._has_lost_power = False
         self.generations = defaultdict(int)
-        self.uncertain_topics = set()  # a deletion of theirs is under way, or nobody knows how it ended
+        self.uncertain_topics = (
+            set()
+        )  # a deletion of theirs is under way, or nobody knows how it ended
         self.returns = Returns(self, world)
         self.life = 0
         self._wiped = []  # in this life
@@ -85,7 +88,8 @@ class Ledger:
         return sent
 
     def stored(self, sent, queue_offset, *, waits=True):
-        """It was acknowledged, at this place; ``waits``: with the promise that it is on the disk."""
+        """It was acknowledged, at this place; ``waits``:
+        with the promise that it is on the disk."""
         is_certain = not self._is_sync or waits
         if sent.state == "unknown" and not is_certain:
             return  # heard of behind a crash, which may have taken it
@@ -105,7 +109,8 @@ class Ledger:
         sent.state = "refused"
 
     def refused_without_room(self, sent):
-        """The broker has said that the disk is full; what was written of it is wiped, but not flushed."""
+        """The broker has said that the disk is full; what was written of it is wiped,
+        but not flushed."""
         if self._world.watch.can_wipe:
             self.refused(sent)
             self._wiped.append(sent)
@@ -130,7 +135,12 @@ class Ledger:
             self.complain(f"{sent} was refused, and is in {where}")
         if message.topic.startswith(_OWN_TOPICS):
             self.returns.saw(sent, message, where)
-            self._see(message.topic, message.queue_id, message.queue_offset, (sent, message.reconsume_times))
+            self._see(
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                (sent, message.reconsume_times),
+            )
             return sent
         if (message.topic, message.queue_id) != (sent.topic, sent.queue_id):
             self.complain(f"{sent} is in {where}")
@@ -147,10 +157,13 @@ class Ledger:
     def _check_content(self, sent, message, where):
         if message.body != sent.body:
             self.complain(
-                f"{sent} in {where} has another body: {len(message.body)} bytes, not {len(sent.body)}"
+                f"{sent} in {where} has another body: {len(message.body)} bytes, not "
+                f"{len(sent.body)}"
             )
         properties = decode_properties(message.properties_text)
-        expected = {name: value for name, value in sent.properties.items() if name not in _NOT_DELIVERED}
+        expected = {
+            name: value for name, value in sent.properties.items() if name not in _NOT_DELIVERED
+        }
         if {name: properties.get(name) for name in expected} != expected:
             self.complain(f"{sent} in {where} has properties {properties}, not {expected}")
 
@@ -164,7 +177,9 @@ class Ledger:
             and sent.seen
             and not watch.crashed_since(sent.due if is_known else sent.sent_at)
         ):
-            self.complain(f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}")
+            self.complain(
+                f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}"
+            )
 
     def _put(self, sent, queue_offset):
         """It has this place, and nothing else has."""
@@ -184,7 +199,8 @@ class Ledger:
         for number, other in places.items():
             if (number < sent.number) != (other < queue_offset) and number != sent.number:
                 self.complain(
-                    f"{sent} is at {queue_offset}, and message {number} of the same client at {other}"
+                    f"{sent} is at {queue_offset}, and message {number} of the same client at "
+                    f"{other}"
                 )
 
     def _see(self, topic, queue_id, queue_offset, what):
@@ -223,7 +239,8 @@ class Ledger:
         for message in told.messages:
             if not last < message.queue_offset < told.next_offset:
                 self.complain(
-                    f"{where} got {message.queue_offset} behind {last}, and goes on at {told.next_offset}"
+                    f"{where} got {message.queue_offset} behind {last}, and goes on at "
+                    f"{told.next_offset}"
                 )
             last = message.queue_offset
             sent = self.saw(message)
@@ -237,7 +254,14 @@ class Ledger:
             )
             is_passed_over = queue_offset < told.next_offset and queue_offset not in found
             if is_passed_over and not is_expired and queue.at.get(queue_offset) is what:
-                self.complain(f"{where} was answered {told}, and has passed over {what} at {queue_offset}")
+                self.complain(
+                    f"{where} was answered {told}, and has passed over {what} at {queue_offset}"
+                )
+            is_cut = told.code == ResponseCode.PULL_OFFSET_MOVED and told.max_offset <= queue_offset
+            if is_cut and what.seen and queue.at.get(queue_offset) is what:
+                self.complain(
+                    f"{where} was sent back, {told}, and {what} was seen at {queue_offset}"
+                )
 
     # ---- topics that go
 
@@ -307,7 +331,8 @@ class Ledger:
         queue.gaps_from = known if queue.gaps_from is None else min(known, queue.gaps_from)
 
     def audited(self, topic, queue_id, must, found, low, high):
-        """A queue was read from one end to the other; ``must`` is what was known when that began."""
+        """A queue was read from one end to the other; ``must`` is what was known
+        when that began."""
         if topic in self.uncertain_topics:
             return
         queue = self.queues[topic, queue_id]
@@ -316,13 +341,16 @@ class Ledger:
                 continue
             if queue_offset not in found and queue.at.get(queue_offset) is what:
                 self.complain(
-                    f"{what} is lost: it was at {queue_offset}, and {topic}/{queue_id} holds {low} to {high}"
+                    f"{what} is lost: it was at {queue_offset}, and {topic}/{queue_id} holds {low} "
+                    f"to {high}"
                 )
         for queue_offset in range(low, high):
             if queue_offset in found or queue_offset in queue.gaps:
                 continue
             if queue.gaps_from is None or queue_offset < queue.gaps_from:
-                self.complain(f"{topic}/{queue_id} has nothing at {queue_offset}, and holds {low} to {high}")
+                self.complain(
+                    f"{topic}/{queue_id} has nothing at {queue_offset}, and holds {low} to {high}"
+                )
             queue.gaps.add(queue_offset)
         queue.gaps_from = None
 
@@ -338,6 +366,11 @@ class Ledger:
         if self._world.watch.may_expire:
             return
         for sent in self.sent.values():
-            if sent.delay_seconds and sent.is_certain and not sent.seen and not self._is_of_the_past(sent):
+            if (
+                sent.delay_seconds
+                and sent.is_certain
+                and not sent.seen
+                and not self._is_of_the_past(sent)
+            ):
                 self.complain(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
         self.returns.check_deliveries()

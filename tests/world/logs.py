@@ -1,7 +1,8 @@
-"""What a broker logs in a simulated world: noted in the trace, and an error is a promise that was not kept.
+"""What a broker logs in a simulated world: noted in the trace,
+and an error is a promise that was not kept.
 
-Whoever runs a broker looks into its log only when something is wrong; so a line of level ERROR, or one with a
-traceback, where nothing was wrong with the disk, is a defect, whatever the clients saw.
+Whoever runs a broker looks into its log only when something is wrong; so a line of level ERROR, or
+one with a traceback, where nothing was wrong with the disk, is a defect, whatever the clients saw.
 """
 
 from __future__ import annotations

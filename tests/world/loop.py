@@ -1,9 +1,9 @@
 """An event loop of asyncio in a simulated world: its time is the kernel's, its network the world's.
 
-It is asyncio's own loop but for what it waits with: where a selector would ask the system, its thread gives
-the baton away until something is due or arrives. It differs from uvloop and asyncio where these differ from
-each other, as the dice say: uvloop gives a plain `Handle` for a timer that is due in less than half a
-millisecond.
+It is asyncio's own loop but for what it waits with: where a selector would ask the system, its
+thread gives the baton away until something is due or arrives. It differs from uvloop and asyncio
+where these differ from each other, as the dice say: uvloop gives a plain `Handle` for a timer that
+is due in less than half a millisecond.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ class Transport(End):
         )
 
     def received(self, data):
-        self._is_handed_over = True  # what is given back must not come behind what arrives meanwhile
+        self._is_handed_over = (
+            True  # what is given back must not come behind what arrives meanwhile
+        )
         self._soon(self._received, data)
 
     def ended(self):

@@ -1,12 +1,14 @@
-"""The network of a simulated world: connections that are slow, come in pieces, break and fall silent.
+"""The network of a simulated world: connections that are slow, come in pieces,
+break and fall silent.
 
     client's End ── Line ──> broker's End          an End is what a socket is to its owner:
-                 <── Line ──                       write, close, reset; told of data, the end, and room
+                 <── Line ──                       write, close, reset;
+                                                   told of data, the end, and room
 
-A line carries bytes in order, late and cut into pieces as the dice say. It takes no more than its window
-before the reader has taken some, as TCP does; what is written beyond that waits with the writer. What can
-happen to a connection: `reset` (both ends learn of it, what was under way is lost), and `fall_silent`
-(nothing arrives any more, and nobody is told).
+A line carries bytes in order, late and cut into pieces as the dice say. It takes no more than its
+window before the reader has taken some, as TCP does; what is written beyond that waits with the
+writer. What can happen to a connection: `reset` (both ends learn of it, what was under way is
+lost), and `fall_silent` (nothing arrives any more, and nobody is told).
 
 It knows no broker and no event loop.
 """
@@ -121,7 +123,11 @@ class Line:
         if len(data) < 2 or dice.random() >= self._weather.cut_odds:
             return [data]
         cuts = sorted(
-            {0, len(data), *(dice.randrange(1, len(data)) for _ in range(dice.randint(1, _PIECES_MAX)))}
+            {
+                0,
+                len(data),
+                *(dice.randrange(1, len(data)) for _ in range(dice.randint(1, _PIECES_MAX))),
+            }
         )
         return [data[start:end] for start, end in pairwise(cuts)]
 
@@ -241,7 +247,8 @@ class Network:
         self._ports = count(40_000)
 
     def listen(self, address, accept):
-        """Give whoever connects to an address to ``accept(join)``; ``join(end)`` joins the other end.
+        """Give whoever connects to an address to ``accept(join)``;
+        ``join(end)`` joins the other end.
 
         Port 0 is any that is free; the address that it is.
         """
@@ -256,7 +263,8 @@ class Network:
         self._listening.pop(address, None)
 
     def swallow(self, host):
-        """From now on, what is sent to a host is never heard of again; not even that nobody is there."""
+        """From now on, what is sent to a host is never heard of again;
+        not even that nobody is there."""
         self._swallowed[host] = None
 
     def give_back(self, host):
@@ -297,7 +305,8 @@ class Network:
         self._without_power.clear()
 
     def connect(self, end, address, host="127.0.0.1"):
-        """Connect an end to whoever listens there, soon; if nobody does, it is told that it is broken."""
+        """Connect an end to whoever listens there, soon; if nobody does,
+        it is told that it is broken."""
         end.other_address = address
         end.address = (host, next(self._ports))
         self._kernel.after(self._late(), partial(self._reach, end, address))

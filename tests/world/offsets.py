@@ -1,7 +1,7 @@
 """What groups have committed, and what a broker may say of it: the last, or one that is under way.
 
-After a crash it may be an older one, if it was committed later than the last save; never one that nobody has
-committed.
+After a crash it may be an older one, if it was committed later than the last save; never one that
+nobody has committed.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ class Offsets:
             # A group that has not come yet begins at 0, where the queue is still whole.
             return {None, 0, *(commit.offset for commit in commits)}
         last = max(done, key=lambda commit: commit.done_at)
-        allowed = {each.offset for each in commits if each.done_at is None or each.done_at >= last.asked_at}
+        allowed = {
+            each.offset for each in commits if each.done_at is None or each.done_at >= last.asked_at
+        }
         return allowed | {0} if None in allowed else allowed
 
     def queried(self, key, before, found):
-        """``before`` is what was `allowed` when it was asked; meanwhile more may have been committed."""
+        """``before`` is what was `allowed` when it was asked;
+        meanwhile more may have been committed."""
         allowed = before | self.allowed(key)
         if found not in allowed:
             self._world.ledger.complain(
@@ -61,18 +64,25 @@ class Offsets:
             )
 
     def life_ended(self, kind):
-        """A crash takes what was not saved yet; what was never answered may have been done, or not."""
+        """A crash takes what was not saved yet; what was never answered may have been done,
+        or not."""
         now = self._world.kernel.now
         saved_by = self._world.watch.calm_since() - self._save_seconds
         for key, commits in self._commits.items():
             if kind == "stop":
                 saved = [each for each in commits if each.done_at is not None]
             else:
-                saved = [each for each in commits if each.done_at is not None and each.done_at < saved_by]
+                saved = [
+                    each for each in commits if each.done_at is not None and each.done_at < saved_by
+                ]
             last = max(saved, key=lambda each: each.done_at, default=Commit(key, None, -1.0, -1.0))
             # Of those that came later, any may be the last that was saved.
             left = [
                 last,
-                *(each for each in commits if each.done_at is None or each.done_at >= last.asked_at),
+                *(
+                    each
+                    for each in commits
+                    if each.done_at is None or each.done_at >= last.asked_at
+                ),
             ]
             self._commits[key] = [Commit(key, each.offset, now, now) for each in left]

@@ -1,6 +1,8 @@
-"""A client at work: it plays its steps over all lives of the broker, with a connection that it makes anew.
+"""A client at work: it plays its steps over all lives of the broker,
+with a connection that it makes anew.
 
-What its steps do is in `acts`; a step that finds no broker, or gets no answer, is over, and the next comes.
+What its steps do is in `acts`; a step that finds no broker, or gets no answer, is over,
+and the next comes.
 """
 
 from __future__ import annotations
@@ -55,12 +57,15 @@ class Player:
         return self._connection
 
     async def agreed(self):
-        """A connection on which our extensions may be used, and what was agreed on; None if it broke."""
+        """A connection on which our extensions may be used, and what was agreed on;
+        None if it broke."""
         connection = await self.connected()
         if self._agreement is None:
             codec = HEADERS[RequestCode.EXTENSIONS]
             fields = codec.request.encode(ExtensionsHeader.of(frozenset(Extension)))
-            answer = await self.answer(connection, RemotingCommand(RequestCode.EXTENSIONS, ext_fields=fields))
+            answer = await self.answer(
+                connection, RemotingCommand(RequestCode.EXTENSIONS, ext_fields=fields)
+            )
             if answer is None:
                 return None, None
             self._agreement = codec.response.decode(answer.ext_fields)
@@ -70,11 +75,15 @@ class Player:
         """A request whose fields are texts: its answer, None if there is none."""
         fields = {name: str(value) for name, value in ext_fields.items()}
         connection = await self.connected()
-        return await self.answer(connection, RemotingCommand(code, ext_fields=fields, body=body), seconds)
+        return await self.answer(
+            connection, RemotingCommand(code, ext_fields=fields, body=body), seconds
+        )
 
     async def answer(self, connection, request, seconds=ANSWER_SECONDS):
         """The answer to a request on a connection; one that does not come costs the connection."""
-        return await self.awaited(connection, connection.ask(request, seconds), f"request {request.code}")
+        return await self.awaited(
+            connection, connection.ask(request, seconds), f"request {request.code}"
+        )
 
     async def awaited(self, connection, promise, what):
         """An answer that was asked for already."""

@@ -23,7 +23,8 @@ class GivenBack:
 
 @dataclass
 class Tries:
-    """All requests that lead to the same try of the same message, and where these tries were seen."""
+    """All requests that lead to the same try of the same message,
+    and where these tries were seen."""
 
     asked: list = field(default_factory=list)
     seen: dict = field(default_factory=dict)
@@ -74,7 +75,9 @@ class Returns:
         if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(
             due if is_known else first_asked_at
         ):
-            self._ledger.complain(f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}")
+            self._ledger.complain(
+                f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}"
+            )
 
     def life_ended(self, kind, is_durable):
         """What was seen without a promise may be gone, and come again elsewhere.

@@ -1,4 +1,5 @@
-"""A story that fails, made short: parts are taken out as long as it goes on failing in the same way."""
+"""A story that fails, made short: parts are taken out as long as it goes on
+failing in the same way."""
 
 from __future__ import annotations
 

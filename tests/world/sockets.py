@@ -1,10 +1,12 @@
 """Python's blocking sockets, as they are in a simulated world: on its network, in its time.
 
-    with Sockets(kernel, network):   socket.create_connection, socket.socket, select.poll ... are the world's
+    with Sockets(kernel, network):   socket.create_connection, socket.socket, select.poll ...
+                                     are the world's
 
-They do what the client asks of sockets, and no more: TCP to an address of the world, with time-outs; and a
-datagram socket that sends nothing, by which a program finds out its own address. Who waits on a socket gives
-the baton away; whoever closes one from another thread does not wake who waits on it, `shutdown` does.
+They do what the client asks of sockets, and no more: TCP to an address of the world, with
+time-outs; and a datagram socket that sends nothing, by which a program finds out its own address.
+Who waits on a socket gives the baton away; whoever closes one from another thread does not wake who
+waits on it, `shutdown` does.
 """
 
 from __future__ import annotations
@@ -245,4 +247,8 @@ class Poll:
         self._registered.append(sock)
 
     def poll(self, _):
-        return [(sock.fileno(), select.POLLRDHUP) for sock in self._registered if sock.is_readable_or_over]
+        return [
+            (sock.fileno(), select.POLLRDHUP)
+            for sock in self._registered
+            if sock.is_readable_or_over
+        ]

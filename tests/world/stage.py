@@ -1,4 +1,5 @@
-"""What every world has: a kernel, a network, dice of its own for each part, and a trace of what happens."""
+"""What every world has: a kernel, a network, dice of its own for each part,
+and a trace of what happens."""
 
 from __future__ import annotations
 

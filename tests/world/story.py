@@ -1,10 +1,11 @@
 """A story: all that a world does by plan, as plain data, drawn from a seed.
 
-    Story    settings of the broker, how its lives end, what each client does, what goes wrong and when
+    Story    settings of the broker, how its lives end, what each client does,
+             what goes wrong and when
 
-What is not in it (how late bytes are, who goes first) is decided by dice that come from its seed as well, one
-set for each part of the world: so a story with a step taken out is nearly the same story, which is what
-shrinking lives by. It can be written as JSON, and read again.
+What is not in it (how late bytes are, who goes first) is decided by dice that come from its seed as
+well, one set for each part of the world: so a story with a step taken out is nearly the same story,
+which is what shrinking lives by. It can be written as JSON, and read again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Step:
     arguments: dict
 
     def __str__(self):
-        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
+        arguments = (f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.kind}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Story:
         data["endings"] = tuple(Ending(**each) for each in data["endings"])
         data["troubles"] = tuple(Trouble(**each) for each in data["troubles"])
         data["clients"] = tuple(
-            Client(each["name"], tuple(Step(**step) for step in each["steps"])) for each in data["clients"]
+            Client(each["name"], tuple(Step(**step) for step in each["steps"]))
+            for each in data["clients"]
         )
         return cls(**data)
 
@@ -107,14 +110,18 @@ class Story:
         clients = tuple(
             replace(
                 client,
-                steps=tuple(step for at, step in enumerate(client.steps) if ("step", number, at) not in gone),
+                steps=tuple(
+                    step for at, step in enumerate(client.steps) if ("step", number, at) not in gone
+                ),
             )
             for number, client in enumerate(self.clients)
             if ("client", number) not in gone
         )
         kept = {
             name: tuple(
-                each for number, each in enumerate(getattr(self, f"{name}s")) if (name, number) not in gone
+                each
+                for number, each in enumerate(getattr(self, f"{name}s"))
+                if (name, number) not in gone
             )
             for name in ("trouble", "ending")
         }

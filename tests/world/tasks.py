@@ -70,7 +70,8 @@ class Tasks:
         return promise
 
     def within(self, seconds, promise, otherwise=None):
-        """A promise that is kept when another one is, or with something else when the time is over."""
+        """A promise that is kept when another one is, or with something else when
+        the time is over."""
         first = Promise()
         timer = self._kernel.after(seconds, partial(first.keep, otherwise))
 

@@ -32,7 +32,9 @@ def main(program, description, draw, world_of):
         default=Path("build") / program.rpartition(" ")[2],
         help="where stories that fail are kept",
     )
-    parser.add_argument("--shrink-seconds", type=float, default=60.0, help="how long to shrink one at most")
+    parser.add_argument(
+        "--shrink-seconds", type=float, default=60.0, help="how long to shrink one at most"
+    )
     given = parser.parse_args()
     if given.story is not None:
         return _tell_one(world_of(Story.from_json(given.story.read_text())))
@@ -66,7 +68,9 @@ def _tell_many(given, program, draw, world_of):
         given.keep.mkdir(parents=True, exist_ok=True)
         path = given.keep / f"{seed}.json"
         path.write_text(failure.story.to_json())
-        print(f"{failure}\nto tell it again: PYTHONPATH=.:tests {program} --story {path}", flush=True)
+        print(
+            f"{failure}\nto tell it again: PYTHONPATH=.:tests {program} --story {path}", flush=True
+        )
     seconds = time.perf_counter() - began
     print(
         f"{given.seeds} seeds, {lives} lives, {failures} failed, {seconds:.1f} s, "

@@ -17,7 +17,9 @@ class Scene:
     def __init__(self, *, is_orderly=False):
         self.kernel = SimpleNamespace(now=100.0)
         self.ledger = Ledger(self)
-        self.reader = self.ledger.reader("G", group="G", topics=("T0",), is_orderly=is_orderly, tries_max=2)
+        self.reader = self.ledger.reader(
+            "G", group="G", topics=("T0",), is_orderly=is_orderly, tries_max=2
+        )
         self.processes = [SimpleNamespace(is_alive=True), SimpleNamespace(is_alive=True)]
         for offset in range(3):
             self.ledger.sends(body(offset), "T0")

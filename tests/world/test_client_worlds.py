@@ -33,6 +33,7 @@ def test_a_story_of_clients_that_once_failed_ends_well(path):
     assert_ends_well(path, ClientWorld)
 
 
+@pytest.mark.wide
 def test_the_same_seed_tells_the_same_story_of_clients_byte_for_byte_in_any_process():
     assert_told_alike_in_any_process((1, 6, 13), draw, ClientWorld)
 
@@ -44,14 +45,18 @@ def test_the_stories_of_clients_have_everything_in_them():
     assert {step.kind for step in steps} == {CONSUME, *ACTS}
     consumers = [step.arguments for step in steps if step.kind == CONSUME]
     assert {(each["kind"], each["broadcasting"]) for each in consumers} == {
-        (kind, broadcasting) for kind in ("concurrent", "orderly", "lite") for broadcasting in (False, True)
+        (kind, broadcasting)
+        for kind in ("concurrent", "orderly", "lite")
+        for broadcasting in (False, True)
     }
     assert {mood for each in consumers for mood in each["moods"]} == {"good", *MOODS}
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
-        "kill a broker", "stop a broker", "kill a client", "cut", "silence", "hold up", "slow", "clock",
+        "kill a broker", "stop a broker", "kill a client", "cut", "silence", "hold up", "slow",
+        "clock",
     }  # fmt: skip
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("method", "instead", "said"),
     [

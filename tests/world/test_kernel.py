@@ -1,4 +1,5 @@
-"""One thing at a time, in an order of the dice; killed is killed; nobody waits for ever unnoticed."""
+"""One thing at a time, in an order of the dice; killed is killed;
+nobody waits for ever unnoticed."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ class Scene:
 
     def audited(self, *found, low=0, high=None, must=None):
         must = self.ledger.expected("T0", 0, 0) if must is None else must
-        self.ledger.audited("T0", 0, must, set(found), low, high if high is not None else len(found))
+        self.ledger.audited(
+            "T0", 0, must, set(found), low, high if high is not None else len(found)
+        )
 
 
 @pytest.fixture
@@ -125,7 +127,9 @@ def test_a_message_that_was_seen_and_is_lost(scene, kind):
         scene.audited()
 
 
-@pytest.mark.parametrize(("kind", "may_be_lost"), [("stop", False), ("kill", False), ("power", True)])
+@pytest.mark.parametrize(
+    ("kind", "may_be_lost"), [("stop", False), ("kill", False), ("power", True)]
+)
 def test_a_message_that_was_not_to_wait_for_the_disk(scene, kind, may_be_lost):
     scene.put(0, waits=False)
     scene.ledger.life_ended(kind)
@@ -163,6 +167,13 @@ def test_a_gap_behind_what_was_certain_may_come_of_a_power_loss_and_stays(scene)
     scene.audited(0, 2, high=3)
     with pytest.raises(Broken, match="has nothing at 3"):
         scene.audited(0, 2, high=4)
+
+
+def test_a_pull_that_is_sent_back_before_a_message_that_was_seen(scene):
+    first, second = scene.put(0), scene.put(1)
+    scene.pulled(scene.stored(first, 0), scene.stored(second, 1))
+    with pytest.raises(Broken, match="was sent back"):
+        scene.pulled(start=1, next_offset=0, low=0, high=0, code=21)
 
 
 def test_a_pull_that_passes_over_a_message(scene):

@@ -1,4 +1,5 @@
-"""Bytes arrive in order, late and in pieces; a reader that does not read stops the writer; lines break."""
+"""Bytes arrive in order, late and in pieces; a reader that does not read stops the writer;
+lines break."""
 
 from __future__ import annotations
 
@@ -81,7 +82,11 @@ def test_a_reset_is_told_and_takes_what_was_under_way():
     room.client.send(b"lost")
     room.client.reset()
     room.kernel.run(1)
-    assert (room.server.data, room.server.events, room.client.events) == (b"", ["broken"], ["connected"])
+    assert (room.server.data, room.server.events, room.client.events) == (
+        b"",
+        ["broken"],
+        ["connected"],
+    )
     room.server.send(b"to nobody")
     room.kernel.run(1)
     assert room.client.data == b""
@@ -108,7 +113,7 @@ def test_a_machine_whose_power_has_come_back_knows_nothing_of_its_connections():
     assert room.client.events == ["connected", "broken"]
 
 
-def test_a_host_that_is_silent_is_not_heard_of_until_it_is_given_back_and_then_only_on_new_connections():
+def test_a_silent_host_is_not_heard_of_until_it_is_given_back_and_then_only_on_new_connections():
     room = Room()
     room.network.silence("127.0.0.1")
     late = Peer()

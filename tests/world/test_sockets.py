@@ -1,4 +1,5 @@
-"""Python's own sockets on a simulated network: what programs see of them, and what is left of them."""
+"""Python's own sockets on a simulated network: what programs see of them,
+and what is left of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Some stories of Spark's source and sink, each of another seed; `make sparkworld SEEDS=20000` tells more.
+"""Some stories of Spark's source and sink, each of another seed;
+`make sparkworld SEEDS=20000` tells more.
 
 One that fails is made short, and says how it is told again.
 """
@@ -30,6 +31,7 @@ def test_a_story_of_spark_that_once_failed_ends_well(path):
     assert_ends_well(path, SparkWorld)
 
 
+@pytest.mark.wide
 def test_the_same_seed_tells_the_same_story_of_spark_byte_for_byte_in_any_process():
     assert_told_alike_in_any_process((2, 5, 7, 10), draw, SparkWorld)
 
@@ -43,20 +45,25 @@ def test_the_stories_of_spark_have_everything_in_them():
     }  # fmt: skip
     assert {step.arguments["point"] for step in steps if step.kind == "at"} == set(POINTS)
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
-        "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner", "make again",
-        "change queues", "fill", "forget a broker", "cut", "silence", "hold up", "slow", "clock",
+        "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner",
+        "make again", "change queues", "fill", "forget a broker", "cut", "silence", "hold up",
+        "slow", "clock",
     }  # fmt: skip
     given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
     assert given >= {
-        "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-        "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "consumerGroup",
-        "subscribePattern", "endingOffsets",
+        "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
+        "consumerGroup", "subscribePattern", "endingOffsets",
     }  # fmt: skip
 
 
 def test_losses_that_nobody_is_told_of_are_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
     for module in ("horizon", "micro_batches", "tasks", "piece_chunks"):
-        monkeypatch.setattr(f"rmq_spark.spark.{module}.report_losses", lambda losses, is_failure: None)
+        monkeypatch.setattr(
+            f"rmq_spark.spark.{module}.report_losses", lambda losses, is_failure: None
+        )
     failures = (failure_of(draw(seed), SparkWorld) for seed in range(SEEDS))
-    assert "nobody was told" in str(next(failure for failure in failures if failure is not None).error)
+    assert "nobody was told" in str(
+        next(failure for failure in failures if failure is not None).error
+    )

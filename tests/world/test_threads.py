@@ -1,4 +1,5 @@
-"""Python's own threads, locks, queues and pools, in the time of a world and in an order of its dice."""
+"""Python's own threads, locks, queues and pools, in the time of a world and in an
+order of its dice."""
 
 from __future__ import annotations
 
@@ -132,4 +133,10 @@ def test_an_exception_in_a_thread_is_raised_by_main():
 def test_behind_a_world_all_is_as_it_was():
     before = threading.Lock, threading.Thread, time.monotonic, queue.SimpleQueue, random.getstate()
     in_a_world(lambda kernel, threads: random.random())
-    assert (threading.Lock, threading.Thread, time.monotonic, queue.SimpleQueue, random.getstate()) == before
+    assert (
+        threading.Lock,
+        threading.Thread,
+        time.monotonic,
+        queue.SimpleQueue,
+        random.getstate(),
+    ) == before

@@ -66,18 +66,24 @@ def test_the_stories_have_everything_in_them():
     }  # fmt: skip
 
 
+@pytest.mark.wide
 def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has many more."""
     monkeypatch.setattr(
-        "rocketpoll.broker.processor.acknowledger.Acknowledger.when_stored",
+        "rocketpoll.broker.processor.sends.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),
     )
-    found = [failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None]
-    assert any("is lost" in str(failure.error) or "where" in str(failure.error) for failure in found)
+    found = [
+        failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None
+    ]
+    assert any(
+        "is lost" in str(failure.error) or "where" in str(failure.error) for failure in found
+    )
 
 
 def full_when_it_ends(seed):
-    """Draw a story in which clients send many messages at a time to a full disk, and the life ends then."""
+    """Draw a story in which clients send many messages at a time to a full disk,
+    and the life ends then."""
     dice, drawn = random.Random(seed), draw(seed)
     until = dice.uniform(1, 3)
     lack = {"errno": "ENOSPC", "kinds": ["create", "resize", "write"]}
@@ -85,11 +91,16 @@ def full_when_it_ends(seed):
     full = Trouble("lack", dice.uniform(0.5, until - 0.2), 4.0, {**lack, "through": through})
     kinds = [dice.choice(["batch", "chunk", "burst"]) for _ in range(40)]
     steps = [
-        step for kind in kinds for step in (Step(kind, ACTS[kind].draw(dice)), Step("wait", {"seconds": 0.1}))
+        step
+        for kind in kinds
+        for step in (Step(kind, ACTS[kind].draw(dice)), Step("wait", {"seconds": 0.1}))
     ]
     ending = Ending(dice.choice(["stop", "kill", "power"]), until, down_seconds=6.0)
     return replace(
-        drawn, endings=(ending,), clients=(*drawn.clients[:1], Client("many", tuple(steps))), troubles=(full,)
+        drawn,
+        endings=(ending,),
+        clients=(*drawn.clients[:1], Client("many", tuple(steps))),
+        troubles=(full,),
     )
 
 
@@ -104,19 +115,23 @@ def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkey
     assert any("was refused" in str(failure.error) for failure in failures if failure is not None)
 
 
+@pytest.mark.wide
 def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.longpolling.pull_request_hold_service.PullRequestHoldService.notify_message_arriving",
         lambda *_: 0,
     )
-    failure = next(failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None)
+    failure = next(
+        failure for seed in range(40) if (failure := failure_of(draw(seed), World)) is not None
+    )
     short = shrunk(failure, SHRINK_SECONDS)
     assert short.kind == failure.kind
     assert len(short.story.parts()) <= 12
 
 
 def test_a_life_may_end_at_every_change_of_the_disk_from_the_first_on():
-    """From the start of a store that is not there yet to its first message, and the start behind that."""
+    """From the start of a store that is not there yet to its first message,
+    and the start behind that."""
     base = draw(1)
     number = 0
     for number in range(1, 60):

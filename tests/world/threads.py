@@ -1,13 +1,16 @@
-"""Python's threads, locks and clocks, as they are in a simulated world: under its kernel, in its time.
+"""Python's threads, locks and clocks, as they are in a simulated world: under its kernel,
+in its time.
 
-    with Threads(kernel):     threading.Lock, RLock, Thread, time.monotonic, time.sleep ... are the world's
+    with Threads(kernel):     threading.Lock, RLock, Thread, time.monotonic, time.sleep ...
+                              are the world's
 
-What the standard library builds on these (Condition, Event, queues, futures, pools of threads) follows by
-itself, as does whatever program runs in the world: it need not know. A thread belongs to the process of
-whoever starts it, and dies with it. Taking a lock is a point at which the seed may let others go first.
+What the standard library builds on these (Condition, Event, queues, futures, pools of threads)
+follows by itself, as does whatever program runs in the world: it need not know. A thread belongs to
+the process of whoever starts it, and dies with it. Taking a lock is a point at which the seed may
+let others go first.
 
-Threads that are not of the world, such as pytest's, keep the real clock. Locks that were made before, such
-as those of logging, stay real: nothing in the world may wait while it holds one.
+Threads that are not of the world, such as pytest's, keep the real clock. Locks that were made
+before, such as those of logging, stay real: nothing in the world may wait while it holds one.
 """
 
 from __future__ import annotations
@@ -30,7 +33,15 @@ _REAL_LOCK = _thread.allocate_lock
 _REAL_THREAD = threading.Thread
 _REAL = {
     name: getattr(time, name)
-    for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
+    for name in (
+        "time",
+        "time_ns",
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "sleep",
+    )
 }
 EPOCH_SECONDS = 1_700_000_000
 
@@ -41,8 +52,8 @@ class Threads:
     def __init__(self, kernel, preemption=0.0, line_preemption=0.0, in_files=""):
         """``preemption`` is how often, of all times that a lock is taken, others go first.
 
-        ``line_preemption`` is the same for every line of the files whose paths match: as a system may take
-        the processor from a thread anywhere, so may the world.
+        ``line_preemption`` is the same for every line of the files whose paths match: as a system
+        may take the processor from a thread anywhere, so may the world.
         """
         self._kernel = kernel
         self._preemption = preemption
@@ -91,7 +102,8 @@ class Threads:
         return EPOCH_SECONDS + self._kernel.now + self.wall_ahead
 
     def _trace(self, frame, event, _):
-        """Called for every function in a thread of the world; gives what is called for its lines."""
+        """Called for every function in a thread of the world;
+        gives what is called for its lines."""
         return self._trace_line if self._in_files.search(frame.f_code.co_filename) else None
 
     def _trace_line(self, frame, event, _):
@@ -134,7 +146,12 @@ class Lock:
 
     def acquire(self, blocking=True, timeout=-1):
         kernel = self._kernel
-        if self._preemption and blocking and kernel.current and kernel.dice.random() < self._preemption:
+        if (
+            self._preemption
+            and blocking
+            and kernel.current
+            and kernel.dice.random() < self._preemption
+        ):
             kernel.step_back()
         if self._is_locked and not blocking:
             return False

@@ -1,4 +1,5 @@
-"""What is tried of every kind of world: some seeds, stories that once failed, and one story told twice."""
+"""What is tried of every kind of world: some seeds, stories that once failed,
+and one story told twice."""
 
 from __future__ import annotations
 
@@ -38,17 +39,24 @@ def assert_ends_well(path, world_of):
 def assert_told_alike_in_any_process(seeds, draw, world_of):
     """Tell these byte for byte the same, whatever hashes there are."""
     program = (
-        f"from {draw.__module__} import draw\n"
-        f"from {world_of.__module__} import {world_of.__name__} as World\n"
-        f"for seed in {seeds}:\n"
-        " world = World(draw(seed)); world.tell()\n"
-        " print('\\n'.join(world.trace), world.checksum, world.kernel.events, repr(world.kernel.now))"
+        f"from {draw.__module__} import draw\nfrom {world_of.__module__} import "
+        f"{world_of.__name__} as World\nfor seed in {seeds}:\n world = World(draw(seed)); "
+        "world.tell()\n print('\\n'.join(world.trace), world.checksum, world.kernel.events, "
+        "repr(world.kernel.now))"
     )
 
     def told(hash_seed):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}"}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}",
+        }
         return subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=300
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            check=True,
+            timeout=300,
         ).stdout
 
     first = told("1")

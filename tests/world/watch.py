@@ -1,8 +1,8 @@
 """The watch: what must be so in time, in calm weather, and when all clients have gone.
 
-Whoever asks is answered soon; whoever waits for a message is told when it comes, and not before his time is
-over; nothing is left of a client that has gone. A world has troubles: while they last, and a little longer,
-nobody is held to time. Each of these looks only at what it can be sure of.
+Whoever asks is answered soon; whoever waits for a message is told when it comes, and not before his
+time is over; nothing is left of a client that has gone. A world has troubles: while they last, and
+a little longer, nobody is held to time. Each of these looks only at what it can be sure of.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.store.errors import StoreError
 
 _AFTER_TROUBLE_SECONDS = 8.0
-_BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT}
+_BUSY = {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+}
 _OF_DISK = ("slow", "lack", "broken", "full")
 _ENDING = ("stopping", "shut down")
 _KEPT_SECONDS = 72 * 3_600
@@ -34,7 +38,8 @@ class Watch:
         """Whether the disk lets everything be written over at once that a full one has taken."""
         self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds
         self.troubles_end = max(
-            (each.begin + each.seconds + _AFTER_TROUBLE_SECONDS for each in story.troubles), default=0.0
+            (each.begin + each.seconds + _AFTER_TROUBLE_SECONDS for each in story.troubles),
+            default=0.0,
         )
 
     # ---- what happens
@@ -75,7 +80,8 @@ class Watch:
         return self._crashed_at >= time
 
     def delays_pass_since(self, time):
-        """Whether delays that began then go by the time that passes: a start knows the time of day alone."""
+        """Whether delays that began then go by the time that passes:
+        a start knows the time of day alone."""
         return not self._moves_ahead or self._ended_at < time
 
     def was_flushed_since(self, time):
@@ -127,7 +133,9 @@ class Watch:
             self._world.ledger.complain(f"{what} was answered {answer.code} {remark}")
         is_busy = answer.code in _BUSY and not any(word in remark for word in _ENDING)
         if is_busy and self.is_calm_since(self._world.kernel.now - self.slack_seconds):
-            self._world.ledger.complain(f"{what} was refused in calm weather: {answer.code} {remark}")
+            self._world.ledger.complain(
+                f"{what} was refused in calm weather: {answer.code} {remark}"
+            )
 
     def check_wakefulness(self, asked, asked_at, suspend_seconds, told):
         """A pull was answered that may have waited."""
@@ -148,8 +156,13 @@ class Watch:
                     )
         elif told.messages and suspend_seconds:
             first = queue.at.get(told.messages[0].queue_offset)
-            if self._came_by(first, now - self.slack_seconds) and asked_at < now - self.slack_seconds:
-                self._world.ledger.complain(f"{asked} was told of {first} {now - first.stored_at:.3f} s late")
+            if (
+                self._came_by(first, now - self.slack_seconds)
+                and asked_at < now - self.slack_seconds
+            ):
+                self._world.ledger.complain(
+                    f"{asked} was told of {first} {now - first.stored_at:.3f} s late"
+                )
 
     @staticmethod
     def _came_by(what, time):

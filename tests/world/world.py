@@ -1,4 +1,5 @@
-"""A world: one story told, with a broker, its clients and what befalls them, in one process and virtual time.
+"""A world: one story told, with a broker, its clients and what befalls them,
+in one process and virtual time.
 
 World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
                    └──> Broken: a promise that was not kept, with the trace up to there
@@ -52,7 +53,9 @@ class World(Stage):
     def __init__(self, story):
         super().__init__(story)
         self.ledger = Ledger(self, is_sync=story.is_sync)
-        self.offsets = Offsets(self, int(story.settings["flushConsumerOffsetInterval"]) / 1000 + 1.0)
+        self.offsets = Offsets(
+            self, int(story.settings["flushConsumerOffsetInterval"]) / 1000 + 1.0
+        )
         self.locks = Locks(self.ledger.complain)
         self.watch = Watch(self)
         self.life = None
@@ -85,7 +88,9 @@ class World(Stage):
         for trouble in self.story.troubles:
             if trouble.kind in _BEFALL:
                 self.kernel.at(trouble.begin, partial(self._befall, trouble))
-        clients = [self.tasks.begin(Player(self, plan).play(), plan.name) for plan in self.story.clients]
+        clients = [
+            self.tasks.begin(Player(self, plan).play(), plan.name) for plan in self.story.clients
+        ]
         for ending in self.story.endings:
             self._live(ending)
         self._start(None)
@@ -140,10 +145,14 @@ class World(Stage):
         fate = Fate(self, self.dice_for(f"fate {self.lives}"), ending)
         self.note(f"life {self.lives} begins")
         self.network.power_is_back()
-        self.life = life = BrokerLife(self, self._config, f"broker {self.lives}", self.platter, fate)
+        self.life = life = BrokerLife(
+            self, self._config, f"broker {self.lives}", self.platter, fate
+        )
         life.begin()
         slow_seconds = sum(
-            trouble.arguments["flush_seconds"] for trouble in self.story.troubles if trouble.kind == "slow"
+            trouble.arguments["flush_seconds"]
+            for trouble in self.story.troubles
+            if trouble.kind == "slow"
         )
         patience = _START_SECONDS + _FLUSHES_OF_A_START * slow_seconds
         if not self.kernel.run(patience, life.started):
@@ -177,22 +186,31 @@ class World(Stage):
     # ---- what is looked at when all is quiet
 
     def _wait_for_delays(self):
-        """Until every delayed message, and every one that was given back, must have been delivered."""
+        """Until every delayed message, and every one that was given back,
+        must have been delivered."""
         longest = max(DELAY_LEVELS_MS) / 1000
         self.kernel.run(longest + self.watch.slack_seconds + 1.0)
 
     def _audit(self):
         """Read every queue from one end to the other."""
         auditor = Player(self, Client(f"auditor {self.lives}", ()))
-        if not self.kernel.run(_AUDIT_SECONDS, self.tasks.begin(self._read_all(auditor), auditor.name)):
+        if not self.kernel.run(
+            _AUDIT_SECONDS, self.tasks.begin(self._read_all(auditor), auditor.name)
+        ):
             self.ledger.complain("the audit does not come to an end")
         self.ledger.check_deliveries()
         self.note("audited")
 
     async def _read_all(self, auditor):
         ledger = self.ledger
-        own = [(topic, 0) for number in range(GROUPS) for topic in (f"%RETRY%G{number}", f"%DLQ%G{number}")]
-        known = [(sent.topic, queue_id) for sent in ledger.sent.values() for queue_id in range(QUEUES)]
+        own = [
+            (topic, 0)
+            for number in range(GROUPS)
+            for topic in (f"%RETRY%G{number}", f"%DLQ%G{number}")
+        ]
+        known = [
+            (sent.topic, queue_id) for sent in ledger.sent.values() for queue_id in range(QUEUES)
+        ]
         for topic, queue_id in dict.fromkeys([*ledger.queues, *known, *own]):
             must = ledger.expected(topic, queue_id, 0)
             found, offset, told = set(), 0, None

@@ -61,7 +61,9 @@ class Queries:
             writer = self._read(topic, "latest").writeStream.foreachBatch(collect)
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
-                _send_until(lambda: bool(seen), send, query)  # the first batch compiles what the others run
+                _send_until(
+                    lambda: bool(seen), send, query
+                )  # the first batch compiles what the others run
                 began = time.time_ns()
                 sent = _send_until(lambda: time.time_ns() - began >= seconds * 1e9, send, query)
                 _wait_for(lambda: len(_since(began, seen)) >= sent, query)
@@ -87,24 +89,36 @@ class Queries:
 
     def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
         """Write a batch of rows that Spark makes up to a topic."""
-        writer = self._format.rows(_bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes))
+        writer = self._format.rows(
+            _bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes)
+        )
         started = time.perf_counter()
-        writer.write.format(self._format.name).options(**self._format.options(topic)).mode("append").save()
+        writer.write.format(self._format.name).options(**self._format.options(topic)).mode(
+            "append"
+        ).save()
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
         """Write the rows as one batch of a stream, and return its figures."""
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-        numbers = source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
+        numbers = (
+            source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
+        )
         with self._checkpoint() as checkpoint:
-            writer = self._format.rows(_bodies(numbers, body_bytes)).writeStream.format(self._format.name)
-            writer = writer.options(**self._format.options(topic)).option("checkpointLocation", checkpoint)
+            writer = self._format.rows(_bodies(numbers, body_bytes)).writeStream.format(
+                self._format.name
+            )
+            writer = writer.options(**self._format.options(topic)).option(
+                "checkpointLocation", checkpoint
+            )
             return _run(writer.trigger(availableNow=True))
 
     # ---- what they share
 
     def _read(self, topic: str, starting_offsets: str) -> DataFrame:
-        reader = self._spark.readStream.format(self._format.name).options(**self._format.options(topic))
+        reader = self._spark.readStream.format(self._format.name).options(
+            **self._format.options(topic)
+        )
         return reader.option("startingOffsets", starting_offsets).load()
 
     @contextmanager

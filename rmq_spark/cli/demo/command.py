@@ -88,7 +88,7 @@ def _run(given: argparse.Namespace, directory: Path) -> Figures:
     with _running_broker(directory) as address:
         from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
         from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415  # it imports pyarrow
-        from rmq_spark.client.admin import Admin  # noqa: PLC0415  # not before it is needed
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not before it is needed
 
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
@@ -152,7 +152,11 @@ def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int
 @contextmanager
 def _running_broker(directory: Path) -> Iterator[str]:
     """Start a broker, yield its address, and stop it at the end."""
-    settings = [f"storePathRootDir={directory / 'store'}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
+    settings = [
+        f"storePathRootDir={directory / 'store'}",
+        "listenPort=0",
+        "flushDiskType=ASYNC_FLUSH",
+    ]
     with subprocess.Popen(  # noqa: S603  # our own broker
         broker_command([*settings, "--untilInputEnds"]),
         stdin=subprocess.PIPE,

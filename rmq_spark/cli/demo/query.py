@@ -23,7 +23,9 @@ _METRIC: Final = "demo"
 class DemoQuery:
     """The demo's Spark session and its one query."""
 
-    def __init__(self, address: str, topic: str, directory: Path, on_batch: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, address: str, topic: str, directory: Path, on_batch: Callable[[Batch], None]
+    ) -> None:
         """Start the query; ``on_batch`` gets each batch that had rows, on Spark's thread."""
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         self._session = (
@@ -90,7 +92,9 @@ class _Batches(StreamingQueryListener):
         if not progress.numInputRows:
             return
         seconds = progress.batchDuration / 1000
-        ended = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() + seconds
+        ended = (
+            datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() + seconds
+        )
         metrics = progress.observedMetrics[_METRIC]
         lag = lag_of(progress)
         self._on_batch(

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.producer import Producer
 
 _TURN_SECONDS: Final = 0.05
 _TAGS: Final = ("created", "paid", "sent")

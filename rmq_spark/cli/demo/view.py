@@ -58,14 +58,21 @@ def screen(figures: Figures, title: str, now: float) -> list[str]:
         f"  read     {figures.read:>12,}   {rate}  {_bars(figures.batches)}",
     ]
     if not figures.batches:
-        return [*lines, "  lag                 -", "  latency             -   the first batch warms Spark up"]
+        return [
+            *lines,
+            "  lag                 -",
+            "  latency             -   the first batch warms Spark up",
+        ]
     last = figures.batches[-1]
     p95 = f"{last.latency_p95:.2f} s p95"
     return [
         *lines,
         f"  lag      {last.lag_messages:>12,}   messages{_lag_text(last)}",
         f"  latency  {last.latency_p50:>10.2f} s   p50, {p95}, from send to the end of its batch",
-        f"  batches  {len(figures.batches):>12,}   the last: {last.rows:,} rows in {last.seconds:.2f} s",
+        (
+            f"  batches  {len(figures.batches):>12,}   the last: {last.rows:,} rows in "
+            f"{last.seconds:.2f} s"
+        ),
     ]
 
 
@@ -90,7 +97,10 @@ def summary(figures: Figures) -> list[str]:
     p50, p95, each = (_median(warm, name) for name in ("latency_p50", "latency_p95", "seconds"))
     return [
         f"sent {figures.sent:,} messages, read {figures.read:,} rows in {batches}: {verdict}",
-        f"rows per second {rate:,.0f}; medians: latency p50 {p50:.2f} s, p95 {p95:.2f} s, batch {each:.2f} s",
+        (
+            f"rows per second {rate:,.0f}; medians: latency p50 {p50:.2f} s, p95 {p95:.2f} s, "
+            f"batch {each:.2f} s"
+        ),
     ]
 
 
@@ -100,7 +110,9 @@ def _median(batches: Sequence[Batch], name: str) -> float:
 
 
 def _bars(batches: Sequence[Batch]) -> str:
-    rates = [batch.rows / batch.seconds if batch.seconds else 0.0 for batch in batches[-_BARS_SHOWN:]]
+    rates = [
+        batch.rows / batch.seconds if batch.seconds else 0.0 for batch in batches[-_BARS_SHOWN:]
+    ]
     most = max(rates, default=0.0)
     return "".join(_BARS[int(rate / most * (len(_BARS) - 1))] for rate in rates) if most else ""
 

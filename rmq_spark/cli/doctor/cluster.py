@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.cli.doctor.findings import Finding
-from rmq_spark.client.instance import NAME_SERVER_VARIABLE
+from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
@@ -32,13 +32,17 @@ def check_cluster(
         return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
     given = {"retryTimeoutMs": _PATIENCE_MS, **options, "namesrvAddr": address}
     remedy = (
-        "take the name server's address, not a broker's, and --option tls=true where it speaks TLS; "
-        "`rocketpoll broker` starts one of your own"
+        "take the name server's address, not a broker's, and --option tls=true where it speaks "
+        "TLS; `rocketpoll broker` starts one of your own"
     )
     fault = _fault_of(lambda: check_writable(write_options(_without_those_of_reads(given))))
     if fault is not None:
         is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
-        return [Finding("name server", str(fault), "correct that --option" if is_about_another else remedy)]
+        return [
+            Finding(
+                "name server", str(fault), "correct that --option" if is_about_another else remedy
+            )
+        ]
     answers = Finding("name server", f"{address} answers")
     if topic is None:
         return [answers, _skipped("topic", "--topic NAME")]
@@ -46,7 +50,9 @@ def check_cluster(
     if fault is not None:
         return [
             answers,
-            Finding("topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"),
+            Finding(
+                "topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"
+            ),
         ]
     return [answers, Finding("topic", f"{topic} is there"), _brokers({**given, "topic": topic})]
 
@@ -74,13 +80,16 @@ def _brokers(given: Mapping[str, str]) -> Finding:
         ends = queues.ends(sorted(queues.discover(now=True)))
     except RocketPollError as error:
         return Finding(
-            "brokers", str(error), "a brokerIP1 in the broker's settings that can be reached from here"
+            "brokers",
+            str(error),
+            "a brokerIP1 in the broker's settings that can be reached from here",
         )
     finally:
         instance.shutdown()
     names = sorted({queue.broker_name for queue in ends})
     return Finding(
-        "brokers", f"{', '.join(names)}: {len(ends)} queues, {sum(ends.values())} messages ever sent"
+        "brokers",
+        f"{', '.join(names)}: {len(ends)} queues, {sum(ends.values())} messages ever sent",
     )
 
 

@@ -24,14 +24,19 @@ def run_doctor(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rocketpoll doctor", description="looks for what keeps a first stream from running"
     )
-    parser.add_argument("--namesrv", metavar="HOST:PORT", help="a name server to be asked (NAMESRV_ADDR)")
+    parser.add_argument(
+        "--namesrv", metavar="HOST:PORT", help="a name server to be asked (NAMESRV_ADDR)"
+    )
     parser.add_argument("--topic", metavar="NAME", help="a topic that has to be there")
     parser.add_argument(
         "--option",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="what else a read is told: tls=true, accessKey=... (other users of the machine may see it)",
+        help=(
+            "what else a read is told: tls=true, accessKey=... (other users of the machine may see "
+            "it)"
+        ),
     )
     given = parser.parse_args(arguments)
     options = dict(each.partition("=")[::2] for each in given.option)

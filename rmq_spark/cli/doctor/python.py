@@ -56,7 +56,10 @@ def check_worker_python() -> list[Finding]:
     text = ".".join(map(str, version))
     if version != sys.version_info[:2]:
         driver = ".".join(map(str, sys.version_info[:2]))
-        found = f"{path} is Python {text}, this one {driver}: Spark wants the same for driver and workers"
+        found = (
+            f"{path} is Python {text}, this one {driver}: Spark wants the same for driver and "
+            "workers"
+        )
         return [Finding("worker Python", found, here)]
     found = f"{path}, Python {text} ({origin})"
     return [Finding("worker Python", found), _packages(path, seen), _format(path, seen, here)]
@@ -67,17 +70,22 @@ def _packages(path: str, seen: dict[str, Any]) -> Finding:
     if missing:
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
-        return Finding("its packages", found, f"{path} -m pip install {names}, or another {VARIABLE}")
+        return Finding(
+            "its packages", found, f"{path} -m pip install {names}, or another {VARIABLE}"
+        )
     return Finding("its packages", ", ".join(_NEEDED))
 
 
 def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
     what = "the format"
     if not seen["is_importable"]:
-        return Finding(what, f"{path} has no rocketpoll, so that Spark does not find the format", here)
+        return Finding(
+            what, f"{path} has no rocketpoll, so that Spark does not find the format", here
+        )
     if not seen["is_found"]:
         found = (
-            f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an editable install"
+            f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an "
+            "editable install"
         )
         again = f"{path} -m pip install -e DIRECTORY without --config-settings"
         return Finding(what, found, f"{again}, or put the directory on PYTHONPATH")
@@ -91,11 +99,17 @@ def _asked(path: str) -> dict[str, Any] | str:
     """Return the report of the program run by ``path``, or the reason why there is none."""
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Python
-            [path, "-c", _PROBE, *_NEEDED], capture_output=True, text=True, timeout=_SECONDS, check=False
+            [path, "-c", _PROBE, *_NEEDED],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
         )
         said: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     except ValueError:
-        return (done.stderr or done.stdout or f"exit code {done.returncode}").strip().splitlines()[-1]
+        return (
+            (done.stderr or done.stdout or f"exit code {done.returncode}").strip().splitlines()[-1]
+        )
     return said

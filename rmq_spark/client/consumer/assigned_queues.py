@@ -36,7 +36,7 @@ class AssignedQueue:
         self.queue = queue
         self.process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
         self.is_paused = False
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._epoch = 0
         self._pull_offset: int | None = None
         self._delivered_offset: int | None = None
@@ -78,6 +78,12 @@ class AssignedQueue:
             self._epoch += 1
             self.process_queue.clear()
             self._pull_offset = self._delivered_offset = self._consume_offset = offset
+
+    def begin_again(self, epoch: int, offset: int) -> None:
+        """Seek an offset of a queue that is another one now, unless it was sought in meanwhile."""
+        with self._mutex:
+            if epoch == self._epoch:
+                self.seek(offset)
 
     def found(
         self,
@@ -200,6 +206,8 @@ class AssignedQueues:
             ]
             for assigned in gone:
                 del self._queues[assigned.queue]
-            new = [AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())]
+            new = [
+                AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())
+            ]
             self._queues.update((assigned.queue, assigned) for assigned in new)
             return new, gone

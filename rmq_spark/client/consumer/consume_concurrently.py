@@ -23,7 +23,7 @@ from rmq_spark.client.consumer.listeners import (
 from rmq_spark.client.consumer.pull_message_service import LaneOf, PullRequest
 from rmq_spark.client.consumer.retries import DEAD_LETTER, FIRST_DELAY_LEVEL, Retries
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.scheduled_tasks import Scheduler
+from rmq_spark.client.threads.scheduled_tasks import Scheduler
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,9 @@ class ConsumeMessageConcurrentlyService:
         for start in range(0, len(messages), self._batch_size):
             self._submit_batch(request, messages[start : start + self._batch_size], 0)
 
-    def _submit_batch(self, request: PullRequest, batch: Sequence[MessageExt], delay_ms: int) -> None:
+    def _submit_batch(
+        self, request: PullRequest, batch: Sequence[MessageExt], delay_ms: int
+    ) -> None:
         self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
@@ -128,7 +130,9 @@ class ConsumeMessageConcurrentlyService:
         for request in requests:
             late = request.process_queue.consumed_for_longer_than(timeout_ms)
             for message in late:
-                self._lane(request).schedule(partial(self._give_up_on, request, message, timeout_ms))
+                self._lane(request).schedule(
+                    partial(self._give_up_on, request, message, timeout_ms)
+                )
 
     def _give_up_on(self, request: PullRequest, message: MessageExt, timeout_ms: int) -> None:
         cache = request.process_queue

@@ -7,11 +7,13 @@ dead letters.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from rmq_spark.client.arguments import INT32_MAX
 from rmq_spark.client.consumer.consume_concurrently import Acknowledge
 from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyContext,
@@ -22,13 +24,18 @@ from rmq_spark.client.consumer.listeners import (
 )
 from rmq_spark.client.consumer.pull_message_service import PullRequest
 from rmq_spark.client.consumer.retries import Retries
+from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.scheduled_tasks import ScheduledTasks
+from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
+from rmq_spark.errors import excerpt
 
 CONTINUOUSLY_MS_MAX = 60_000
 YIELD_MS = 10
 NOT_LOCKED_MS = 1_000
-_SUSPEND_MS_MAX = (1 << 31) - 1
+JAVAS_DEFAULT = -1
+"""Stands in Java's context for the consumer's setting, as None does here."""
+
+_log = logging.getLogger(__name__)
 
 
 class Lock(Protocol):
@@ -126,18 +133,30 @@ class ConsumeMessageOrderlyService:
         self._acknowledge(request, batch)
         return 0
 
-    def call(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[ConsumeOrderlyStatus, int]:
+    def call(
+        self, request: PullRequest, batch: Sequence[MessageExt]
+    ) -> tuple[ConsumeOrderlyStatus, int]:
         """Call the listener; return its status, and the milliseconds to wait if it failed."""
         context = ConsumeOrderlyContext(request.queue)
         status = status_of(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
-        if suspend_ms is not None:
-            name = "suspend_current_queue_time_ms"
-            suspend_ms = number_of(name, suspend_ms, self._suspend_ms, 1, _SUSPEND_MS_MAX)
         return (
             ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
-            self._suspend_ms if suspend_ms is None else suspend_ms,
+            self._suspend_ms if suspend_ms is None else self._suspension(suspend_ms),
         )
+
+    def _suspension(self, found: object) -> int:
+        """Return the milliseconds that a listener has set; the setting, where these are no time."""
+        name = "suspend_current_queue_time_ms"
+        if isinstance(found, int) and found < 0:
+            if found != JAVAS_DEFAULT:
+                text = (
+                    "the listener set %s to %s: needed a number from %d on, or None for the "
+                    "setting's %d"
+                )
+                _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self._suspend_ms)
+            return self._suspend_ms
+        return number_of(name, found, self._suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
 
     def _is_given_up(self, message: MessageExt) -> bool:
         """Return whether a message was tried often enough, and was sent to the dead letters now."""

@@ -11,19 +11,21 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.decoding import decoded_pull
-from rmq_spark.client.consumer.subscriptions import wanted
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
+from rmq_spark.client.instance.routes import MASTER_ID, Routes
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.routes import MASTER_ID, Routes
+from rmq_spark.client.subscriptions import wanted
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, dlq_topic
+from rmq_spark.wire.properties import encode_properties
 
 PLAIN_PULL_MESSAGES_MAX = 32
 """Most messages that brokers give at once, whatever is asked for; a chunk holds more."""
@@ -64,7 +66,10 @@ class Pulled(NamedTuple):
 
         A slave may answer with the very offset that it has just refused.
         """
-        if self.next_begin_offset != asked and self.min_offset <= self.next_begin_offset <= self.max_offset:
+        if (
+            self.next_begin_offset != asked
+            and self.min_offset <= self.next_begin_offset <= self.max_offset
+        ):
             return self.next_begin_offset
         return max(0, self.min_offset, min(asked, self.max_offset))
 
@@ -111,7 +116,9 @@ class GroupBrokers:
             return False
         return self._api.connections.is_ready(address)
 
-    def pull(self, pull: Pull, then: Callable[[Pulled | BaseException], object]) -> Callable[[], None]:
+    def pull(
+        self, pull: Pull, then: Callable[[Pulled | BaseException], object]
+    ) -> Callable[[], None]:
         """Ask for messages and return a function that abandons the pull.
 
         ``then`` is called with the outcome, on the thread that reads, or on this one.
@@ -122,7 +129,9 @@ class GroupBrokers:
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
         try:
-            is_chunk = pull.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.takes_chunks(address)
+            is_chunk = pull.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.takes_chunks(
+                address
+            )
             header = self._pull_header(pull, broker_id)
             future = self._api.pull_async(address, header, pull.timeout_ms, is_chunk=is_chunk)
         except CONNECTION_FAULTS:
@@ -157,17 +166,22 @@ class GroupBrokers:
             self._suggested.pop(pull.queue, None)
             return error
         try:
-            decoded = decoded_pull(result.records, pull.queue.broker_name)
-            found, unreadable = (
-                tuple(_under_their_topics(wanted(messages, pull.subscription), pull.queue.topic))
-                for messages in (decoded.messages, decoded.unreadable)
+            decoded = decoded_pull(
+                result.records, pull.queue, pull.queue_offset, result.next_begin_offset
             )
+            found = _under_their_topics(
+                wanted(decoded.messages, pull.subscription), pull.queue.topic
+            )
+            # Who knows of an unreadable one what its tags were: the broker has taken it for wanted.
+            unreadable = _under_their_topics(decoded.unreadable, pull.queue.topic)
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested[pull.queue] = result.suggest_which_broker_id
         next_offset = result.next_begin_offset if decoded.stops_at is None else decoded.stops_at
         return Pulled(
-            result.pull_status, next_offset, result.min_offset, result.max_offset, found, unreadable
+            *(result.pull_status, next_offset, result.min_offset, result.max_offset),
+            tuple(found),
+            tuple(unreadable),
         )
 
     # ---- offsets
@@ -178,7 +192,9 @@ class GroupBrokers:
 
     def update_consumer_offset(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
         """Store the group's offset of a queue."""
-        self._api.update_consumer_offset(self._master(queue), self._group, queue, offset, one_way=one_way)
+        self._api.update_consumer_offset(
+            self._master(queue), self._group, queue, offset, one_way=one_way
+        )
 
     def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
@@ -218,6 +234,13 @@ class GroupBrokers:
         except BrokerNotFound:
             return True
 
+    def may_be_at(self, broker_name: str, address: str) -> bool:
+        """Return whether the master of a broker is at an address, or at one that is not known."""
+        try:
+            return self._routes.master_address(broker_name) == address
+        except BrokerNotFound:
+            return True
+
     def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Lock queues, to consume them in order; return those that are locked now.
 
@@ -250,6 +273,30 @@ class GroupBrokers:
             max_reconsume_times=max_reconsume_times,
         )
         self._api.send_back(self._master(message.queue), header)
+
+    def send_dead_letter(self, message: MessageExt) -> None:
+        """Send what came of a damaged message to the group's dead letters, at its own broker."""
+        origin = {
+            "RETRY_TOPIC": message.real_topic,
+            "ORIGIN_MESSAGE_ID": message.message_id,
+            "ORIGIN_QUEUE": f"{message.queue.broker_name} {message.queue.queue_id}",
+            "ORIGIN_QUEUE_OFFSET": str(message.queue_offset),
+        }
+        header = SendMessageRequestHeader(
+            producer_group=self._group,
+            topic=dlq_topic(self._group),
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=now_ms(),
+            flag=message.flag,
+            properties=encode_properties(origin),
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+        )
+        self._api.send(self._master(message.queue), header, message.body, message.message_id)
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
         """Raise an error if the brokers of a topic cannot filter like that; all can by tags."""

@@ -23,26 +23,31 @@ from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState, own_instance
+from rmq_spark.client.consumer.service_state import (
+    ConsumerInstance,
+    Life,
+    ServiceState,
+    own_instance,
+)
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.consumer.subscriptions import (
+from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.health import ConsumerHealth
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
     by_tag,
     check_selector,
     subscription_data,
 )
-from rmq_spark.client.ending import Ending
-from rmq_spark.client.errors import ClientError, ClientShutDown
-from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.lanes import Lanes
-from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_group, check_topic
-from rmq_spark.client.process_bound import ProcessBound
-from rmq_spark.client.rebalance.rebalance import Rebalance, Share
-from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
@@ -85,7 +90,8 @@ class GroupConsumer(ProcessBound, ABC):
         """
         self.group = check_group(group)
         settings.check()
-        if not isinstance(instance, (str, NoneType)) and not hasattr(instance, "register_consumer"):
+        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
+        if not isinstance(instance, (str, NoneType)) and not is_instance:
             raise wrong_kind(
                 "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
             )
@@ -103,11 +109,17 @@ class GroupConsumer(ProcessBound, ABC):
         self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._lanes = Lanes(group)
-        self._retry_lanes = Lanes(f"{group} gives back", threads_max=4)  # messages are given back one by one
+        self._retry_lanes = Lanes(
+            f"{group} gives back", threads_max=4
+        )  # messages are given back one by one
         is_clustering = settings.message_model is MessageModel.CLUSTERING
-        self._dead_letters = DeadLetters(group, self._brokers, self._retry_lanes, is_clustering=is_clustering)
+        self._dead_letters = DeadLetters(
+            group, self._brokers, self._retry_lanes, is_clustering=is_clustering
+        )
         self._services = ScheduledTasks(f"{group} services", threads_max=3)
-        self._rebalancing = Repeated(self._services, self._rebalance, settings.rebalance_interval_ms)
+        self._rebalancing = Repeated(
+            self._services, self._rebalance, settings.rebalance_interval_ms
+        )
         self._persisting = Repeated(
             self._services, self._persist, settings.persist_consumer_offset_interval_ms
         )
@@ -124,8 +136,12 @@ class GroupConsumer(ProcessBound, ABC):
             )
 
             directory = self._settings.local_offset_directory
-            return LocalFileOffsetStore(lambda: offset_file(self._instance.client_id, self.group, directory))
-        return RemoteBrokerOffsetStore(self._brokers.consumer_offset, self._brokers.update_consumer_offset)
+            return LocalFileOffsetStore(
+                lambda: offset_file(self._instance.client_id, self.group, directory)
+            )
+        return RemoteBrokerOffsetStore(
+            self._brokers.consumer_offset, self._brokers.update_consumer_offset
+        )
 
     # ---- life
 
@@ -145,7 +161,9 @@ class GroupConsumer(ProcessBound, ABC):
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
-            unreachable_queues=tuple(queue for queue in queues if not self._brokers.is_ready(queue)),
+            unreachable_queues=tuple(
+                queue for queue in queues if not self._brokers.is_ready(queue)
+            ),
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=sum(cache.body_bytes for cache in caches),
             threads=sum(each.thread_count for each in self._schedulers()),
@@ -224,7 +242,9 @@ class GroupConsumer(ProcessBound, ABC):
             try:
                 step()
             except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
-                _log.warning("%s could not leave in order: %s: %s", self.group, type(error).__name__, error)
+                _log.warning(
+                    "%s could not leave in order: %s: %s", self.group, type(error).__name__, error
+                )
 
     def _stop_threads(self) -> None:
         self._services.stop(0)
@@ -271,7 +291,9 @@ class GroupConsumer(ProcessBound, ABC):
         """Stop consuming a topic. A listener that is busy with its messages ends first."""
         check_topic(topic)
         with self._changing_subscriptions:
-            self._subscriptions = {name: each for name, each in self._subscriptions.items() if name != topic}
+            self._subscriptions = {
+                name: each for name, each in self._subscriptions.items() if name != topic
+            }
         self._take_share(topic, Share((), ()))
         self._subscriptions_changed()
 
@@ -313,7 +335,9 @@ class GroupConsumer(ProcessBound, ABC):
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
-            _log.exception("%s keeps its queues of %s: the strategy %s failed", self.group, topic, name)
+            _log.exception(
+                "%s keeps its queues of %s: the strategy %s failed", self.group, topic, name
+            )
             return True
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
@@ -343,6 +367,10 @@ class GroupConsumer(ProcessBound, ABC):
         """Return the offset to begin a queue at, which another member may have moved."""
         self._offset_store.remove_offset(queue)
         return self._first_offset.of(queue, self._offset_store, self._brokers)
+
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
+        return self._brokers.search_offset(queue, store_ms)
 
     def _topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
@@ -374,10 +402,18 @@ class GroupConsumer(ProcessBound, ABC):
         if self.is_running:
             self._rebalancing.wake()
 
+    def connection_ended(self, address: str) -> None:
+        """Note that the connection to a broker has ended, with all that the broker has granted."""
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in the queues that this consumer has."""
         for queue, offset in offsets.items():
-            if queue.topic == topic and offset >= 0 and self.is_running and self._go_on_at(queue, offset):
+            if (
+                queue.topic == topic
+                and offset >= 0
+                and self.is_running
+                and self._go_on_at(queue, offset)
+            ):
                 _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                 self._offset_store.update_offset(queue, offset, increase_only=False)
                 self._offset_store.persist(queue)
@@ -406,9 +442,20 @@ class GroupConsumer(ProcessBound, ABC):
             mq_table=self._queue_infos(time.time_ns() // 1_000_000),
         )
 
-    @abstractmethod
-    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
-        """Consume a message that an operator has sent."""
+    def consume_directly(
+        self,
+        message: MessageExt,  # noqa: ARG002  # there is no listener to call
+        broker_name: str,  # noqa: ARG002  # the same
+    ) -> ConsumeMessageDirectlyResult:
+        """Refuse an operator's message; a consumer that has a listener calls it instead."""
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
+            ConsumeMessageDirectlyResult,
+            ConsumeResult,
+        )
+
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
+        )
 
     def _more_properties(self) -> Mapping[str, str]:
         return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "0"}

@@ -73,7 +73,10 @@ class ConsumeOrderlyContext:
     """The queue of the messages."""
 
     suspend_current_queue_time_ms: int | None = None
-    """Milliseconds before messages that failed are tried again; None for the consumer's setting."""
+    """Milliseconds before messages that failed are tried again, at least 10.
+
+    None, or a negative number, stands for the consumer's setting.
+    """
 
 
 MessageListenerConcurrently = Callable[
@@ -81,7 +84,9 @@ MessageListenerConcurrently = Callable[
 ]
 """A concurrent listener; None, or CONSUME_SUCCESS, says that the messages were processed."""
 
-MessageListenerOrderly = Callable[[Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None]
+MessageListenerOrderly = Callable[
+    [Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None
+]
 """An orderly listener; None, or SUCCESS, says that the messages were processed."""
 
 _Context = TypeVar("_Context", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
@@ -138,7 +143,7 @@ def status_of(
 ) -> _Status | None:
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
-        said: object = listener(messages, context)
+        said: object = listener(list(messages), context)  # which it may change as it likes
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
         _log.exception("the listener failed on %s", _which(messages))
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -17,12 +16,14 @@ from typing import TYPE_CHECKING
 from rmq_spark.client.arguments import (
     check_kind,
     check_number,
+    check_offset,
     check_queue,
-    check_range,
     check_time_ms,
+    check_timestamp_ms,
     checked_queues,
 )
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pull, by_broker
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
@@ -31,26 +32,26 @@ from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
+from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
-from rmq_spark.client.consumer.settings import LitePullSettings, half_an_hour_ago
-from rmq_spark.client.consumer.subscriptions import (
+from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_topic
+from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
     by_tag,
     check_selector,
     subscription_data,
 )
-from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
-from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_topic
-from rmq_spark.client.rebalance.rebalance import Share
-from rmq_spark.client.scheduled_tasks import Repeated
+from rmq_spark.client.threads.scheduled_tasks import Repeated
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
+    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 _log = logging.getLogger(__name__)
 
@@ -59,11 +60,6 @@ MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[Message
 
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], object]
 """Called with the topic and its queues, after an operator has changed them."""
-
-
-def monotonic_ms() -> int:
-    """Return milliseconds of a clock that never goes back."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class LitePullConsumer(GroupConsumer):
@@ -322,7 +318,9 @@ class LitePullConsumer(GroupConsumer):
             if self._lite.auto_commit:
                 self._confirm_returned()
                 self._commit_if_due()
-            request = self._cache.poll(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
+            request = self._cache.poll(
+                self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms
+            )
             if request is None:
                 return []
             self._to_confirm[request.assigned] = None
@@ -371,8 +369,9 @@ class LitePullConsumer(GroupConsumer):
         else:
             check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
             for queue, offset in offsets.items():
+                check_queue("a key of offsets", queue)
                 self._checked(queue)
-                check_range("offset", offset, 0)
+                check_offset("offset", offset)
             for queue, offset in offsets.items():
                 self._offset_store.update_offset(queue, offset, increase_only=False)
             queues = offsets
@@ -432,14 +431,14 @@ class LitePullConsumer(GroupConsumer):
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on with the first message stored at a time (ms since the epoch) or later."""
         self._checked(queue)
-        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
+        check_timestamp_ms("timestamp_ms", timestamp_ms)
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         self._check_running()
         check_queue("queue", queue)
-        check_number("timestamp_ms", timestamp_ms, half_an_hour_ago())
+        check_timestamp_ms("timestamp_ms", timestamp_ms)
         return self._brokers.search_offset(queue, timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
@@ -479,17 +478,6 @@ class LitePullConsumer(GroupConsumer):
             if (task := self._tasks.get(queue)) is not None:
                 task.wake()
         self._cache.wake()
-
-    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:  # noqa: ARG002  # there is no listener to call
-        """Refuse an operator's message: there is no listener to call."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
-            ConsumeMessageDirectlyResult,
-            ConsumeResult,
-        )
-
-        return ConsumeMessageDirectlyResult(
-            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
-        )
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         return {

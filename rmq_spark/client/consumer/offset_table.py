@@ -59,7 +59,10 @@ class OffsetTable:
         return self._offsets.get(queue)
 
     def read(
-        self, queue: MessageQueue, kind: ReadOffsetType, stored: Callable[[MessageQueue], int | None]
+        self,
+        queue: MessageQueue,
+        kind: ReadOffsetType,
+        stored: Callable[[MessageQueue], int | None],
     ) -> int | None:
         """Return an offset from here or, by ``stored``, from where it is kept, as ``kind`` says.
 

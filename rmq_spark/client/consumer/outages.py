@@ -34,14 +34,18 @@ class Outages:
         with self._mutex:
             is_known = self._told.get(key) == kind
             self._told[key] = kind
-        _log.log(logging.DEBUG if is_known else logging.WARNING, "%s %s: %s", queue, self._what, error)
+        _log.log(
+            logging.DEBUG if is_known else logging.WARNING, "%s %s: %s", queue, self._what, error
+        )
 
     def went_well(self, queue: MessageQueue) -> None:
         """Log that an outage is over, if there was one."""
         if not self._told:  # the usual case
             return
         with self._mutex:
-            over = [key for key in (queue, queue.broker_name) if self._told.pop(key, None) is not None]
+            over = [
+                key for key in (queue, queue.broker_name) if self._told.pop(key, None) is not None
+            ]
         for key in over:
             which = queue if key is queue else f"queues of {key}"
             _log.warning("it is over that %s %s", which, self._what)

@@ -62,6 +62,7 @@ class ProcessQueue(Generic[Message]):
         self._is_dropped = False
         self._is_retired = False
         self._locked_at_ms: int | None = None
+        self._lock_lost_at_ms: int | None = None
         self._pulled_at_ms = clock()
         self._consumed_at_ms = clock()
         self.consuming = threading.Lock()
@@ -83,7 +84,9 @@ class ProcessQueue(Generic[Message]):
     def span(self) -> int:
         """Distance of the first and the last waiting message: filtered queues have gaps."""
         with self._mutex:
-            return self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
+            return (
+                self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
+            )
 
     @property
     def has_waiting(self) -> bool:
@@ -167,7 +170,10 @@ class ProcessQueue(Generic[Message]):
     def take_messages(self, count: int) -> list[Message]:
         """Take the first waiting messages, in order; they count until they are acknowledged."""
         with self._mutex:
-            offsets, self._waiting_offsets = self._waiting_offsets[:count], self._waiting_offsets[count:]
+            offsets, self._waiting_offsets = (
+                self._waiting_offsets[:count],
+                self._waiting_offsets[count:],
+            )
             taken = [self._waiting.pop(at) for at in offsets]
             self._taken.update(zip(offsets, taken, strict=True))
             self._consumed_at_ms = self._clock()
@@ -211,7 +217,9 @@ class ProcessQueue(Generic[Message]):
         Each is returned once, unless it is started again.
         """
         with self._mutex:
-            late = [at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms]
+            late = [
+                at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms
+            ]
             for at in late:
                 del self._started_ms[at]
             return [self._waiting[at] for at in sorted(late) if at in self._waiting]
@@ -244,13 +252,25 @@ class ProcessQueue(Generic[Message]):
 
     @property
     def is_locked(self) -> bool:
-        """True if a broker has granted the lock of this queue, not too long ago."""
-        locked_at = self._locked_at_ms
-        return locked_at is not None and self._clock() - locked_at <= LOCK_EXPIRES_MS
+        """True if a broker has granted the lock of this queue, and may still know of it.
+
+        A lock of too long ago does not count.
+        """
+        locked_at, lost_at = self._locked_at_ms, self._lock_lost_at_ms
+        if locked_at is None or (lost_at is not None and locked_at <= lost_at):
+            return False
+        return self._clock() - locked_at <= LOCK_EXPIRES_MS
 
     def set_locked(self, asked_at_ms: int, *, locked: bool) -> None:
         """Note whether the broker granted the lock that it was asked for at that time."""
         self._locked_at_ms = asked_at_ms if locked else None
+
+    def lose_lock(self) -> None:
+        """Note that the broker may have forgotten the lock.
+
+        What it was asked for before counts no more.
+        """
+        self._lock_lost_at_ms = self._clock()
 
     def touch_pull(self) -> None:
         """Note that the queue is being pulled, or that there is a reason not to."""

@@ -18,13 +18,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_task import BROKER_BUSY_MS, FLOW_CONTROL_MS, PAUSED_MS, PullLimits, Then
+from rmq_spark.client.consumer.pull_task import (
+    BROKER_BUSY_MS,
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    PullLimits,
+    Then,
+)
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
-from rmq_spark.client.scheduled_tasks import Scheduler
+from rmq_spark.client.threads.scheduled_tasks import Scheduler
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -48,6 +55,9 @@ class PullRequest:
     is_suspended: bool = field(default=False)
     """True while an orderly listener wants the queue only after a while."""
 
+    last_known: LastKnown = field(default_factory=LastKnown)
+    """The last message that came, which a request that begins the queue again knows as well."""
+
     lock_asked_at_ms: int | None = field(default=None)
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
@@ -70,6 +80,9 @@ class PullingConsumer(Protocol):
 
     def first_offset(self, request: PullRequest) -> int:
         """Return the offset at which to begin; raise an error if it cannot be found out."""
+
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later; or raise an error."""
 
     @property
     def cached_bytes(self) -> int:
@@ -162,7 +175,7 @@ class PullMessageService:
             self.execute_pull_request_later(request, PAUSED_MS)
         elif not self._consumer.may_pull(request):
             self.execute_pull_request_later(request, NOT_LOCKED_MS)
-        elif self._has_first_offset(request):
+        elif self._has_first_offset(request) and not self._goes_on_elsewhere(request):
             self._pull(request)
 
     def _has_first_offset(self, request: PullRequest) -> bool:
@@ -176,6 +189,28 @@ class PullMessageService:
             return False
         request.process_queue.begin_at(first)
         request.next_offset = first
+        return True
+
+    def _goes_on_elsewhere(self, request: PullRequest) -> bool:
+        """Begin a queue again that is another one now, at the time of the last message of it.
+
+        Its topic was made again, or the broker has lost its end.
+        What came before is consumed first.
+        """
+        if not request.last_known.must_be_found:
+            return False
+        if request.process_queue.message_count:
+            self.execute_pull_request_later(request, FLOW_CONTROL_MS)
+            return True
+        asked = request.next_offset or 0
+        try:
+            found = request.last_known.find(request.queue, asked, self._consumer.offset_since)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            self._failed(request, error)
+            return True
+        if found == asked:
+            return False
+        self._consumer.correct_illegal_offset(request, found)
         return True
 
     def _pull(self, request: PullRequest) -> None:
@@ -207,21 +242,25 @@ class PullMessageService:
             return
         self._outages.went_well(request.queue)
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
-            legal = outcome.legal_offset(request.next_offset or 0)
-            _log.warning(
-                "%s has offsets %d to %d, not %d: going on at %d",
-                *(request.queue, outcome.min_offset, outcome.max_offset, request.next_offset, legal),
-            )
-            # It asks brokers, which the thread that reads their answers must not wait for.
-            self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
+            self._correct(request, outcome)
         else:
             self._found(request, outcome)
+
+    def _correct(self, request: PullRequest, outcome: Pulled) -> None:
+        asked = request.next_offset or 0
+        legal = request.last_known.legal_offset(request.queue, asked, outcome)
+        if legal is None:
+            self.execute_pull_request_immediately(request)
+            return
+        # It asks brokers, which the thread that reads their answers must not wait for.
+        self._lane(request).schedule(lambda: self._consumer.correct_illegal_offset(request, legal))
 
     def _found(self, request: PullRequest, outcome: Pulled) -> None:
         # In this order: with an empty process queue, the next offset counts as consumed.
         if not request.process_queue.put_messages(outcome.messages, outcome.unreadable):
             return
         request.next_offset = outcome.next_begin_offset
+        request.last_known.came(outcome.messages)
         for message in outcome.unreadable:
             self._consumer.bury(request, message)
         if outcome.messages:
@@ -235,5 +274,6 @@ class PullMessageService:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             self.execute_pull_request_later(request, BROKER_BUSY_MS)
             return
+        request.last_known.failed(error)
         self._outages.failed(request.queue, error)
         self.execute_pull_request_later(request, self._failed_ms)

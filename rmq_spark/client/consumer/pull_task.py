@@ -21,11 +21,12 @@ from typing import Protocol
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
-from rmq_spark.client.scheduled_tasks import Scheduler, Task
+from rmq_spark.client.threads.scheduled_tasks import Scheduler, Task
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -72,6 +73,9 @@ class PullSource(Protocol):
     def first_offset(self, queue: MessageQueue) -> int:
         """Return the offset at which to begin; raise an error if it cannot be found out."""
 
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later; or raise an error."""
+
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without waiting for anybody."""
 
@@ -116,6 +120,7 @@ class PullTask:
         self._pulling_epoch: int | None = None
         self._abandon: Abandon | None = None
         self._is_cancelled = False
+        self._last_known = LastKnown()
         self.is_throttled = False
         """True while the task waits for `poll` to make room."""
 
@@ -164,7 +169,7 @@ class PullTask:
             abandon()
         if offset is None:
             offset = self._first_offset(epoch)
-        if offset is not None:
+        if offset is not None and not self._goes_on_elsewhere(epoch, offset):
             self._pull(epoch, offset)
 
     def _reason_to_wait_ms(self) -> int:
@@ -193,6 +198,27 @@ class PullTask:
             self._ended(epoch, 0)
             return None
         return offset
+
+    def _goes_on_elsewhere(self, epoch: int, offset: int) -> bool:
+        """Begin a queue again that is another one now, at the time of the last message of it.
+
+        Its topic was made again, or the broker has lost its end. What came before is polled first.
+        """
+        if not self._last_known.must_be_found:
+            return False
+        if self.assigned.process_queue.message_count:
+            self._ended(epoch, FLOW_CONTROL_MS)
+            return True
+        try:
+            found = self._last_known.find(self.assigned.queue, offset, self._source.offset_since)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            self._ended(epoch, self._failed(error))
+            return True
+        if found == offset:
+            return False
+        self.assigned.begin_again(epoch, found)
+        self._ended(epoch, 0)
+        return True
 
     def _pull(self, epoch: int, offset: int) -> None:
         asking = [threading.get_ident()]  # an answer in this thread must not pull again here
@@ -223,13 +249,13 @@ class PullTask:
         self._outages.went_well(self.assigned.queue)
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
-            next_offset = outcome.legal_offset(offset)
-            _log.warning(
-                "%s has offsets %d to %d, not %d: going on at %d",
-                *(self.assigned.queue, outcome.min_offset, outcome.max_offset, offset, next_offset),
-            )
+            legal = self._last_known.legal_offset(self.assigned.queue, offset, outcome)
+            if legal is None:
+                return 0
+            next_offset = legal
         if not self.assigned.found(epoch, outcome.messages, next_offset, outcome.unreadable):
             return 0
+        self._last_known.came(outcome.messages)
         for message in outcome.unreadable:
             self._source.bury(self.assigned, epoch, message)
         if outcome.messages:
@@ -239,6 +265,7 @@ class PullTask:
     def _failed(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
+        self._last_known.failed(error)
         self._outages.failed(self.assigned.queue, error)
         return self._failed_ms
 
@@ -248,7 +275,11 @@ class PullTask:
                 return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
-        if goes_on and not delay_ms and self._source.is_ready(self.assigned.queue):
+        if (
+            goes_on
+            and not (delay_ms or self._last_known.must_be_found)
+            and self._source.is_ready(self.assigned.queue)
+        ):
             self.run()  # in the reading thread, which must not wait
         else:
             self._later(delay_ms)

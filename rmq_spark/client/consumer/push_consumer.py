@@ -15,36 +15,40 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_kind
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.direct_consumption import consumed_directly
 from rmq_spark.client.consumer.group_brokers import Pull, by_broker
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
+from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.listeners import (
-    ConsumeOrderlyStatus,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     check_listener,
 )
-from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import NOT_LOCKED_MS, PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull_message_service import (
+    NOT_LOCKED_MS,
+    PullMessageService,
+    PullRequest,
+)
 from rmq_spark.client.consumer.pull_task import Then
+from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.retries import CONCURRENT_TIMES_MAX, ORDERLY_TIMES_MAX, Retries
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
-from rmq_spark.client.consumer.subscriptions import by_tag, subscription_data
 from rmq_spark.client.errors import ClientError
-from rmq_spark.client.lanes import Lanes
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.rebalance.rebalance import Share
-from rmq_spark.client.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
@@ -103,7 +107,11 @@ class PushConsumer(GroupConsumer):
         settings: PushSettings | None = None,
     ) -> None:
         check_kind(
-            "settings", settings, (PushSettings, NoneType), "PushSettings", "PushSettings(pull_batch_size=16)"
+            "settings",
+            settings,
+            (PushSettings, NoneType),
+            "PushSettings",
+            "PushSettings(pull_batch_size=16)",
         )
         self._push = settings or PushSettings()
         super().__init__(group, instance, self._push)
@@ -122,30 +130,43 @@ class PushConsumer(GroupConsumer):
         )
         self._service = self._new_service(listener, orderly_listener)
         self._locking = Repeated(self._services, self._lock_all, LOCK_INTERVAL_MS)
-        self._cleaning = Repeated(self._services, self._clean_expired, self._push.consume_timeout_ms)
+        self._cleaning = Repeated(
+            self._services, self._clean_expired, self._push.consume_timeout_ms
+        )
 
     def _new_service(
-        self, listener: MessageListenerConcurrently | None, orderly_listener: MessageListenerOrderly | None
+        self,
+        listener: MessageListenerConcurrently | None,
+        orderly_listener: MessageListenerOrderly | None,
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
         size = self._push.consume_message_batch_max_size
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
             retries = self._retries(CONCURRENT_TIMES_MAX)
             return ConsumeMessageConcurrentlyService(
-                listener, self._threads, self._retry_lanes, retries, self._acknowledge, size
+                listener=listener,
+                threads=self._threads,
+                lanes=self._retry_lanes,
+                retries=retries,
+                acknowledge=self._acknowledge,
+                batch_size=size,
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
-                orderly_listener,
-                self._threads,
-                self._retries(ORDERLY_TIMES_MAX),
-                self._acknowledge,
-                self._asks_for_lock if self._is_clustering else None,
-                size,
-                self._push.suspend_current_queue_time_ms,
+                listener=orderly_listener,
+                threads=self._threads,
+                retries=self._retries(ORDERLY_TIMES_MAX),
+                acknowledge=self._acknowledge,
+                lock=self._asks_for_lock if self._is_clustering else None,
+                batch_size=size,
+                suspend_ms=self._push.suspend_current_queue_time_ms,
             )
-        raise TypeError("a push consumer has one listener: listener= or orderly_listener=")
+        found = "neither" if listener is None else "both"
+        raise TypeError(
+            "a push consumer has one listener: needed listener= or orderly_listener=, found "
+            f"{found}"
+        )
 
     def _retries(self, times_max: int) -> Retries | None:
         if not self._is_clustering:
@@ -248,11 +269,19 @@ class PushConsumer(GroupConsumer):
     def _needs_locks(self) -> bool:
         return self._service.is_orderly and self._is_clustering
 
-    def _put_request(self, queue: MessageQueue, offset: int | None) -> None:
+    def _put_request(
+        self, queue: MessageQueue, offset: int | None, last_known: LastKnown | None = None
+    ) -> None:
         """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
         # The lock outlives the request: a listener may still have messages of an earlier one.
         listening = self._listening.setdefault(queue, threading.Lock())
-        request = PullRequest(queue, ProcessQueue(monotonic_ms), offset, listening=listening)
+        request = PullRequest(
+            queue,
+            ProcessQueue(monotonic_ms),
+            offset,
+            last_known=last_known or LastKnown(),
+            listening=listening,
+        )
         if offset is not None:
             request.process_queue.begin_at(offset)
         with self._changing_requests:
@@ -291,7 +320,9 @@ class PushConsumer(GroupConsumer):
     def _lock(self, broker_name: str) -> None:
         """Lock all queues of a broker, or prolong their locks."""
         with self._changing_requests:
-            requests = [each for each in self._requests.values() if each.queue.broker_name == broker_name]
+            requests = [
+                each for each in self._requests.values() if each.queue.broker_name == broker_name
+            ]
         # Counted from the question: when the answer comes, the lock may have expired in part.
         asked_at_ms = monotonic_ms()
         for request in requests:
@@ -299,6 +330,17 @@ class PushConsumer(GroupConsumer):
         locked = self._brokers.lock(request.queue for request in requests)
         for request in requests:
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
+
+    def connection_ended(self, address: str) -> None:
+        """Have a broker's queues locked again, before anything else is consumed there.
+
+        A broker that is started again knows of no locks, and may give them to others.
+        """
+        if self._needs_locks:
+            for request in list(self._requests.values()):
+                if self._brokers.may_be_at(request.queue.broker_name, address):
+                    request.process_queue.lose_lock()
+                    request.lock_asked_at_ms = None
 
     def _asks_for_lock(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; if not, ask its broker for the lock, in its lane."""
@@ -349,7 +391,9 @@ class PushConsumer(GroupConsumer):
             return
         committed = None
         if self._is_clustering:
-            committed = self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY)
+            committed = self._offset_store.read_offset(
+                request.queue, ReadOffsetType.READ_FROM_MEMORY
+            )
         self._brokers.pull(
             Pull(
                 request.queue,
@@ -388,7 +432,7 @@ class PushConsumer(GroupConsumer):
                 return False
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
-            self._put_request(request.queue, offset)
+            self._put_request(request.queue, offset, request.last_known)
         self._persist_soon(request.queue)
         return True
 
@@ -422,26 +466,11 @@ class PushConsumer(GroupConsumer):
 
     # ---- what brokers ask
 
-    def consume_directly(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
+    def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
         """Call the listener with one message that an operator has sent, whatever its offset."""
-        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
-            ConsumeMessageDirectlyResult,
-            ConsumeResult,
-        )
-
-        began = time.monotonic()
-        queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
-        request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
-        if isinstance(self._service, ConsumeMessageOrderlyService):
-            status, _ = self._service.call(request, (message,))
-            succeeded = status is ConsumeOrderlyStatus.SUCCESS
-        else:
-            succeeded = self._service.call(request, (message,))[0] > 0
-        return ConsumeMessageDirectlyResult(
-            order=self._service.is_orderly,
-            consume_result=ConsumeResult.CR_SUCCESS if succeeded else ConsumeResult.CR_LATER,
-            spent_time_mills=int((time.monotonic() - began) * 1000),
-        )
+        return consumed_directly(self._service, message, broker_name)
 
     def _more_properties(self) -> Mapping[str, str]:
         return {
@@ -454,7 +483,8 @@ class PushConsumer(GroupConsumer):
             requests = list(self._requests.values())
         return {
             request.queue: request.process_queue.info(
-                self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY), now_ms
+                self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY),
+                now_ms,
             )
             for request in requests
         }

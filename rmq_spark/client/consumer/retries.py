@@ -16,14 +16,14 @@ import logging
 import random
 from dataclasses import dataclass
 
-from rmq_spark.client.broker_api import BrokerApi
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
+from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.routes import Routes
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import retry_topic
+from rmq_spark.wire.names import DEFAULT_TOPIC, retry_topic
 from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,10 @@ class Retries:
             queue = random.choice(reachable or queues)  # noqa: S311  # any will do
             header = self._header(message, queue.queue_id)
             self.api.send(
-                self.routes.master_address(queue.broker_name), header, message.body, message.message_id
+                self.routes.master_address(queue.broker_name),
+                header,
+                message.body,
+                message.message_id,
             )
         except RocketPollError as error:
             _log.warning("%s cannot be sent again now: %s", message.message_id, error)
@@ -75,7 +78,9 @@ class Retries:
         return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
 
     def _header(self, message: MessageExt, queue_id: int) -> SendMessageRequestHeader:
-        properties = {name: text for name, text in message.properties.items() if name not in _DROPPED}
+        properties = {
+            name: text for name, text in message.properties.items() if name not in _DROPPED
+        }
         properties["RETRY_TOPIC"] = message.real_topic
         properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
         properties.setdefault(UNIQ_KEY, message.message_id)
@@ -83,7 +88,7 @@ class Retries:
         return SendMessageRequestHeader(
             producer_group=self.group,
             topic=retry_topic(self.group),
-            default_topic="TBW102",
+            default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=1,
             queue_id=queue_id,
             sys_flag=0,  # the body is plain

@@ -13,11 +13,11 @@ import threading
 from enum import Enum
 from typing import Protocol
 
-from rmq_spark.client.broker_api import BrokerApi
-from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.members import ConsumerMember
-from rmq_spark.client.name_servers import NameServers
-from rmq_spark.client.routes import Routes
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.members import ConsumerMember
+from rmq_spark.client.instance.routes import Routes
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.wire.bodies.clients import MessageModel
 
 

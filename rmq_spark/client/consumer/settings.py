@@ -11,9 +11,18 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from rmq_spark.client.arguments import check_kind, check_number, check_range, wrong_kind
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_flag,
+    check_kind,
+    check_period_ms,
+    check_range,
+    check_time_ms,
+    check_timestamp_ms,
+    wrong_kind,
+)
 from rmq_spark.client.consumer.pull_task import PullLimits
-from rmq_spark.client.rebalance.strategies import (
+from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 PULL_BATCH_SIZE_MAX = 1024
 AUTO_COMMIT_INTERVAL_MS_MIN = 1_000
+SUSPEND_MS_MIN = 10
 AWAIT_TERMINATION_MS_MAX = 1_500  # so that there is time left to persist offsets
 
 
@@ -84,13 +94,20 @@ class ConsumerSettings:
                 excerpt(self.allocate_message_queue_strategy),
                 "AllocateMessageQueueAveragely()",
             )
-        check_number("consume_timestamp_ms", self.consume_timestamp_ms, half_an_hour_ago())
-        check_range("persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms)
-        check_range("rebalance_interval_ms", self.rebalance_interval_ms)
+        check_timestamp_ms("consume_timestamp_ms", self.consume_timestamp_ms)
+        check_period_ms(
+            "persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms
+        )
+        check_period_ms("rebalance_interval_ms", self.rebalance_interval_ms)
+        check_period_ms(
+            "pull_time_delay_ms_when_exception", self.pull_time_delay_ms_when_exception, 0
+        )
         check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
         check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
         check_range("pull_threshold_size_for_all_mib", self.limits.pull_threshold_size_for_all_mib)
-        check_range("pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib)
+        check_range(
+            "pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib
+        )
         check_range("consume_max_span", self.limits.consume_max_span)
 
 
@@ -123,8 +140,12 @@ class LitePullSettings(ConsumerSettings):
         """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN)
-        check_range("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
+        check_period_ms(
+            "auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN
+        )
+        check_period_ms("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
+        check_time_ms("poll_timeout_ms", self.poll_timeout_ms)
+        check_flag("auto_commit", self.auto_commit)
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 
 
@@ -169,13 +190,18 @@ class PushSettings(ConsumerSettings):
         """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        check_range("pull_interval_ms", self.pull_interval_ms, 0)
+        check_period_ms("pull_interval_ms", self.pull_interval_ms, 0)
         check_range("consume_thread_max", self.consume_thread_max, 1, 1_000)
         check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
-        check_range("max_reconsume_times", self.max_reconsume_times, -1)
-        check_range("consume_timeout_ms", self.consume_timeout_ms)
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, INT32_MAX)
+        check_period_ms("consume_timeout_ms", self.consume_timeout_ms)
         check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
-        check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
+        check_range(
+            "suspend_current_queue_time_ms",
+            self.suspend_current_queue_time_ms,
+            SUSPEND_MS_MIN,
+            30_000,
+        )
         _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
 
 
@@ -194,6 +220,6 @@ _KINDS = (
 
 
 def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
-    check_range("broker_suspend_max_time_ms", suspend_ms)
+    check_period_ms("broker_suspend_max_time_ms", suspend_ms)
     # Otherwise each pull that finds nothing would count as a broker's failure.
-    check_range("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)
+    check_period_ms("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)

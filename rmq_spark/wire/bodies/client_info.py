@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from rmq_spark.wire.bodies.clients import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from rmq_spark.wire.bodies.mapping import json_name
 from rmq_spark.wire.message_queue import MessageQueue
 

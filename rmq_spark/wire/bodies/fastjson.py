@@ -61,7 +61,9 @@ def loads(data: Buffer, liberties_bytes_max: int | None = None) -> Any:
 
 def _check_length(text: bytes, bytes_max: int | None) -> None:
     if bytes_max is not None and len(text) > bytes_max:
-        raise BodyError("JSON body", at="$", needed=f"strict JSON in over {bytes_max} bytes", found=text[:40])
+        raise BodyError(
+            "JSON body", at="$", needed=f"strict JSON in over {bytes_max} bytes", found=text[:40]
+        )
 
 
 def dumps(value: Any) -> bytes:
@@ -74,7 +76,9 @@ def dumps(value: Any) -> bytes:
 
 def _dumps(value: Any, depth: int) -> bytes:
     if depth > DEPTH_MAX:
-        raise BodyError("JSON body", at="a value", needed=f"at most {DEPTH_MAX} levels", found=value)
+        raise BodyError(
+            "JSON body", at="a value", needed=f"at most {DEPTH_MAX} levels", found=value
+        )
     inner = depth + 1
     if isinstance(value, ObjectMap):
         pairs = [_dumps(key, inner) + b":" + _dumps(item, inner) for key, item in value.pairs]
@@ -122,7 +126,9 @@ class _Parser:
             raise self._unexpected("JSON", self._at)
         self._at = match.end()
         self._kind = match.lastgroup or ""
-        self._lexeme = self._quoted(match.start("string")) if self._kind == "string" else match[self._kind]
+        self._lexeme = (
+            self._quoted(match.start("string")) if self._kind == "string" else match[self._kind]
+        )
 
     def _quoted(self, start: int) -> str:
         while (end := _PART_OF_TEXT.match(self._text, self._at).end()) > self._at:  # type: ignore[union-attr]  # it may match nothing
@@ -187,7 +193,9 @@ class _Parser:
         try:
             text: str = orjson.loads(self._lexeme)
         except orjson.JSONDecodeError as error:
-            raise self._unexpected("JSON's escapes in a text", self._at - len(self._lexeme)) from error
+            raise self._unexpected(
+                "JSON's escapes in a text", self._at - len(self._lexeme)
+            ) from error
         return text
 
     def _number(self) -> int | float:

@@ -27,9 +27,9 @@ class KVTable:
 class TopicList:
     """A list of topics: the answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and to other requests.
 
-    They are GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER, GET_UNIT_TOPIC_LIST and its two sisters,
-    GET_SYSTEM_TOPIC_LIST_FROM_NS and GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two only the
-    former is answered with ``broker_addr``.
+    They are GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER, GET_UNIT_TOPIC_LIST and its two
+    sisters, GET_SYSTEM_TOPIC_LIST_FROM_NS and GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two
+    only the former is answered with ``broker_addr``.
     """
 
     topic_list: frozenset[str] = frozenset()

@@ -45,7 +45,9 @@ def json_name(name: str, *, default: Any = MISSING) -> Any:
     return field(default=default, metadata={_NAME: name})
 
 
-def decode_body(body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None) -> Body:
+def decode_body(
+    body_type: type[Body], data: Buffer, *, liberties_bytes_max: int | None = None
+) -> Body:
     """Decode a body from JSON, strict if it is longer than ``liberties_bytes_max``."""
     hint: Any = body_type
     body: Body = reader_of(hint)(fastjson.loads(data, liberties_bytes_max), None)
@@ -88,7 +90,9 @@ def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader
     def read_sequence(value: Any, path: Path) -> Any:
         if not isinstance(value, list):
             raise unexpected(path, "an array", value)
-        return collection([read(item, (path, at)) for at, item in enumerate(value) if item is not None])
+        return collection(
+            [read(item, (path, at)) for at, item in enumerate(value) if item is not None]
+        )
 
     return read_sequence
 
@@ -117,7 +121,9 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
 def _object_key_reader(key_type: Any) -> _Reader:
     read = reader_of(key_type)
     # Clients in other languages than Java put the object's JSON between quotes.
-    return lambda key, path: read(fastjson.loads(key.encode()) if isinstance(key, str) else key, path)
+    return lambda key, path: read(
+        fastjson.loads(key.encode()) if isinstance(key, str) else key, path
+    )
 
 
 def _enum_reader(enum_type: type[Enum]) -> _Reader:
@@ -157,7 +163,8 @@ def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
     """Return the fields of a body class: name, name in JSON, type, and whether it has a default."""
     hints = get_type_hints(body_type)
     return tuple(
-        (each.name, _json_name(each), hints[each.name], _has_default(each)) for each in fields(body_type)
+        (each.name, _json_name(each), hints[each.name], _has_default(each))
+        for each in fields(body_type)
     )
 
 
@@ -238,11 +245,15 @@ def _map_writer(key_type: Any, item_type: Any) -> _Writer:
         return lambda items: {str(key): write_item(item) for key, item in items.items()}
     key_hint: Any = key_type
     write_key = writer_of(key_hint)
-    return lambda items: ObjectMap(tuple((write_key(key), write_item(item)) for key, item in items.items()))
+    return lambda items: ObjectMap(
+        tuple((write_key(key), write_item(item)) for key, item in items.items())
+    )
 
 
 def _object_writer(body_type: Any) -> _Writer:
-    members = [(name, attribute, writer_of(hint)) for name, attribute, hint in members_of(body_type)]
+    members = [
+        (name, attribute, writer_of(hint)) for name, attribute, hint in members_of(body_type)
+    ]
 
     def write_object(body: Any) -> Any:
         return {
@@ -258,7 +269,9 @@ def _object_writer(body_type: Any) -> _Writer:
 def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields of a body class for writing: name in JSON, name, and type."""
     hints = get_type_hints(body_type)
-    return tuple(sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type)))
+    return tuple(
+        sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type))
+    )
 
 
 def only_type(arguments: tuple[Any, ...]) -> Any:

@@ -22,7 +22,9 @@ NODES_MAX = 200_000  # a shared object counts in each of its places: reading it 
 _STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _A_KEY = "null"
-_PATH_CHARACTERS_MAX = 4096  # topic, broker and a few names, each character perhaps with its backslash
+_PATH_CHARACTERS_MAX = (
+    4096  # topic, broker and a few names, each character perhaps with its backslash
+)
 
 
 def resolve_references(root: Any, depth_max: int) -> Any:
@@ -53,7 +55,9 @@ class _Resolver:
         self._count(1, depth)
         inner = depth + 1
         if isinstance(value, ObjectMap):
-            return ObjectMap(tuple((self.resolve(k, inner), self.resolve(v, inner)) for k, v in value.pairs))
+            return ObjectMap(
+                tuple((self.resolve(k, inner), self.resolve(v, inner)) for k, v in value.pairs)
+            )
         if isinstance(value, list):
             return [self.resolve(item, inner) for item in value]
         if not isinstance(value, dict):
@@ -80,10 +84,15 @@ class _Resolver:
     def _count(self, nodes: int, depth: int) -> None:
         self._nodes += nodes
         if self._nodes > NODES_MAX:
-            raise BodyError("JSON body", at=REFERENCE_KEY, needed=f"at most {NODES_MAX} values", found="more")
+            raise BodyError(
+                "JSON body", at=REFERENCE_KEY, needed=f"at most {NODES_MAX} values", found="more"
+            )
         if depth > self._depth_max:
             raise BodyError(
-                "JSON body", at=REFERENCE_KEY, needed=f"at most {self._depth_max} levels", found="more"
+                "JSON body",
+                at=REFERENCE_KEY,
+                needed=f"at most {self._depth_max} levels",
+                found="more",
             )
         self._deepest = max(self._deepest, depth)
 
@@ -131,7 +140,10 @@ def _java_text(key: Any) -> str | None:
     if not isinstance(key, dict):
         return None
     get = key.get
-    return f"MessageQueue [topic={get('topic')}, brokerName={get('brokerName')}, queueId={get('queueId')}]"
+    return (
+        f"MessageQueue [topic={get('topic')}, brokerName={get('brokerName')}, "
+        f"queueId={get('queueId')}]"
+    )
 
 
 def _unresolved(path: str, needed: str) -> BodyError:

@@ -55,7 +55,9 @@ class RegisterBrokerBody:
 def encode_compressed_registration(body: RegisterBrokerBody, sender_version: int) -> bytes:
     """Return the compressed form, as ``sender_version`` writes it: 4.9 knows no attributes."""
     wrapper = body.topic_config_serialize_wrapper
-    topics = [_topic_text(topic, sender_version).encode() for topic in wrapper.topic_config_table.values()]
+    topics = [
+        _topic_text(topic, sender_version).encode() for topic in wrapper.topic_config_table.values()
+    ]
     parts = [
         _sized(encode_body(wrapper.data_version)),
         _LENGTH.pack(len(topics)),
@@ -96,7 +98,10 @@ def _topic_text(topic: TopicConfig, sender_version: int) -> str:
         attributes = fastjson.dumps(dict(topic.attributes)).decode()
         if _SPACE in attributes:  # 5.x would split there, and drop all of them
             raise BodyError(
-                "registration", at=topic.topic_name, needed="attributes without spaces", found=attributes
+                "registration",
+                at=topic.topic_name,
+                needed="attributes without spaces",
+                found=attributes,
             )
         parts.append(attributes)
     return _SPACE.join(parts)

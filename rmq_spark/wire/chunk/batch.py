@@ -14,7 +14,13 @@ import pyarrow as pa
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, structure
-from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import (
+    GivenColumns,
+    back_to_back,
+    fixed,
+    lengths_of_each,
+    property_strings,
+)
 from rmq_spark.wire.chunk.properties import encode_named
 from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
 from rmq_spark.wire.properties import UNIQ_KEY, WAIT, encode_properties
@@ -34,7 +40,9 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     sizes = ENTRY_BYTES_MIN + body_lengths + properties_lengths
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError("batch", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total)
+        raise RecordError(
+            "batch", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total
+        )
     head = np.zeros(given.rows, _HEAD)
     head["size"] = sizes
     head["flag"] = given.numbers("flag")

@@ -39,14 +39,18 @@ def damaged_bodies(chunk: RecordChunk) -> Positions:
     short = np.flatnonzero(~is_single)
     parts = np.array_split(short, _PARTS)
     suspects = [
-        rows for rows in parts if len(rows) < _PART_ROWS_MIN or not _are_intact(chunk, rows, block_bytes)
+        rows
+        for rows in parts
+        if len(rows) < _PART_ROWS_MIN or not _are_intact(chunk, rows, block_bytes)
     ]
     rows = np.sort(np.concatenate([*suspects, np.flatnonzero(is_single)]))
     starts = chunk.body_at[rows]
     bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
     data = chunk.data.data
     crcs = np.fromiter((crc32(data[start:end]) for start, end in bounds), np.uint32, len(rows))
-    damaged: Positions = rows[crcs & np.uint32(layout.BODY_CRC_MASK) != chunk.head["body_crc"][rows]]
+    damaged: Positions = rows[
+        crcs & np.uint32(layout.BODY_CRC_MASK) != chunk.head["body_crc"][rows]
+    ]
     return damaged
 
 

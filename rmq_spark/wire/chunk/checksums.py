@@ -41,11 +41,18 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
         raise RecordError(
-            "chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes with checksums", found=total
+            "chunk",
+            at="its end",
+            needed=f"at most {BUFFER_BYTES_MAX} bytes with checksums",
+            found=total,
         )
     offsets = np.append(chunk.starts, len(chunk.data)).astype(np.int32)
-    records = pa.Array.from_buffers(pa.binary(), len(chunk), [None, pa.py_buffer(offsets), chunk.buffer])
-    joined = pc.binary_join_element_wise(records, pa.scalar(EMPTY_CHECKSUM), pa.scalar(b"", pa.binary()))
+    records = pa.Array.from_buffers(
+        pa.binary(), len(chunk), [None, pa.py_buffer(offsets), chunk.buffer]
+    )
+    joined = pc.binary_join_element_wise(
+        records, pa.scalar(EMPTY_CHECKSUM), pa.scalar(b"", pa.binary())
+    )
     data = bytearray(memoryview(joined.buffers()[2] or b"")[:total])
     starts = np.cumsum(sizes) - sizes
     _put(data, starts, sizes.astype(">i4").view("V4"))
@@ -67,7 +74,9 @@ class Sealing:
         self._chunk = chunk
         body_ends = chunk.body_at + chunk.body_length
         tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
-        tail_crcs = crcs_of_pieces(chunk.data, body_ends, tail_bytes)  # the topics and the properties
+        tail_crcs = crcs_of_pieces(
+            chunk.data, body_ends, tail_bytes
+        )  # the topics and the properties
         self._behind_head = joined(chunk.body_crcs, tail_crcs, tail_bytes)
         self._behind_head_bytes = chunk.body_length + tail_bytes
 
@@ -111,7 +120,9 @@ def _pieces(crcs: Crcs) -> npt.NDArray[np.void]:
     return _PIECES_OF_BYTE[byte_by_byte].view(_CHECKSUM)
 
 
-def _put(data: bytearray | npt.NDArray[np.uint8], places: Positions, values: npt.NDArray[np.void]) -> None:
+def _put(
+    data: bytearray | npt.NDArray[np.uint8], places: Positions, values: npt.NDArray[np.void]
+) -> None:
     """Write values of one width at these places."""
     width = values.dtype.itemsize
     cells = np.ndarray((max(len(data) - width + 1, 0),), values.dtype, data, strides=(1,))

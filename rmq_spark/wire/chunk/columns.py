@@ -60,7 +60,9 @@ def _body(chunk: RecordChunk) -> pa.Array:
     whole = next(slices)
     for row, problem in whole.problems.items():
         needed = f"a compressed body that can be inflated (record {row})"
-        raise RecordError("chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim(problem))
+        raise RecordError(
+            "chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim(problem)
+        )
     row = len(whole.bodies)
     if row < len(chunk):
         needed = f"at most {CHUNK_PLAIN_BYTES_MAX} bytes of bodies inflated (record {row})"
@@ -97,7 +99,9 @@ def _offset_message_id(chunk: RecordChunk) -> pa.Array:
     data[:, 1] = np.ascontiguousarray(offsets).view(np.uint64)
     digits = _HEX_PAIRS[data.view(np.uint8)]
     ends = np.arange(len(chunk) + 1, dtype=np.int32) * (2 * 16)
-    return pa.Array.from_buffers(pa.string(), len(chunk), [None, pa.py_buffer(ends), pa.py_buffer(digits)])
+    return pa.Array.from_buffers(
+        pa.string(), len(chunk), [None, pa.py_buffer(ends), pa.py_buffer(digits)]
+    )
 
 
 def _message_id(chunk: RecordChunk) -> pa.Array:

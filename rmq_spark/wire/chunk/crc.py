@@ -77,7 +77,9 @@ def _crcs_of_rows(strings: Bytes) -> Crcs:
 def _moved(crcs: Crcs, bit: int) -> Crcs:
     """Return the part of the CRCs in those with 2 to the power of ``bit`` more bytes behind."""
     low, second, third, high = _moves(bit)
-    moved: Crcs = low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
+    moved: Crcs = (
+        low[crcs & 0xFF] ^ second[crcs >> 8 & 0xFF] ^ third[crcs >> 16 & 0xFF] ^ high[crcs >> 24]
+    )
     return moved
 
 

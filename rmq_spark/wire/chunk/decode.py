@@ -54,7 +54,9 @@ class RecordChunk:
         self.data = np.frombuffer(data, np.uint8)
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
-            raise RecordError("chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data))
+            raise RecordError(
+                "chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data)
+            )
         given = np.array(_sizes_found(data), np.int64) if sizes is None else _integers(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
         # None is larger than the data: so no sum of them can wrap around.
@@ -64,7 +66,9 @@ class RecordChunk:
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0
         if total != len(self.data):
-            raise RecordError("chunk", at="sizes", needed=f"a sum of {len(self.data)} bytes", found=total)
+            raise RecordError(
+                "chunk", at="sizes", needed=f"a sum of {len(self.data)} bytes", found=total
+            )
         self.head: Structures = take_structures(self.data, self.starts, _HEAD)
         self._measure()
 
@@ -95,7 +99,9 @@ class RecordChunk:
         self._refuse(room < 0, "totalSize with these hosts", self.sizes)
         self.tail: Structures = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
         self.body_length: Positions = self.tail["body_length"].astype(np.int64)
-        self._refuse((self.body_length < 0) | (self.body_length > room), "bodyLength", self.body_length)
+        self._refuse(
+            (self.body_length < 0) | (self.body_length > room), "bodyLength", self.body_length
+        )
         room -= self.body_length
         topic_length_at = self.body_at + self.body_length
         self.topic_at: Positions = topic_length_at + topic_length_bytes
@@ -103,7 +109,9 @@ class RecordChunk:
         if is_v2.any():
             wide = take_structures(self.data, topic_length_at[is_v2], ">i2")
             self.topic_length[is_v2] = wide
-        self._refuse((self.topic_length < 0) | (self.topic_length > room), "topicLength", self.topic_length)
+        self._refuse(
+            (self.topic_length < 0) | (self.topic_length > room), "topicLength", self.topic_length
+        )
         room -= self.topic_length
         self.properties_at: Positions = self.ends - room
         self.properties_length: Positions = take_structures(
@@ -137,19 +145,25 @@ class RecordChunk:
         """The CRCs of the bodies, all 32 bits; slices of bytes are cheaper than views of them."""
         data = self.data.tobytes()
         bounds = zip(self.body_at.tolist(), (self.body_at + self.body_length).tolist(), strict=True)
-        return np.fromiter(map(crc32, (data[start:end] for start, end in bounds)), np.uint32, len(self))
+        return np.fromiter(
+            map(crc32, (data[start:end] for start, end in bounds)), np.uint32, len(self)
+        )
 
     def check_crcs(self) -> None:
         """Refuse the first record whose body is not what was stored."""
         found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
         self._refuse(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
-    def _refuse(self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]) -> None:
+    def _refuse(
+        self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]
+    ) -> None:
         if not bad.any():
             return
         row = int(np.argmax(bad))
         at = int(self.sizes[:row].sum())
-        raise RecordError("chunk", at=at, needed=f"a {what} that fits (record {row})", found=int(found[row]))
+        raise RecordError(
+            "chunk", at=at, needed=f"a {what} that fits (record {row})", found=int(found[row])
+        )
 
     @cached_property
     def properties(self) -> PropertyColumns:
@@ -213,7 +227,9 @@ def _integers(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError("chunk", at="sizes", needed="a list of integers", found=Verbatim(error)) from error
+        raise RecordError(
+            "chunk", at="sizes", needed="a list of integers", found=Verbatim(error)
+        ) from error
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
         raise RecordError("chunk", at="sizes", needed="a list of integers", found=sizes)
     return given if len(given) else np.zeros(0, np.int64)

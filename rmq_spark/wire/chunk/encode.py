@@ -20,7 +20,13 @@ import pyarrow.compute as pc
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
-from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import (
+    GivenColumns,
+    back_to_back,
+    fixed,
+    lengths_of_each,
+    property_strings,
+)
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
@@ -65,7 +71,9 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     )
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError("chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total)
+        raise RecordError(
+            "chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total
+        )
 
     head = np.zeros(given.rows, _HEAD)
     head["total_size"] = sizes
@@ -121,7 +129,10 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
         return compress_body(body, MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
     except BodyError as error:
         raise RecordError(
-            "chunk", at=f"sysFlag {row}", needed="a body that can be compressed", found=Verbatim(error)
+            "chunk",
+            at=f"sysFlag {row}",
+            needed="a body that can be compressed",
+            found=Verbatim(error),
         ) from error
 
 
@@ -149,7 +160,9 @@ def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
         )
     is_v2 = lengths > layout.TOPIC_BYTES_MAX_V1
     sized = [
-        len(topic).to_bytes(layout.TOPIC_LENGTH_V2_BYTES if wide else layout.TOPIC_LENGTH_V1_BYTES, "big")
+        len(topic).to_bytes(
+            layout.TOPIC_LENGTH_V2_BYTES if wide else layout.TOPIC_LENGTH_V1_BYTES, "big"
+        )
         + topic
         for topic, wide in zip(encoded, is_v2.tolist(), strict=True)
     ]
@@ -176,7 +189,10 @@ def _check_v6_bits(
     given: GivenColumns, born_is_v6: npt.NDArray[np.bool_], store_is_v6: npt.NDArray[np.bool_]
 ) -> None:
     """Refuse flags that contradict the hosts, which would make the record unreadable."""
-    needed = born_is_v6 * MessageSysFlag.BORN_HOST_V6.value | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
+    needed = (
+        born_is_v6 * MessageSysFlag.BORN_HOST_V6.value
+        | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
+    )
     found = np.broadcast_to(given.numbers("sysFlag"), given.rows)
     wrong = np.flatnonzero((found & _V6_BITS) != needed)
     if len(wrong):

@@ -73,7 +73,9 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     offsets[0:-1:2] = starts
     offsets[1::2] = starts + lengths
     offsets[-1] = offsets[-2] if count else 0
-    pieces_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer])
+    pieces_and_gaps = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
+    )
     return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
@@ -94,5 +96,7 @@ def as_text(array: pa.BinaryArray) -> pa.StringArray:
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        texts = (None if item is None else item.decode("utf-8", "replace") for item in array.to_pylist())
+        texts = (
+            None if item is None else item.decode("utf-8", "replace") for item in array.to_pylist()
+        )
         return pa.array(list(texts), pa.string())

@@ -61,7 +61,9 @@ class GivenColumns:
                 "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
             ) from error
         if len(array) != self.rows:
-            raise RecordError("chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array))
+            raise RecordError(
+                "chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array)
+            )
         return array
 
     def numbers(self, name: str) -> Any:
@@ -69,12 +71,18 @@ class GivenColumns:
         if self._columns.get(name) is None:
             return 0
         array = self.array(name)
-        return array.view(pa.int64()).to_numpy() if pa.types.is_timestamp(array.type) else array.to_numpy()
+        return (
+            array.view(pa.int64()).to_numpy()
+            if pa.types.is_timestamp(array.type)
+            else array.to_numpy()
+        )
 
 
 def _rows_of(bodies: Any) -> int:
     if not isinstance(bodies, _MANY) or (isinstance(bodies, np.ndarray) and bodies.ndim != 1):
-        raise RecordError("chunk", at="column body", needed="one body for each message", found=bodies)
+        raise RecordError(
+            "chunk", at="column body", needed="one body for each message", found=bodies
+        )
     return len(bodies)
 
 
@@ -98,7 +106,9 @@ def property_strings(given: GivenColumns, *more: Any) -> Any:
     maps = given.optional("properties")
     if maps is not None:
         reserved = tuple(
-            name for column, name in (("keys", KEYS), ("tags", TAGS)) if given.get(column) is not None
+            name
+            for column, name in (("keys", KEYS), ("tags", TAGS))
+            if given.get(column) is not None
         )
         parts.append(encode_maps(maps, reserved=reserved))
     nothing = pa.scalar(b"", pa.binary())
@@ -128,7 +138,9 @@ def lengths_of_each(values: Any, rows: int) -> npt.NDArray[np.int64]:
 def fixed(structures: npt.NDArray[Any]) -> pa.BinaryArray:
     """Return structures of one width as binary values of the same bytes."""
     width = structures.dtype.itemsize
-    values = pa.Array.from_buffers(pa.binary(width), len(structures), [None, pa.py_buffer(structures)])
+    values = pa.Array.from_buffers(
+        pa.binary(width), len(structures), [None, pa.py_buffer(structures)]
+    )
     return values.cast(pa.binary())
 
 
@@ -136,4 +148,8 @@ def back_to_back(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
     """Join the parts of each row, and all rows, to one buffer of ``total`` bytes."""
     if not rows:
         return pa.py_buffer(b"")
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())).buffers()[2].slice(0, total)
+    return (
+        pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+        .buffers()[2]
+        .slice(0, total)
+    )

@@ -66,7 +66,11 @@ def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
 
 
 def _slice(
-    chunk: RecordChunk, first: int, end: int, plain: dict[int, bytes | None], problems: dict[int, BodyError]
+    chunk: RecordChunk,
+    first: int,
+    end: int,
+    plain: dict[int, bytes | None],
+    problems: dict[int, BodyError],
 ) -> BodySlice:
     lengths = chunk.body_length[first:end].copy()
     inflated = np.fromiter(plain, np.int64, len(plain)) - first
@@ -74,5 +78,7 @@ def _slice(
     bodies = take_bytes(chunk.buffer, chunk.body_at[first:end], lengths)
     mask = np.zeros(end - first, bool)
     mask[inflated] = True
-    bodies = pc.replace_with_mask(bodies, pa.array(mask), pa.array(list(plain.values()), pa.binary()))
+    bodies = pc.replace_with_mask(
+        bodies, pa.array(mask), pa.array(list(plain.values()), pa.binary())
+    )
     return BodySlice(first, bodies, problems)

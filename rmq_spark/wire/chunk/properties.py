@@ -116,7 +116,9 @@ class PropertyColumns:
         if len(kept) < len(pieces):
             rows, pieces, splits = rows[kept], pieces[kept], splits[kept]
             names = names.take(pa.array(kept))
-        values = as_text(take_bytes(self._buffer, splits + 1, self._piece_ends[pieces] - splits - 1))
+        values = as_text(
+            take_bytes(self._buffer, splits + 1, self._piece_ends[pieces] - splits - 1)
+        )
         offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=self._rows))))
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
 
@@ -155,7 +157,9 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
     _check(names, has_null=True)
     _check(values, has_null=True)
     _refuse(pc.match_substring(names, NAME_VALUE_SEPARATOR), "a name without \\x01", names)
-    _refuse(pc.is_in(names, pa.array(reserved, pa.string())), f"{', '.join(reserved)} only once", names)
+    _refuse(
+        pc.is_in(names, pa.array(reserved, pa.string())), f"{', '.join(reserved)} only once", names
+    )
     pieces = pc.binary_join_element_wise(
         names, values, pa.scalar(NAME_VALUE_SEPARATOR), null_handling="emit_null"
     )
@@ -185,4 +189,6 @@ def _check(texts: pa.Array, *, has_null: bool) -> None:
 def _refuse(bad: pa.BooleanArray, needed: str, texts: pa.Array) -> None:
     first = pc.index(bad, True).as_py()
     if first >= 0:
-        raise RecordError("message property", at=f"text {first}", needed=needed, found=texts[first].as_py())
+        raise RecordError(
+            "message property", at=f"text {first}", needed=needed, found=texts[first].as_py()
+        )

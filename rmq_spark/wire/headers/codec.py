@@ -46,7 +46,9 @@ class _Field(NamedTuple):
 class HeaderCodec(Generic[HeaderType]):
     """The codec of one header class under one set of wire names."""
 
-    def __init__(self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None
+    ) -> None:
         """Take a header type; ``keys`` has wire names other than the field's in camel case."""
         self.header_type = header_type
         self._keys = keys or {}
@@ -142,7 +144,9 @@ def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_Field,
     )
 
 
-def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callable[[Mapping[str, str]], Any]:
+def _plain_decoder(
+    header_type: type[Any], fields: tuple[_Field, ...]
+) -> Callable[[Mapping[str, str]], Any]:
     """Return a function that decodes headers whose required numbers have no sign.
 
     It gives the results of `HeaderCodec._decode_carefully`, written out field by field, in a third
@@ -150,10 +154,14 @@ def _plain_decoder(header_type: type[Any], fields: tuple[_Field, ...]) -> Callab
     something is not plain.
     """
     required = [(n, field) for n, field in enumerate(fields) if field.default is _REQUIRED]
-    numbers = [(n, field.parse) for n, field in required if field.parse in (parse_int32, parse_int64)]
+    numbers = [
+        (n, field.parse) for n, field in required if field.parse in (parse_int32, parse_int64)
+    ]
     lines = ["def decode(ext_fields):", "    get = ext_fields.get"]
     for n, field in enumerate(fields):
-        taken = f"ext_fields[{field.key!r}]" if field.default is _REQUIRED else f"get({field.key!r})"
+        taken = (
+            f"ext_fields[{field.key!r}]" if field.default is _REQUIRED else f"get({field.key!r})"
+        )
         lines.append(f"    f{n} = {taken}")
     if numbers:
         texts = ", ".join(f"f{n}" for n, _ in numbers)
@@ -189,7 +197,9 @@ def _plain_encoder(fields: tuple[_Field, ...]) -> Callable[[Any], dict[str, str]
     """
     names: dict[str, Any] = {f"write{n}": _WRITERS[field.parse] for n, field in enumerate(fields)}
     numbers = [n for n, field in enumerate(fields) if _is_required_number(field)]
-    texts = [n for n, field in enumerate(fields) if field.default is _REQUIRED and field.parse is None]
+    texts = [
+        n for n, field in enumerate(fields) if field.default is _REQUIRED and field.parse is None
+    ]
     lines = ["def encode(header):", f"    {''.join(f'f{n}, ' for n in range(len(fields)))}= header"]
     if numbers:
         lines.append(f"    check({', '.join(f'f{n}' for n in numbers)})")

@@ -34,14 +34,18 @@ _extensions = HeaderCodec(ExtensionsHeader)
 
 MEMBER_HEADERS: Mapping[int, Exchange] = {
     # sending
-    RequestCode.SEND_MESSAGE: Exchange(HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _sent),
+    RequestCode.SEND_MESSAGE: Exchange(
+        HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _sent
+    ),
     RequestCode.SEND_MESSAGE_V2: Exchange(_send_v2, _sent),
     RequestCode.SEND_BATCH_MESSAGE: Exchange(_send_v2, _sent),
     RequestCode.END_TRANSACTION: Exchange(HeaderCodec(send.EndTransactionRequestHeader, _BNAME)),
     RequestCode.CHECK_TRANSACTION_STATE: Exchange(
         HeaderCodec(send.CheckTransactionStateRequestHeader, _BNAME)
     ),
-    RequestCode.CONSUMER_SEND_MSG_BACK: Exchange(HeaderCodec(send.ConsumerSendMsgBackRequestHeader, _BNAME)),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Exchange(
+        HeaderCodec(send.ConsumerSendMsgBackRequestHeader, _BNAME)
+    ),
     # pulling
     RequestCode.PULL_MESSAGE: Exchange(_pull, _pulled),
     RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pulled),
@@ -52,8 +56,12 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: Exchange(
         HeaderCodec(offsets.UpdateConsumerOffsetRequestHeader, _BNAME)
     ),
-    RequestCode.GET_MAX_OFFSET: Exchange(HeaderCodec(offsets.GetMaxOffsetRequestHeader, _BNAME), _offset),
-    RequestCode.GET_MIN_OFFSET: Exchange(HeaderCodec(offsets.GetMinOffsetRequestHeader, _BNAME), _offset),
+    RequestCode.GET_MAX_OFFSET: Exchange(
+        HeaderCodec(offsets.GetMaxOffsetRequestHeader, _BNAME), _offset
+    ),
+    RequestCode.GET_MIN_OFFSET: Exchange(
+        HeaderCodec(offsets.GetMinOffsetRequestHeader, _BNAME), _offset
+    ),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Exchange(
         HeaderCodec(offsets.SearchOffsetRequestHeader, _BNAME), _offset
     ),

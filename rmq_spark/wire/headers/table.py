@@ -44,11 +44,17 @@ HEADERS: Mapping[int, Exchange] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Exchange(_reset),
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: Exchange(_status),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Exchange(_status),
-    RequestCode.QUERY_CORRECTION_OFFSET: Exchange(HeaderCodec(operators.QueryCorrectionOffsetRequestHeader)),
+    RequestCode.QUERY_CORRECTION_OFFSET: Exchange(
+        HeaderCodec(operators.QueryCorrectionOffsetRequestHeader)
+    ),
     RequestCode.CLONE_GROUP_OFFSET: Exchange(HeaderCodec(operators.CloneGroupOffsetRequestHeader)),
-    RequestCode.QUERY_CONSUME_TIME_SPAN: Exchange(HeaderCodec(operators.QueryConsumeTimeSpanRequestHeader)),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Exchange(
+        HeaderCodec(operators.QueryConsumeTimeSpanRequestHeader)
+    ),
     # groups and clients
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: MEMBER_HEADERS[RequestCode.GET_CONSUMER_LIST_BY_GROUP],
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: MEMBER_HEADERS[
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    ],
     RequestCode.GET_PRODUCER_CONNECTION_LIST: Exchange(
         HeaderCodec(operators.GetProducerConnectionListRequestHeader)
     ),
@@ -77,14 +83,22 @@ HEADERS: Mapping[int, Exchange] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Exchange(
         HeaderCodec(topics.GetAllSubscriptionGroupRequestHeader)
     ),
-    RequestCode.VIEW_BROKER_STATS_DATA: Exchange(HeaderCodec(topics.ViewBrokerStatsDataRequestHeader)),
-    RequestCode.GET_BROKER_CONSUME_STATS: Exchange(HeaderCodec(topics.GetConsumeStatsInBrokerHeader)),
-    RequestCode.GET_BROKER_CONFIG: Exchange(None, HeaderCodec(topics.GetBrokerConfigResponseHeader)),
+    RequestCode.VIEW_BROKER_STATS_DATA: Exchange(
+        HeaderCodec(topics.ViewBrokerStatsDataRequestHeader)
+    ),
+    RequestCode.GET_BROKER_CONSUME_STATS: Exchange(
+        HeaderCodec(topics.GetConsumeStatsInBrokerHeader)
+    ),
+    RequestCode.GET_BROKER_CONFIG: Exchange(
+        None, HeaderCodec(topics.GetBrokerConfigResponseHeader)
+    ),
     # name server
     RequestCode.PUT_KV_CONFIG: Exchange(HeaderCodec(namesrv.PutKVConfigRequestHeader)),
     RequestCode.GET_KV_CONFIG: Exchange(_kv, HeaderCodec(namesrv.GetKVConfigResponseHeader)),
     RequestCode.DELETE_KV_CONFIG: Exchange(_kv),
-    RequestCode.GET_KVLIST_BY_NAMESPACE: Exchange(HeaderCodec(namesrv.GetKVListByNamespaceRequestHeader)),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Exchange(
+        HeaderCodec(namesrv.GetKVListByNamespaceRequestHeader)
+    ),
     RequestCode.REGISTER_BROKER: Exchange(
         HeaderCodec(namesrv.RegisterBrokerRequestHeader),
         HeaderCodec(namesrv.RegisterBrokerResponseHeader),
@@ -96,9 +110,13 @@ HEADERS: Mapping[int, Exchange] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: Exchange(
         _broker_name, HeaderCodec(namesrv.AddWritePermOfBrokerResponseHeader)
     ),
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: Exchange(HeaderCodec(namesrv.DeleteTopicFromNamesrvRequestHeader)),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Exchange(
+        HeaderCodec(namesrv.DeleteTopicFromNamesrvRequestHeader)
+    ),
     RequestCode.REGISTER_TOPIC_IN_NAMESRV: Exchange(_topic),
-    RequestCode.GET_TOPICS_BY_CLUSTER: Exchange(HeaderCodec(namesrv.GetTopicsByClusterRequestHeader)),
+    RequestCode.GET_TOPICS_BY_CLUSTER: Exchange(
+        HeaderCodec(namesrv.GetTopicsByClusterRequestHeader)
+    ),
     RequestCode.QUERY_DATA_VERSION: Exchange(
         HeaderCodec(topics.QueryDataVersionRequestHeader),
         HeaderCodec(topics.QueryDataVersionResponseHeader),

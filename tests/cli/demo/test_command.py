@@ -5,7 +5,9 @@ import pytest
 from rmq_spark.cli.demo import command
 
 
-@pytest.mark.parametrize("given", [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"]])
+@pytest.mark.parametrize(
+    "given", [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"]]
+)
 def test_arguments_that_cannot_be_meant_are_refused(given, capsys):
     with pytest.raises(SystemExit) as raised:
         command.run_demo(given)
@@ -17,7 +19,10 @@ def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command.run_demo([]) == 1
-    assert "there is no java on PATH. Spark 4 runs on Java 17 or 21. On Debian" in capfd.readouterr().err
+    assert (
+        "there is no java on PATH. Spark 4 runs on Java 17 or 21. On Debian"
+        in capfd.readouterr().err
+    )
 
 
 def test_without_pyspark_it_says_how_to_get_it(pyspark_that_is_missing, capfd):

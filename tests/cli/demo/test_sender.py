@@ -1,7 +1,9 @@
 from rmq_spark.cli.demo.sender import Sender
 
 
-def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(rocketpoll_broker, rocketpoll_topic):
+def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(
+    rocketpoll_broker, rocketpoll_topic
+):
     sender = Sender(rocketpoll_broker.address, rocketpoll_topic, 10_000, 10)
     sender.start()
     rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)

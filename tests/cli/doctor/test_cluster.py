@@ -80,7 +80,10 @@ def test_a_broker_that_tells_an_address_that_cannot_be_reached_is_found_out(tmp_
 def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path):
     with EmbeddedBroker(tmp_path / "store") as broker:
         broker.create_topic("orders", queues=2)
-    with EmbeddedBroker(tmp_path / "store", brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
+    with (
+        EmbeddedBroker(tmp_path / "store", brokerIP1=HOST) as broker,
+        under_tls(broker.port) as terminator,
+    ):
         options = {"tls": "true", "tlsCaFile": certificate("ca.pem")}
         assert all(each.is_good for each in check_cluster(terminator.address, "orders", options))
         of_reads = {**options, "consumerGroup": "billing", "STARTINGOFFSETS": "earliest"}

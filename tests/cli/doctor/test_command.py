@@ -18,7 +18,12 @@ def this_python(monkeypatch):
 
 
 def test_options_of_a_read_are_passed_on(capsys):
-    assert run_doctor(["--namesrv", "localhost:1", "--option", "tls=true", "--option", "tlsCaFile=a=b"]) == 1
+    assert (
+        run_doctor(
+            ["--namesrv", "localhost:1", "--option", "tls=true", "--option", "tlsCaFile=a=b"]
+        )
+        == 1
+    )
     assert "option tlsCaFile: a=b cannot be read" in capsys.readouterr().out
 
 

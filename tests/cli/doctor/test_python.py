@@ -71,7 +71,9 @@ def test_one_with_a_clone_on_its_path_is_good(monkeypatch, tmp_path):
 def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "editable", *PACKAGES)
     [site] = (tmp_path / "editable").glob("lib/python3*/site-packages")
-    (site / "editable.pth").write_text(FINDER % str(ROOT / "pyspark_rocketpoll.py"), encoding="utf-8")
+    (site / "editable.pth").write_text(
+        FINDER % str(ROOT / "pyspark_rocketpoll.py"), encoding="utf-8"
+    )
     faults = faults_with(monkeypatch, python)
     assert list(faults) == ["the format"]
     assert "does not list it, as Spark does" in faults["the format"].found

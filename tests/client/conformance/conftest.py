@@ -1,4 +1,5 @@
-"""One broker of each kind for the whole suite, and for each test a cluster's view of it, with our clients."""
+"""One broker of each kind for the whole suite, and for each test a cluster's view of it,
+with our clients."""
 
 import pytest
 from broker_kinds import NAME

@@ -1,4 +1,5 @@
-"""What operators see and change: topics, groups, offsets, lag, messages; the same on every broker."""
+"""What operators see and change: topics, groups, offsets, lag, messages;
+the same on every broker."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, messages, numbers, polled
 
-from rmq_spark.client.admin import LATEST_MS, Admin
+from rmq_spark.client.admin.admin import LATEST_MS, Admin
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -57,7 +58,9 @@ def filled(cluster, clients, count=20, queues=2):
 def told_of(admin, cluster):
     try:
         return admin.runtime_info()[cluster.broker_name]
-    except BrokerRefused:  # by a RocketMQ broker in its first second, which has not counted anything yet
+    except (
+        BrokerRefused
+    ):  # by a RocketMQ broker in its first second, which has not counted anything yet
         return {}
 
 
@@ -76,7 +79,9 @@ def test_the_cluster_is_known_and_a_topic_has_a_route(cluster, admin):
         3,
     )
     assert route.broker_datas[0].broker_addrs[0] == cluster.address
-    wait_until("what the broker says of itself", lambda: "msgPutTotalTodayNow" in told_of(admin, cluster))
+    wait_until(
+        "what the broker says of itself", lambda: "msgPutTotalTodayNow" in told_of(admin, cluster)
+    )
     with pytest.raises(ClientError, match="no master"):
         admin.masters("no such cluster")
 
@@ -119,7 +124,9 @@ def test_offsets_of_a_topic_and_lag_of_a_group(cluster, clients, admin):
     assert max(each.last_update_timestamp for each in offsets.values()) == last_ms
     commit(cluster, group, topic, 3, 10)
     lags = admin.lag(group, topic)
-    assert [(each.queue, each.broker_offset, each.consumer_offset, each.messages) for each in lags] == [
+    assert [
+        (each.queue, each.broker_offset, each.consumer_offset, each.messages) for each in lags
+    ] == [
         (cluster.queue(topic, 0), 10, 3, 7),
         (cluster.queue(topic, 1), 10, 10, 0),
     ]
@@ -157,7 +164,9 @@ def test_a_group_that_is_offline_is_reset_by_offset_and_by_time(cluster, clients
     assert stored(cluster, group, topic) == [4, 0]
     assert admin.reset_to_time(group, topic, LATEST_MS)[cluster.queue(topic, 0)] == 5
     assert admin.reset_to_time(group, topic, late_ms - HOUR_MS)[cluster.queue(topic, 0)] == 0
-    assert admin.reset_to_time(group, topic, LATEST_MS, is_force=False)[cluster.queue(topic, 0)] == 0
+    assert (
+        admin.reset_to_time(group, topic, LATEST_MS, is_force=False)[cluster.queue(topic, 0)] == 0
+    )
     assert stored(cluster, group, topic) == [0, 0]
 
 
@@ -169,7 +178,9 @@ def test_a_group_that_nobody_has_joined_yet_may_be_told_where_to_begin(cluster, 
     assert polled(clients.lite(group, topic), 1) == ["new"]
 
 
-def test_a_group_that_is_online_is_reset_by_time_and_gets_its_messages_again(cluster, clients, admin):
+def test_a_group_that_is_online_is_reset_by_time_and_gets_its_messages_again(
+    cluster, clients, admin
+):
     topic, group, listener = filled(cluster, clients, 10, 1), cluster.group(), Listener()
     clients.push(listener, group, topic, persist_consumer_offset_interval_ms=50)
     listener.wait_for(numbers(10))
@@ -192,13 +203,17 @@ def test_a_group_that_is_online_is_reset_by_offset_where_the_broker_can_tell_it(
         assert sorted(listener.bodies) == numbers(10)
         return
     admin.set_offset(group, cluster.queue(topic), 7)
-    wait_until("three again", lambda: sorted(listener.bodies) == sorted(numbers(10) + numbers(10)[7:]))
+    wait_until(
+        "three again", lambda: sorted(listener.bodies) == sorted(numbers(10) + numbers(10)[7:])
+    )
 
 
 def test_messages_are_found_by_key_by_id_and_by_place(cluster, clients, admin):
     topic, other = cluster.topic(queues=2), cluster.topic(queues=1)
     producer = clients.producer()
-    results = [producer.send(Message(topic, b"%d" % n, keys=(f"own{n}", "shared"))) for n in range(4)]
+    results = [
+        producer.send(Message(topic, b"%d" % n, keys=(f"own{n}", "shared"))) for n in range(4)
+    ]
     producer.send(Message(other, b"elsewhere", keys=("shared", "last")))
     found = clients.read(topic, 4, 2)
     wait_until("the index", lambda: admin.messages_by_key(other, "last"))

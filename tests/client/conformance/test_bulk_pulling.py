@@ -1,4 +1,5 @@
-"""Bulk pulls bring every record of a span once and in order, however much a broker gives at a time."""
+"""Bulk pulls bring every record of a span once and in order,
+however much a broker gives at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ import itertools
 import pytest
 from conforming_clients import messages, numbers
 
-from rmq_spark.client.bulk_pull import BulkPull, PullRules
-from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.subscriptions import by_sql
 
 COUNT = 1_000
 
@@ -47,7 +48,9 @@ def test_each_offset_comes_once_and_in_order(cluster, api, topic, start, end):
     came = found(cluster, chunks)
     assert [each.queue_offset for each in came] == list(range(start, end))
     assert [each.body for each in came] == [b"%03d" % n for n in range(start, end)]
-    assert all(after.next_offset > before.next_offset for before, after in itertools.pairwise(chunks))
+    assert all(
+        after.next_offset > before.next_offset for before, after in itertools.pairwise(chunks)
+    )
     assert not chunks or chunks[-1].next_offset == end
     for chunk in chunks:
         assert chunk.sizes is None or sum(chunk.sizes) == len(chunk.records)
@@ -72,7 +75,9 @@ def test_what_comes_while_it_waits_is_part_of_it_and_what_does_not_come_is_an_er
     cluster, clients, api, topic
 ):
     producer, queue = clients.producer(), cluster.queue(topic)
-    pull = iter(BulkPull(api, cluster.address, "G", queue, COUNT - 1, COUNT + 5, PullRules(wait_ms=20_000)))
+    pull = iter(
+        BulkPull(api, cluster.address, "G", queue, COUNT - 1, COUNT + 5, PullRules(wait_ms=20_000))
+    )
     came = found(cluster, [next(pull)])
     for each in messages(topic, numbers(5)):
         producer.send(each)
@@ -82,7 +87,9 @@ def test_what_comes_while_it_waits_is_part_of_it_and_what_does_not_come_is_an_er
         list(BulkPull(api, cluster.address, "G", queue, COUNT, COUNT + 50, PullRules(wait_ms=50)))
     assert str(COUNT + 5) in str(moved.value)
     with pytest.raises(OffsetMoved):
-        list(BulkPull(api, cluster.address, "G", queue, 2 * COUNT, 3 * COUNT, PullRules(wait_ms=50)))
+        list(
+            BulkPull(api, cluster.address, "G", queue, 2 * COUNT, 3 * COUNT, PullRules(wait_ms=50))
+        )
 
 
 def test_a_queue_that_is_not_there_is_refused(cluster, api, topic):

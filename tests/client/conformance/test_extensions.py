@@ -1,5 +1,5 @@
-"""What is agreed with a broker: all of our extensions with ours, none with RocketMQ's, and no difference
-in what comes of it."""
+"""What is agreed with a broker: all of our extensions with ours, none with RocketMQ's, and no
+difference in what comes of it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, messages, numbers
 
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.message import Message
+from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.names import dlq_topic, retry_topic
 
@@ -33,8 +33,12 @@ def test_a_listener_gets_all_once_and_the_group_goes_on_there(cluster, clients):
     assert sorted(listener.wait_for(numbers(60))) == numbers(60)
     assert {each.reconsume_times for each in listener.messages} == {0}
     consumer.shutdown()
-    ends = [cluster.api.max_offset(cluster.address, cluster.queue(topic, each)) for each in range(4)]
-    wait_until("offsets", lambda: [cluster.stored_offset(group, topic, each) for each in range(4)] == ends)
+    ends = [
+        cluster.api.max_offset(cluster.address, cluster.queue(topic, each)) for each in range(4)
+    ]
+    wait_until(
+        "offsets", lambda: [cluster.stored_offset(group, topic, each) for each in range(4)] == ends
+    )
     send(clients, topic, "new")
     again = Listener()
     clients.push(again, group, topic)
@@ -113,7 +117,9 @@ def test_in_order_means_in_the_order_of_each_key(cluster, clients):
     topic = cluster.topic(queues=3)
     producer = clients.producer()
     for number in range(100):
-        producer.send(Message(topic, b"%03d" % number, keys=f"{number % 5}", sharding_key=f"{number % 5}"))
+        producer.send(
+            Message(topic, b"%03d" % number, keys=f"{number % 5}", sharding_key=f"{number % 5}")
+        )
     listener = Listener()
     clients.push(listener, topic=topic, orderly=True)
     found = listener.wait_for(numbers(100))
@@ -142,13 +148,20 @@ def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(cluster, c
     listener = Listener(lambda message: SUSPEND if message.body == b"001" else None)
     send(clients, topic, *numbers(3))
     clients.push(
-        listener, group, topic, orderly=True, suspend_current_queue_time_ms=10, max_reconsume_times=1
+        listener,
+        group,
+        topic,
+        orderly=True,
+        suspend_current_queue_time_ms=10,
+        max_reconsume_times=1,
     )
     assert listener.wait_for(numbers(3)) == ["000", "001", "001", "002"]
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
 
 
-def test_two_in_order_have_different_queues_and_one_takes_over_the_locks_of_the_other(cluster, clients):
+def test_two_in_order_have_different_queues_and_one_takes_over_the_locks_of_the_other(
+    cluster, clients
+):
     topic, group = cluster.topic(queues=2), cluster.group()
     one, two = Listener(), Listener()
     first = clients.push(one, group, topic, orderly=True)
@@ -168,7 +181,9 @@ def _of(topic, consumer):
     return sum(queue.topic == topic for queue in consumer.assignment())
 
 
-def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(cluster, clients, tmp_path):
+def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
+    cluster, clients, tmp_path
+):
     topic, group = cluster.topic(queues=2), cluster.group()
     listeners = [Listener(lambda _: LATER), Listener(lambda _: LATER)]
     for listener in listeners:

@@ -1,4 +1,5 @@
-"""What our polling consumer gets, and where it goes on: each of its features, the same on every broker.
+"""What our polling consumer gets, and where it goes on: each of its features,
+the same on every broker.
 
 What only the consumer itself decides stands in tests/client/consumer.
 """
@@ -11,10 +12,10 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, messages, numbers, polled
 
-from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionRejected
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -101,7 +102,11 @@ def test_conditions_choose_messages(cluster, clients):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for n in range(10):
-        properties = {"n": str(n), "place": "there" if n % 2 else "here", **({"rare": "x"} if n == 5 else {})}
+        properties = {
+            "n": str(n),
+            "place": "there" if n % 2 else "here",
+            **({"rare": "x"} if n == 5 else {}),
+        }
         producer.send(Message(topic, b"%d" % n, tags=f"t{n % 4 + 1}", properties=properties))
     for condition, expected in SQL.items():
         consumer = clients.lite(topic=topic, selector=by_sql(condition))
@@ -114,7 +119,9 @@ def test_a_condition_that_makes_no_sense_is_refused_at_the_start(cluster, client
         clients.lite(topic=cluster.topic(), selector=by_sql("n >"))
 
 
-def test_one_that_is_assigned_queues_gets_those_alone_until_it_is_assigned_others(cluster, clients, send):
+def test_one_that_is_assigned_queues_gets_those_alone_until_it_is_assigned_others(
+    cluster, clients, send
+):
     topic = cluster.topic(queues=3)
     for number in range(3):
         send(topic, f"of {number}", queue=cluster.queue(topic, number))
@@ -197,7 +204,9 @@ def test_one_that_commits_by_itself_has_done_so_when_it_has_left(cluster, client
     assert polled(clients.lite(group, topic), 1) == ["new"]
 
 
-def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(cluster, clients, send, tmp_path):
+def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(
+    cluster, clients, send, tmp_path
+):
     topic, group = cluster.topic(queues=2), cluster.group()
     send(topic, *numbers(20))
 
@@ -224,7 +233,9 @@ def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(cluster,
 def test_two_of_a_group_share_the_queues_and_one_takes_over_from_the_other(cluster, clients, send):
     topic, group = cluster.topic(queues=4), cluster.group()
     first, second = clients.lite(group, topic), clients.lite(group, topic)
-    wait_until("two queues each", lambda: [len(each.assignment()) for each in (first, second)] == [2, 2])
+    wait_until(
+        "two queues each", lambda: [len(each.assignment()) for each in (first, second)] == [2, 2]
+    )
     assert first.assignment().isdisjoint(second.assignment())
     send(topic, *numbers(40))
     halves = [polled(each, 20) for each in (first, second)]
@@ -256,7 +267,9 @@ def test_filters_and_what_comes_later_are_the_same_however_much_is_pulled_at_onc
     producer = clients.producer()
     for start in range(0, 400, 2):
         producer.send_batch(messages(topic, numbers(1, start=start), tags="Aa"))
-        producer.send_batch(messages(topic, numbers(1, start=start + 1), tags="BB"))  # of the same hash
+        producer.send_batch(
+            messages(topic, numbers(1, start=start + 1), tags="BB")
+        )  # of the same hash
     listener = Listener()
     clients.push(listener, topic=topic, selector="Aa", pull_batch_size=pull_batch_size)
     consumer = clients.lite(topic=topic, selector="Aa", pull_batch_size=pull_batch_size)

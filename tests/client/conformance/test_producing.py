@@ -1,4 +1,5 @@
-"""What our producer sends arrives whole, in each way that it has of sending; the same on every broker."""
+"""What our producer sends arrives whole, in each way that it has of sending;
+the same on every broker."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def test_all_that_a_message_carries_arrives(cluster, clients):
     assert {"place": "Üsküdar", "n": "1"}.items() <= found.properties.items()
     assert result.send_status is SendStatus.SEND_OK
     assert (result.queue, result.queue_offset) == (found.queue, found.queue_offset)
-    assert (result.message_id, result.offset_message_id) == (found.message_id, found.offset_message_id)
+    assert (result.message_id, result.offset_message_id) == (
+        found.message_id,
+        found.offset_message_id,
+    )
     assert found.store_host == cluster.address
     assert found.born_host.startswith("127.0.0.1:")
     assert 0 < found.born_timestamp <= found.store_timestamp
@@ -54,7 +58,10 @@ def test_a_message_goes_to_the_queue_that_was_chosen_for_it(cluster, clients):
     producer = clients.producer()
     assert producer.send(Message(topic, b"a"), cluster.queue(topic, 2)).queue.queue_id == 2
     assert producer.send(Message(topic, b"b"), lambda queues: queues[-1]).queue.queue_id == 3
-    assert producer.send_async(Message(topic, b"c"), cluster.queue(topic, 1)).result(10).queue.queue_id == 1
+    assert (
+        producer.send_async(Message(topic, b"c"), cluster.queue(topic, 1)).result(10).queue.queue_id
+        == 1
+    )
     producer.send_one_way(Message(topic, b"d"), cluster.queue(topic, 0))
     assert [(each.body, each.queue.queue_id) for each in clients.read(topic, 4)] == [
         *((b"d", 0), (b"c", 1), (b"a", 2), (b"b", 3))
@@ -105,7 +112,9 @@ def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
     bodies = [body * 300 for body in numbers(40)]
     results = producer.send_batch(messages(topic, bodies))
     assert len(results) > 3
-    found = {(each.queue, each.queue_offset): each.body.decode() for each in clients.read(topic, 40)}
+    found = {
+        (each.queue, each.queue_offset): each.body.decode() for each in clients.read(topic, 40)
+    }
     in_order = [
         found[result.queue, result.queue_offset + number]
         for result in results
@@ -125,7 +134,9 @@ def test_messages_with_the_same_key_keep_their_order(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     for number in range(70):
-        producer.send(Message(topic, b"%d" % number, keys=f"o{number % 7}", sharding_key=f"o{number % 7}"))
+        producer.send(
+            Message(topic, b"%d" % number, keys=f"o{number % 7}", sharding_key=f"o{number % 7}")
+        )
     found = clients.read(topic, 70)
     assert len({each.queue for each in found}) > 1
     for key in range(7):
@@ -170,7 +181,9 @@ def test_an_arrow_table_is_a_message_a_row(cluster, clients, is_ours):
             "body": [b"%03d" % n for n in rows],
             "keys": [f"k{n}" for n in rows],
             "tags": ["even" if n % 2 == 0 else "odd" for n in rows],
-            "properties": pa.array([[("n", str(n))] for n in rows], pa.map_(pa.string(), pa.string())),
+            "properties": pa.array(
+                [[("n", str(n))] for n in rows], pa.map_(pa.string(), pa.string())
+            ),
             "flag": pa.array(rows, pa.int32()),
         }
     )

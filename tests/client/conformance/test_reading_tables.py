@@ -1,4 +1,5 @@
-"""A topic as a table: the same rows as a consumer's, from every broker, with and without extensions."""
+"""A topic as a table: the same rows as a consumer's, from every broker,
+with and without extensions."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import time
 
 import pytest
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import Message
 
@@ -21,9 +22,13 @@ def topic(cluster, clients):
     topic = cluster.topic(QUEUES)
     producer = clients.producer()
     for number in range(COUNT // 2):
-        message = Message(topic, b"%d" % number, tags=SAME_HASH[number % 2], properties={"n": str(number)})
+        message = Message(
+            topic, b"%d" % number, tags=SAME_HASH[number % 2], properties={"n": str(number)}
+        )
         producer.send(message, cluster.queue(topic, number % QUEUES))
-    producer.send_batch(Message(topic, b"b%d" % number, tags="batch") for number in range(COUNT // 2 - 1))
+    producer.send_batch(
+        Message(topic, b"b%d" % number, tags="batch") for number in range(COUNT // 2 - 1)
+    )
     producer.send(Message(topic, b"compressed" * 1_000, keys="k"))
     clients.read(topic, COUNT, QUEUES)
     return topic
@@ -41,12 +46,22 @@ def places(table):
 
 def test_the_rows_are_the_messages_in_the_order_of_their_queues(cluster, clients, admin, topic):
     expected = sorted(
-        (each.queue.queue_id, each.queue_offset, each.body, each.tags, dict(each.properties), each.message_id)
+        (
+            each.queue.queue_id,
+            each.queue_offset,
+            each.body,
+            each.tags,
+            dict(each.properties),
+            each.message_id,
+        )
         for each in clients.read(topic, COUNT, QUEUES)
     )
     names = ["queueId", "queueOffset", "body", "tags", "properties", "msgId"]
     rows = admin.read_table(topic, columns=names).to_pylist()
-    found = [tuple(dict(row[name]) if name == "properties" else row[name] for name in names) for row in rows]
+    found = [
+        tuple(dict(row[name]) if name == "properties" else row[name] for name in names)
+        for row in rows
+    ]
     assert [row[:3] for row in found] == [row[:3] for row in expected]
     assert found == expected
     assert set(admin.read_table(topic, columns=["brokerName"])["brokerName"].to_pylist()) == {
@@ -55,7 +70,11 @@ def test_the_rows_are_the_messages_in_the_order_of_their_queues(cluster, clients
 
 
 def test_tags_of_one_hash_are_told_apart(admin, topic):
-    for tags, count in (("AaAa", COUNT // 4), ("BBBB || batch", COUNT // 4 + COUNT // 2 - 1), ("none", 0)):
+    for tags, count in (
+        ("AaAa", COUNT // 4),
+        ("BBBB || batch", COUNT // 4 + COUNT // 2 - 1),
+        ("none", 0),
+    ):
         table = admin.read_table(topic, tags=tags, columns=["tags"])
         assert table.num_rows == count
         assert set(table["tags"].to_pylist()) <= set(tags.split(" || "))

@@ -12,7 +12,7 @@ import shutil
 import pytest
 from broker_kinds import wait_until
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import BrokerRefused
 
 CELLS = [
@@ -28,7 +28,12 @@ NUMBERS = [
     *QUEUES,
     *("msgPutTotalTodayNow", "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning"),
     *("msgGetTotalTodayNow", "msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning"),
-    *("putMessageTimesTotal", "putMessageFailedTimes", "putMessageSizeTotal", "putMessageEntireTimeMax"),
+    *(
+        "putMessageTimesTotal",
+        "putMessageFailedTimes",
+        "putMessageSizeTotal",
+        "putMessageEntireTimeMax",
+    ),
     *("commitLogMinOffset", "commitLogMaxOffset", "dispatchBehindBytes", "dispatchMaxBuffer"),
     *("getMessageEntireTimeMax", "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs"),
     *("bootTimestamp", "earliestMessageTimeStamp", "startAcceptSendRequestTimeStamp"),
@@ -44,7 +49,13 @@ TEXTS = [
 
 OF_4_9 = {"brokerVersion", "getTransferedTps"}
 OF_5_5 = {
-    *("getTransferredTps", "brokerActive", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+    *(
+        "getTransferredTps",
+        "brokerActive",
+        "timerReadBehind",
+        "timerOffsetBehind",
+        "timerCongestNum",
+    ),
     *("timerEnqueueTps", "timerDequeueTps"),
     *(name.replace("send", kind) for kind in ("ack", "litePull") for name in QUEUES[:3]),
 }
@@ -58,14 +69,20 @@ def told(cluster):
         with Admin(cluster.name_server) as admin:
             try:
                 return admin.runtime_info()[cluster.broker_name]
-            except BrokerRefused:  # a RocketMQ broker in its first second, which has not counted anything yet
+            except (
+                BrokerRefused
+            ):  # a RocketMQ broker in its first second, which has not counted anything yet
                 return None
 
     return wait_until("figures", figures)
 
 
 def test_the_keys_are_those_of_rocketmq(told, brokers):
-    named = {name for name in told if not name.startswith(("scheduleMessageOffset_", "commitLogDiskRatio_"))}
+    named = {
+        name
+        for name in told
+        if not name.startswith(("scheduleMessageOffset_", "commitLogDiskRatio_"))
+    }
     assert named == {*NUMBERS, *FRACTIONS, *RATES, *TEXTS} | KEYS[brokers[0]]
 
 
@@ -74,7 +91,10 @@ def test_numbers_are_read_as_numbers(told):
         assert int(told[name]) >= -1, name
     for name in FRACTIONS:
         assert float(told[name]) >= 0, name
-    for name in (*RATES, "getTransferredTps" if "getTransferredTps" in told else "getTransferedTps"):
+    for name in (
+        *RATES,
+        "getTransferredTps" if "getTransferredTps" in told else "getTransferedTps",
+    ):
         assert all(float(each) >= 0 for each in told[name].split(" ") if each), name
 
 
@@ -106,7 +126,9 @@ def test_how_full_the_disk_is_counts_what_may_be_used(told):
     """What is kept for the machine's administrator is neither used nor free."""
     (path,) = [name.partition("_")[2] for name in told if name.startswith("commitLogDiskRatio_")]
     _, used, available = shutil.disk_usage(path)
-    expected = pytest.approx(used / (used + available), abs=0.02)  # RocketMQ rounds up to a hundredth
+    expected = pytest.approx(
+        used / (used + available), abs=0.02
+    )  # RocketMQ rounds up to a hundredth
     for name in told:
         if "DiskRatio" in name:
             assert float(told[name]) == expected, name

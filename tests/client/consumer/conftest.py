@@ -1,4 +1,5 @@
-"""The brokers that consumers are tried on, one of each kind for all tests, and a cluster for each test."""
+"""The brokers that consumers are tried on, one of each kind for all tests,
+and a cluster for each test."""
 
 import pytest
 from broker_kinds import NAME

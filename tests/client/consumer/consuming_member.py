@@ -1,4 +1,5 @@
-"""A member of a group as a process of its own, which can be killed: it writes a line for each message.
+"""A member of a group as a process of its own, which can be killed:
+it writes a line for each message.
 
 Asked to end by SIGTERM, it leaves the group in order.
 
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest, Taking
+from rmq_spark.client.consumer.assigned_queues import (
+    AssignedQueue,
+    AssignedQueues,
+    ConsumeRequest,
+    Taking,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
@@ -127,7 +132,8 @@ def test_a_queue_that_comes_back_begins_anew():
 
 
 def test_ten_thousand_revocations_in_flight_lose_nothing():
-    """Two members have a queue in turn; every pull is answered after it was taken away, or before."""
+    """Two members have a queue in turn; every pull is answered after it was taken away,
+    or before."""
     dice, committed, returned, end = random.Random(28), 0, set(), 0
     for _ in range(10_000):
         end += dice.randrange(3)
@@ -151,7 +157,8 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
 
 
 class NothingIsSkipped(RuleBasedStateMachine):
-    """Pulls answered early, late or never; seeks and revocations: what counts as consumed was returned."""
+    """Pulls answered early, late or never; seeks and revocations:
+    what counts as consumed was returned."""
 
     @initialize()
     def start(self):

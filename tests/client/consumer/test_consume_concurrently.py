@@ -26,7 +26,12 @@ class Bench:
         self.tasks, self.retries, self.committed = MovedTasks(), Retries(), []
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
         self.service = ConsumeMessageConcurrentlyService(
-            listener, self.tasks, self.tasks, self.retries if retries else None, self.acknowledge, batch_size
+            listener,
+            self.tasks,
+            self.tasks,
+            self.retries if retries else None,
+            self.acknowledge,
+            batch_size,
         )
 
     def acknowledge(self, request, messages):
@@ -64,7 +69,9 @@ def test_what_succeeds_is_done_with():
     assert bench.retries.given == []
 
 
-@pytest.mark.parametrize("listener", [fails(0), lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER])
+@pytest.mark.parametrize(
+    "listener", [fails(0), lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER]
+)
 def test_what_fails_is_given_back_and_then_done_with(listener):
     bench = Bench(listener)
     bench.submit(0)
@@ -98,7 +105,8 @@ def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
 
 
 @pytest.mark.parametrize(
-    ("ack_index", "succeed"), [(None, 4), (3, 4), (99, 4), (0, 1), (-1, 0), (-2, 0), ("1", 0), (1.0, 0)]
+    ("ack_index", "succeed"),
+    [(None, 4), (3, 4), (99, 4), (0, 1), (-1, 0), (-2, 0), ("1", 0), (1.0, 0)],
 )
 def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
     def listen(_, context):
@@ -109,7 +117,9 @@ def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
     assert [offset for offset, _ in bench.retries.given] == list(range(succeed, 4))
 
 
-@pytest.mark.parametrize(("level", "asked"), [("3", 0), (None, 0), (-7, -1), (1 << 40, (1 << 31) - 1)])
+@pytest.mark.parametrize(
+    ("level", "asked"), [("3", 0), (None, 0), (-7, -1), (1 << 40, (1 << 31) - 1)]
+)
 def test_a_delay_that_makes_no_sense_does_not_keep_a_message_here(level, asked):
     def listen(_, context):
         context.delay_level_when_next_consume = level

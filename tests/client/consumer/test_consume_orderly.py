@@ -32,7 +32,13 @@ class Bench:
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
         self.request.process_queue.set_locked(self.tasks(), locked=True)
         self.service = ConsumeMessageOrderlyService(
-            listener, self.tasks, retries, self.acknowledge, self.lock if locks else None, batch_size, 1_000
+            listener,
+            self.tasks,
+            retries,
+            self.acknowledge,
+            self.lock if locks else None,
+            batch_size,
+            1_000,
         )
 
     def acknowledge(self, request, messages):
@@ -104,7 +110,9 @@ def test_a_listener_may_say_how_long_to_wait():
     assert times == [0, 70]
 
 
-@pytest.mark.parametrize(("wait_ms", "at_ms"), [("70", 1_000), (-5, 1), (None, 1_000)])
+@pytest.mark.parametrize(
+    ("wait_ms", "at_ms"), [("70", 1_000), (None, 1_000), (-1, 1_000), (0, 10), (9, 10)]
+)
 def test_a_wait_that_makes_no_sense_is_one_that_does(wait_ms, at_ms):
     times = []
 
@@ -117,6 +125,21 @@ def test_a_wait_that_makes_no_sense_is_one_that_does(wait_ms, at_ms):
     bench.submit(0)
     bench.tasks.move(1_000)
     assert times == [0, at_ms]
+
+
+def test_a_wait_below_zero_is_the_settings_and_is_logged(caplog):
+    times = []
+
+    def listen(_, context):
+        times.append(bench.tasks.now_ms)
+        context.suspend_current_queue_time_ms = -7
+        return SUSPEND
+
+    bench = Bench(listen)
+    bench.submit(0)
+    bench.tasks.move(3_000)
+    assert times == [0, 1_000, 2_000, 3_000]
+    assert "set suspend_current_queue_time_ms to -7: needed" in caplog.text
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
@@ -228,7 +251,10 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
             seen.append("gives back")
 
     bench = Bench(listen)
-    before, bench.request = bench.request, replace(bench.request, process_queue=ProcessQueue(bench.tasks))
+    before, bench.request = (
+        bench.request,
+        replace(bench.request, process_queue=ProcessQueue(bench.tasks)),
+    )
     bench.request.process_queue.set_locked(bench.tasks(), locked=True)
     before.process_queue.put_messages(several(5, 6))
     bench.service.submit(before)

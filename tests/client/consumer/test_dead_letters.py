@@ -3,20 +3,25 @@ from moved_tasks import MovedTasks
 from received_messages import received
 
 from rmq_spark.client.consumer.dead_letters import AGAIN_MS, DeadLetters
-from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
 
 class Brokers:
     """Take dead letters, unless they are told to fail so many times."""
 
-    def __init__(self, failures=0):
-        self.taken, self.failures = [], failures
+    def __init__(self, failures=0, refuses=False):
+        self.taken, self.sent, self.failures, self.refuses = [], [], failures, refuses
 
     def send_back(self, message, delay_level, max_reconsume_times):
         if self.failures:
             self.failures -= 1
             raise ConnectionClosed("b:1", "gone")
+        if self.refuses:
+            raise BrokerRefused(1, "look message by offset failed, 7", "b:1", 36)
         self.taken.append((message.queue_offset, delay_level, max_reconsume_times))
+
+    def send_dead_letter(self, message):
+        self.sent.append(message.queue_offset)
 
 
 @pytest.fixture
@@ -31,7 +36,9 @@ def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
     return done
 
 
-def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logged_once(tasks, caplog):
+def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logged_once(
+    tasks, caplog
+):
     brokers = Brokers()
     done = buried(tasks, brokers)
     assert done == []  # not by the thread that reads
@@ -70,3 +77,12 @@ def test_who_broadcasts_passes_it_over(tasks, caplog):
     tasks.move(0)
     assert (brokers.taken, done) == ([], [0])
     assert "it is passed over" in caplog.text
+
+
+def test_what_its_broker_cannot_read_either_is_sent_to_the_dead_letters(tasks):
+    brokers = Brokers(failures=1, refuses=True)
+    done = buried(tasks, brokers)
+    tasks.move(0)
+    assert (brokers.sent, done) == ([], [])  # a broker that is away may read it when it is back
+    tasks.move(AGAIN_MS)
+    assert (brokers.taken, brokers.sent, done) == ([], [7], [AGAIN_MS])

@@ -1,12 +1,16 @@
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmq_spark.client.consumer.decoding import decoded_pull
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, encode_record, magic_of
 
+QUEUE = MessageQueue("T", "broker-a", 0)
 COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
@@ -33,38 +37,42 @@ def without_sense(queue_offset):
     return b"\x00\x00\x00\x03" + good(queue_offset)[4:]
 
 
+def pulled(records, begin=0, end=1_000):
+    return decoded_pull(records, QUEUE, begin, end)
+
+
 def offsets(messages):
     return [message.queue_offset for message in messages]
 
 
 def test_what_can_be_read_is_read_whether_compressed_or_not():
     records = good(1) + good(2, zlib.compress(b"good"), COMPRESSED)
-    found = decoded_pull(records, "broker-a")
+    found = pulled(records)
     assert [message.body for message in found.messages] == [b"good", b"good"]
     assert (found.unreadable, found.stops_at) == ([], None)
 
 
 def test_nothing_is_nothing():
-    assert decoded_pull(b"", "broker-a") == ([], [], None)
+    assert pulled(b"") == ([], [], None)
 
 
 @pytest.mark.parametrize("poison", [not_compressed, half_compressed])
 @pytest.mark.parametrize("at", [0, 3, 6])
 def test_a_body_that_cannot_be_inflated_keeps_no_other_from_being_read(poison, at):
     records = b"".join((poison if each == at else good)(each) for each in range(7))
-    found = decoded_pull(records, "broker-a")
+    found = pulled(records)
     assert offsets(found.messages) == [each for each in range(7) if each != at]
     assert offsets(found.unreadable) == [at]
     assert found.stops_at is None
 
 
 def test_what_cannot_be_read_has_its_body_as_it_is_stored():
-    [unreadable] = decoded_pull(not_compressed(5), "broker-a").unreadable
+    [unreadable] = pulled(not_compressed(5)).unreadable
     assert (unreadable.body, unreadable.sys_flag) == (b"not compressed", COMPRESSED)
 
 
 def test_nothing_but_what_cannot_be_read_leads_on_as_well():
-    found = decoded_pull(not_compressed(1) + half_compressed(2), "broker-a")
+    found = pulled(not_compressed(1) + half_compressed(2))
     assert (found.messages, offsets(found.unreadable), found.stops_at) == ([], [1, 2], None)
 
 
@@ -72,26 +80,142 @@ def test_nothing_but_what_cannot_be_read_leads_on_as_well():
 def test_a_record_that_is_damaged_is_asked_for_again(at):
     """What lies before it is delivered; the next pull begins with it."""
     records = b"".join((damaged if each == at else good)(each) for each in range(7))
-    found = decoded_pull(records, "broker-a")
+    found = pulled(records)
     assert offsets(found.messages) == list(range(at))
     assert (found.unreadable, found.stops_at) == ([], at)
 
 
 def test_a_record_that_is_damaged_though_asked_for_again_keeps_nothing_behind_it_back():
-    found = decoded_pull(damaged(3) + good(4) + good(5), "broker-a")
+    found = pulled(damaged(3) + good(4) + good(5))
     assert offsets(found.messages) == [4, 5]
     assert offsets(found.unreadable) == [3]
+
+
+def without_magic(queue_offset, topic="T"):
+    """Its size is right, so that it is known where the next one begins."""
+    magic = magic_of(topic)
+    record = encode_record(
+        StoredMessage(topic, b"no magic", "a\x01b", queue_offset=queue_offset, magic=magic)
+    )
+    return record[:4] + b"\xa7\xa7" + record[6:]
+
+
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_record_without_a_magic_is_asked_for_again(at):
+    records = b"".join((without_magic if each == at else good)(each) for each in range(7))
+    found = pulled(records)
+    assert offsets(found.messages) == list(range(at))
+    assert (found.unreadable, found.stops_at) == ([], at)
+
+
+@pytest.mark.parametrize("topic", ["T", "T" * 200])
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_a_record_without_a_magic_though_asked_for_again_is_unreadable_as_it_is_stored(
+    topic, behind
+):
+    records = without_magic(3, topic) + b"".join(map(good, range(4, 4 + behind)))
+    found = decoded_pull(records, MessageQueue(topic, "broker-a", 0), 3, 4 + behind)
+    assert offsets(found.messages) == [*range(4, 4 + behind)]
+    [unreadable] = found.unreadable
+    assert (unreadable.queue_offset, unreadable.topic, unreadable.body) == (3, topic, b"no magic")
+    assert unreadable.properties == {"a": "b"}
+    assert found.stops_at is None
+
+
+def test_of_records_without_a_magic_one_is_told_at_a_time():
+    found = pulled(without_magic(3) + without_magic(4) + good(5))
+    assert (found.messages, offsets(found.unreadable), found.stops_at) == ([], [3], 4)
+
+
+@pytest.mark.parametrize("more", [-1, 1, 500, 1 << 24])
+def test_a_record_without_magic_whose_size_leads_to_no_record_is_an_error(more):
+    damaged_record = without_magic(3)
+    size = (len(damaged_record) + more).to_bytes(4, "big")
+    for behind in (b"", good(4), good(4) + good(5)):
+        with pytest.raises(RecordError, match="magic"):
+            pulled(size + damaged_record[4:] + behind)
+
+
+LENGTHS = {"body": 84, "topic": 92, "properties": 94}
+"""Where the lengths of a record's parts stand, with a body of four bytes and a topic of one."""
+
+
+def without_lengths(name, value=b"\xff"):
+    """One of the lengths within it makes no sense, and its size is right."""
+
+    def record(queue_offset):
+        data = good(queue_offset)
+        at = LENGTHS[name]
+        return data[:at] + value + data[at + 1 :]
+
+    return record
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_record_whose_parts_have_no_sensible_length_keeps_nothing_behind_it_back(name):
+    poison = without_lengths(name)
+    records = b"".join((poison if each == 5 else good)(each) for each in range(3, 8))
+    found = pulled(records, 3)
+    assert (offsets(found.messages), found.unreadable, found.stops_at) == ([3, 4], [], 5)
+    found = pulled(poison(5) + good(6) + good(7), 5)
+    assert (offsets(found.messages), offsets(found.unreadable), found.stops_at) == (
+        [6, 7],
+        [5],
+        None,
+    )
+    [unreadable] = found.unreadable
+    assert (unreadable.queue, unreadable.body) == (QUEUE, poison(5))
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, 2, 4, 7, 9, 11, 1 << 40])
+def test_a_record_with_an_offset_that_it_cannot_have_moves_no_other(wrong):
+    """Without tags offsets follow one another: begin is 3, the end 10,
+    and 5 says that it is another."""
+    records = b"".join(good(wrong if each == 5 else each) for each in range(3, 10))
+    found = pulled(records, 3, 10)
+    assert offsets(found.messages) == [3, 4, 6, 7, 8, 9]
+    assert (offsets(found.unreadable), found.stops_at) == ([5], None)
+    found = pulled(good(wrong) + b"".join(map(good, range(6, 10))), 5, 10)
+    assert (offsets(found.messages), offsets(found.unreadable)) == ([6, 7, 8, 9], [5])
+    assert found.stops_at is None
+
+
+@given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
+def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, data):
+    """However damaged, pulls come to the end, and tell each offset but the
+    damaged ones as it is."""
+    begin, end = 0, 30
+    true = sorted(data.draw(st.sets(st.integers(begin, end - 1), min_size=1)))
+    damaged_at = dict(zip(data.draw(st.permutations(true)), noise, strict=False))
+    had, lost, at = [], 0, begin
+    for _ in range(2 * len(true) + 1):
+        asked = [each for each in true if each >= at]
+        if not asked:
+            break
+        try:
+            found = pulled(b"".join(good(damaged_at.get(each, each)) for each in asked), at, end)
+        except RecordError:  # none of them can be right
+            assert all(not at <= damaged_at.get(each, each) < end for each in asked)
+            return
+        had += offsets(found.messages)
+        lost += len(found.unreadable)
+        assert found.stops_at is None or found.stops_at > at
+        at = end if found.stops_at is None else found.stops_at
+    assert at > true[-1]
+    assert had == sorted(set(had))
+    if not damaged_at:
+        assert (had, lost) == (true, 0)
 
 
 @pytest.mark.parametrize("at", [1, 4])
 def test_behind_a_length_without_sense_nothing_is_guessed(at):
     records = b"".join((without_sense if each == at else good)(each) for each in range(7))
-    assert decoded_pull(records, "broker-a").stops_at == at
+    assert pulled(records).stops_at == at
 
 
 def test_a_first_record_without_sense_is_an_error():
     with pytest.raises(RecordError):
-        decoded_pull(without_sense(0) + good(1), "broker-a")
+        pulled(without_sense(0) + good(1))
 
 
 def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
@@ -102,4 +226,4 @@ def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
 
     monkeypatch.setattr(StoredMessage, "plain_body", plain_body)
     with pytest.raises(BodyError, match="the package lz4"):
-        decoded_pull(good(0) + good(1), "broker-a")
+        pulled(good(0) + good(1))

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, Pull, Pulled
-from rmq_spark.client.consumer.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.client.errors import BrokerNotFound, ConnectionClosed, ProtocolError, RequestTimeout
+from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.routes import Routes
+from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
@@ -111,7 +111,12 @@ def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
     answered(brokers, api, pull_of(selector=by_tag("red")), found())
     _, address, header, timeout_ms, _ = api.asked[-1]
     assert (address, timeout_ms) == ("a:1", 30_000)
-    assert (header.consumer_group, header.topic, header.queue_id, header.queue_offset) == ("G", "T", 0, 5)
+    assert (header.consumer_group, header.topic, header.queue_id, header.queue_offset) == (
+        "G",
+        "T",
+        0,
+        5,
+    )
     assert (header.sys_flag, header.suspend_timeout_millis, header.max_msg_nums) == (6, 20_000, 10)
     assert (header.subscription, header.expression_type, header.sub_version) == ("red", "TAG", 0)
 
@@ -140,15 +145,24 @@ def test_a_queue_is_ready_if_the_broker_is_connected_that_was_suggested(brokers,
 
 
 def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):
-    answered(brokers, api, pull_of(selector=by_sql("a > 1"), commit_offset=4, is_lite=True), found())
+    answered(
+        brokers, api, pull_of(selector=by_sql("a > 1"), commit_offset=4, is_lite=True), found()
+    )
     header = api.asked[-1][2]
     assert (header.sys_flag, header.commit_offset) == (1 | 2 | 4 | 16, 4)
-    assert (header.subscription, header.expression_type, header.sub_version) == ("a > 1", "SQL92", 77)
+    assert (header.subscription, header.expression_type, header.sub_version) == (
+        "a > 1",
+        "SQL92",
+        77,
+    )
 
 
 def test_what_comes_is_decoded_and_tags_are_compared_by_text(brokers, api):
     outcome = answered(
-        brokers, api, pull_of(selector=by_tag("Aa")), found(stored(5, "Aa"), stored(6, "BB"), stored(7))
+        brokers,
+        api,
+        pull_of(selector=by_tag("Aa")),
+        found(stored(5, "Aa"), stored(6, "BB"), stored(7)),
     )
     assert [message.queue_offset for message in outcome.messages] == [5]
     assert outcome.messages[0].queue.broker_name == "a"
@@ -204,9 +218,18 @@ def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(broker
 
 @pytest.mark.parametrize(
     ("asked", "next_begin", "least", "most", "legal"),
-    [(9, 3, 0, 5, 3), (9, 9, 0, 5, 5), (0, 0, 4, 5, 4), (9, 0, 4, 5, 5), (7, 0, 0, 0, 0), (7, 7, -1, 0, 0)],
+    [
+        (9, 3, 0, 5, 3),
+        (9, 9, 0, 5, 5),
+        (0, 0, 4, 5, 4),
+        (9, 0, 4, 5, 5),
+        (7, 0, 0, 0, 0),
+        (7, 7, -1, 0, 0),
+    ],
 )
-def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(asked, next_begin, least, most, legal):
+def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(
+    asked, next_begin, least, most, legal
+):
     pulled = Pulled(PullStatus.OFFSET_ILLEGAL, next_begin, least, most, ())
     assert pulled.legal_offset(asked) == legal
 

@@ -1,4 +1,5 @@
-"""Groups whose members come, go and die: each message is seen, and none waits longer than a rebalance."""
+"""Groups whose members come, go and die: each message is seen,
+and none waits longer than a rebalance."""
 
 from __future__ import annotations
 
@@ -19,13 +20,18 @@ from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
-from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
-from rmq_spark.client.errors import ClientShutDown, MessageRejected, OffsetFileDamaged, RequestTimeout
-from rmq_spark.client.instance import ClientInstance
-from rmq_spark.client.rebalance.strategies import (
+from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
 )
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import (
+    ClientShutDown,
+    MessageRejected,
+    OffsetFileDamaged,
+    RequestTimeout,
+)
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import MessageModel
 from rocketpoll.broker.store.config import FlushDiskType
 
@@ -88,7 +94,9 @@ class MemberProcess:
             stdout=subprocess.PIPE,
             encoding="utf-8",
         )
-        self._reader = threading.Thread(target=lambda: seen.update(map(str.strip, self._process.stdout)))
+        self._reader = threading.Thread(
+            target=lambda: seen.update(map(str.strip, self._process.stdout))
+        )
         self._reader.start()
 
     def leave(self):
@@ -126,7 +134,9 @@ class SteadySender:
 
 def shares_fit(members, topic):
     """Whether every queue has one member, and no more."""
-    owned = [queue for each in members for queue in each.consumer.assignment() if queue.topic == topic]
+    owned = [
+        queue for each in members for queue in each.consumer.assignment() if queue.topic == topic
+    ]
     return len(owned) == len(set(owned)) == QUEUES
 
 
@@ -154,7 +164,9 @@ def test_what_a_member_had_that_was_killed_the_others_get(cluster):
     members = [Member(cluster, group, topic, seen) for _ in range(2)]
     dying = MemberProcess(cluster, group, topic, of_the_dead)
     wait_until("three members", lambda: len(cluster.members(group)) == 3)
-    wait_until("a share for it", lambda: sum(len(m.consumer.assignment()) for m in members) < QUEUES)
+    wait_until(
+        "a share for it", lambda: sum(len(m.consumer.assignment()) for m in members) < QUEUES
+    )
     cluster.send(topic, *range(400), queues=QUEUES)
     dying.kill()
     cluster.send(topic, *range(400, 800), queues=QUEUES)
@@ -169,14 +181,23 @@ def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
     dice, members = random.Random(5), []
     sender = SteadySender(cluster, topic)
     try:
-        for joining, leaving, dying in [(2, 0, 0), (3, 0, 0), (0, 1, 1), (2, 0, 1), (0, 1, 1), (1, 1, 0)]:
+        for joining, leaving, dying in [
+            (2, 0, 0),
+            (3, 0, 0),
+            (0, 1, 1),
+            (2, 0, 1),
+            (0, 1, 1),
+            (1, 1, 0),
+        ]:
             for end in [MemberProcess.leave] * leaving + [MemberProcess.kill] * dying:
                 end(members.pop(dice.randrange(len(members))))
             members += [MemberProcess(cluster, group, topic, seen) for _ in range(joining)]
             count = len(members)
             wait_until(f"{count} members", lambda count=count: len(cluster.members(group)) == count)
             so_far = set(map(str, range(sender.sent)))
-            wait_until("all that was sent so far", lambda so_far=so_far: so_far <= seen, REBALANCE_S)
+            wait_until(
+                "all that was sent so far", lambda so_far=so_far: so_far <= seen, REBALANCE_S
+            )
     finally:
         sender.stop()
         everything = set(map(str, range(sender.sent)))
@@ -231,7 +252,8 @@ def test_leaving_does_not_wait_for_a_broker_that_does_not_answer(kind, tmp_path)
 def test_a_group_may_share_its_queues_in_another_way(cluster, strategy):
     topic, group = cluster.topic(queues=QUEUES), cluster.group()
     members = [
-        Member(cluster, group, topic, set(), allocate_message_queue_strategy=strategy) for _ in range(3)
+        Member(cluster, group, topic, set(), allocate_message_queue_strategy=strategy)
+        for _ in range(3)
     ]
     wait_until("shares that fit", lambda: shares_fit(members, topic), REBALANCE_S)
     for member in members:
@@ -256,7 +278,9 @@ def test_one_that_cannot_read_its_offsets_leaves_the_instance_to_the_others(tmp_
         damaged = offset_file(instance.client_id, "G", tmp_path)
         damaged.parent.mkdir(parents=True)
         damaged.write_text("{damaged")
-        settings = LitePullSettings(message_model=MessageModel.BROADCASTING, local_offset_directory=tmp_path)
+        settings = LitePullSettings(
+            message_model=MessageModel.BROADCASTING, local_offset_directory=tmp_path
+        )
         with pytest.raises(OffsetFileDamaged):
             LitePullConsumer("G", instance, settings).start()
         with instance:

@@ -1,4 +1,5 @@
-"""What a listener says: a success is only what is one, and whatever it raises ends in a word about it."""
+"""What a listener says: a success is only what is one,
+and whatever it raises ends in a word about it."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ ONLY_BEGIN = {
 
 @pytest.mark.parametrize("listener", ONLY_BEGIN.values(), ids=list(ONLY_BEGIN))
 def test_what_would_only_begin_when_it_is_called_is_refused(listener):
-    with pytest.raises(TypeError, match=r"whose body does not run.*def listen\(messages, context\): "):
+    with pytest.raises(
+        TypeError, match=r"whose body does not run.*def listen\(messages, context\): "
+    ):
         check_listener("listener", listener, "messages", "context")
 
 
@@ -71,7 +74,9 @@ def test_what_would_only_begin_when_it_is_called_is_refused(listener):
     "listener", [lambda _: None, lambda: None, lambda _, __, ___: None, lambda _, *, _context: None]
 )
 def test_a_listener_that_takes_something_else_is_refused(listener):
-    with pytest.raises(TypeError, match=r"needed a function of \(messages, context\), found one that takes"):
+    with pytest.raises(
+        TypeError, match=r"needed a function of \(messages, context\), found one that takes"
+    ):
         check_listener("listener", listener, "messages", "context")
 
 

@@ -13,8 +13,8 @@ from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_consumer import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull_task import PullLimits
+from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.consumer.subscriptions import by_sql
 from rmq_spark.client.errors import (
     ClientShutDown,
     NotAssigned,
@@ -22,7 +22,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     SubscriptionConflict,
 )
-from rmq_spark.client.rebalance.rebalance import Share
+from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 PATIENCE_MS = 20_000
@@ -103,7 +103,11 @@ def test_conditions_choose_messages(cluster, lite):
     topic = cluster.topic(queues=1)
     for number in range(10):
         cluster.send(topic, number, queue_id=0, size=str(number))
-    assert polled(lite(topic=topic, selector=by_sql("size >= 3 AND size < 6")), 3) == ["3", "4", "5"]
+    assert polled(lite(topic=topic, selector=by_sql("size >= 3 AND size < 6")), 3) == [
+        "3",
+        "4",
+        "5",
+    ]
 
 
 def test_one_that_is_assigned_queues_gets_those_alone(cluster, lite):
@@ -144,7 +148,8 @@ def test_commits_say_where_the_next_member_goes_on(cluster, lite):
 
 
 def without_queues(cluster, lite):
-    """A consumer that has none, a queue of ten messages, and how another of the group stores an offset."""
+    """A consumer that has none, a queue of ten messages,
+    and how another of the group stores an offset."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, start=False)
@@ -183,7 +188,9 @@ def test_offsets_can_be_committed_by_queue(cluster, lite):
 def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
-    consumer = lite(group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50)
+    consumer = lite(
+        group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50
+    )
     assert polled(consumer, 20) == numbers(20)
     consumer._next_commit_ms = 0  # time passes
     assert polled(consumer, 10) == numbers(30)[20:]
@@ -196,7 +203,9 @@ def test_leaving_commits_what_was_dealt_with_and_nothing_else(cluster, lite):
     consumer = lite(group, topic)
     polled(consumer, 20)
     consumer.shutdown()
-    wait_until("the offset of the last poll but one", lambda: cluster.stored_offset(group, topic) == 10)
+    wait_until(
+        "the offset of the last poll but one", lambda: cluster.stored_offset(group, topic) == 10
+    )
 
 
 def test_seeking(cluster, lite):
@@ -281,7 +290,8 @@ def test_what_waits_of_a_paused_queue_does_not_keep_the_others_from_being_pulled
 
 
 def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
-    # A RocketMQ broker lets a new group begin a young queue with its first message, whatever it wants.
+    # A RocketMQ broker lets a new group begin a young queue with its first message,
+    # whatever it wants.
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, "old", queue_id=0)
     cluster.store_offset(group, topic, 1)
@@ -307,11 +317,15 @@ def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
 def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(300), queues=2)
-    consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30))
+    consumer = lite(
+        topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30)
+    )
     assert sorted(polled(consumer, 300)) == numbers(300)
 
 
-def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it_was(cluster, lite, tmp_path):
+def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it_was(
+    cluster, lite, tmp_path
+):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *numbers(20), queues=2)
     names = ("10.0.0.1@one", "10.0.0.1@two")

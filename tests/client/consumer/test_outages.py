@@ -3,7 +3,12 @@ import logging
 import pytest
 
 from rmq_spark.client.consumer.outages import Outages
-from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, ConnectionFailed, RequestTimeout
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ConnectionClosed,
+    ConnectionFailed,
+    RequestTimeout,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "a", number) for number in range(4)]
@@ -22,7 +27,9 @@ def warnings(caplog):
     return lambda: [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
-def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_that_shows(outages, warnings):
+def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_that_shows(
+    outages, warnings
+):
     for error in (
         ConnectionFailed("a", "nobody"),
         ConnectionClosed("a", "gone"),
@@ -44,7 +51,9 @@ def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, wa
     assert len(warnings()) == 3
 
 
-def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_changes(outages, warnings):
+def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_changes(
+    outages, warnings
+):
     for code in (16, 16, 1, 1):
         outages.failed(QUEUES[0], BrokerRefused(code, "no", "a", 11))
     assert len(warnings()) == 2

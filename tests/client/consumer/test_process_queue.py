@@ -170,6 +170,20 @@ def test_operators_see_the_time_of_day(queue, clock):
     assert queue.info(None, 0).commit_offset == -1
 
 
+def test_a_lock_that_its_broker_may_have_forgotten_does_not_count_until_it_is_granted_again(
+    queue, clock
+):
+    asked_at = clock()
+    queue.set_locked(asked_at, locked=True)
+    queue.lose_lock()
+    assert not queue.is_locked
+    queue.set_locked(asked_at, locked=True)  # an answer from before
+    assert not queue.is_locked
+    clock.move(1)
+    queue.set_locked(clock(), locked=True)
+    assert queue.is_locked
+
+
 class AgainstAModel(RuleBasedStateMachine):
     """Pulls, takes and acknowledgements in any order against two sets of offsets."""
 
@@ -208,7 +222,9 @@ class AgainstAModel(RuleBasedStateMachine):
         here = {**self.taken, **self.waiting}
         chosen = data.draw(st.lists(st.sampled_from(sorted(here)), unique=True, min_size=1))
         said = []
-        assert self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped
+        assert (
+            self.queue.acknowledge([here[each] for each in chosen], said.append) is not self.dropped
+        )
         if not self.dropped:
             for each in chosen:
                 self.waiting.pop(each, None)

@@ -1,7 +1,8 @@
-"""What no listener has processed comes again, whatever a listener does and whoever interferes meanwhile.
+"""What no listener has processed comes again, whatever a listener does and
+whoever interferes meanwhile.
 
-A listener counts what it has finished. In the end all messages must be among that, by this member or by the
-next one of the group: what was committed without being processed would come to nobody.
+A listener counts what it has finished. In the end all messages must be among that, by this member
+or by the next one of the group: what was committed without being processed would come to nobody.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class Listener:
         [message] = messages
         body = message.body.decode()
         with self._mutex:
-            is_first, self._is_first = self._is_first and body == "1", self._is_first and body != "1"
+            is_first, self._is_first = (
+                self._is_first and body == "1",
+                self._is_first and body != "1",
+            )
         if is_first and (said := self._first_does(context)) is not None:
             return said
         with self._mutex:
@@ -108,6 +112,39 @@ def test_what_a_listener_has_not_finished_comes_again(cluster, join, does, order
     assert not orderly or listener.finished == BODIES
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+def test_a_listener_may_do_with_the_list_that_it_gets_what_it_likes(cluster, orderly, batch, fails):
+    topic, group, finished, failed = cluster.topic(queues=1), cluster.group(), [], []
+
+    def listen(messages, _):
+        bodies = [messages.pop(0).body.decode() for _ in range(len(messages))]
+        if fails and "1" in bodies and not failed:
+            failed.append(bodies)
+            raise ValueError("1")
+        finished.extend(bodies)
+
+    name = "orderly_listener" if orderly else "listener"
+    settings = PushSettings(
+        consume_from_where=FIRST,
+        consume_message_batch_max_size=batch,
+        suspend_current_queue_time_ms=10,
+    )
+    consumer = PushConsumer(group, cluster.instance(), **{name: listen}, settings=settings)
+    consumer.subscribe(topic)
+    cluster.send(topic, *BODIES, queue_id=0)
+    with consumer:
+        wait_until("all are finished", lambda: len(finished) >= len(BODIES), PATIENCE_S)
+        wait_until(
+            "all are committed",
+            lambda: cluster.stored_offset(group, topic) == len(BODIES),
+            PATIENCE_S,
+        )
+    assert sorted(finished) == BODIES
+    assert not orderly or finished == BODIES
+
+
 def sets(value):
     def act(context):
         context.ack_index = value
@@ -130,7 +167,9 @@ def test_no_more_of_a_batch_counts_as_finished_than_a_listener_can_have_meant(cl
 
     cluster.send(topic, *BODIES, queue_id=0)
     settings = PushSettings(consume_from_where=FIRST, consume_message_batch_max_size=4)
-    consumer = cluster.until_end(PushConsumer(group, cluster.instance(), listener=listen, settings=settings))
+    consumer = cluster.until_end(
+        PushConsumer(group, cluster.instance(), listener=listen, settings=settings)
+    )
     consumer.subscribe(topic)
     consumer.start()
     wait_until("all are finished", lambda: finished >= set(BODIES), PATIENCE_S)

@@ -13,7 +13,9 @@ from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 
 DOWN = ConnectionClosed("b:1", "gone")
-LIMITS = PullLimits(pull_threshold_for_queue=3, pull_threshold_size_for_queue_mib=1, consume_max_span=100)
+LIMITS = PullLimits(
+    pull_threshold_for_queue=3, pull_threshold_size_for_queue_mib=1, consume_max_span=100
+)
 
 
 def pulled(*messages, then, status=PullStatus.FOUND):
@@ -58,7 +60,9 @@ class Consumer:
 class Bench:
     def __init__(self, pull_interval_ms=0):
         self.tasks, self.consumer = MovedTasks(), Consumer()
-        self.service = PullMessageService(self.consumer, self.tasks, LIMITS, pull_interval_ms, 1_000)
+        self.service = PullMessageService(
+            self.consumer, self.tasks, LIMITS, pull_interval_ms, 1_000
+        )
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 5)
 
     def start(self):
@@ -110,7 +114,8 @@ def test_between_pulls_there_may_be_a_pause():
 
 
 @pytest.mark.parametrize(
-    ("error", "ms"), [(DOWN, 1_000), (SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11), 20)]
+    ("error", "ms"),
+    [(DOWN, 1_000), (SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11), 20)],
 )
 def test_after_a_failure_the_request_comes_back_later(bench, error, ms):
     bench.start()
@@ -197,7 +202,9 @@ def test_a_paused_consumer_is_looked_at_later(bench):
 
 
 @pytest.mark.parametrize(
-    "messages", [several(5, 6, 7), several(5, 106), (received(5, bytes(1 << 20)),)], ids=["3", "span", "size"]
+    "messages",
+    [several(5, 6, 7), several(5, 106), (received(5, bytes(1 << 20)),)],
+    ids=["3", "span", "size"],
 )
 def test_a_full_cache_makes_the_request_wait(bench, messages):
     bench.start()
@@ -245,6 +252,10 @@ def test_a_request_of_a_dropped_queue_ends_and_moves_nothing(bench, outcome):
     bench.answer(outcome)
     bench.tasks.move(100_000)
     assert bench.offsets == [5]
-    assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal) == ([], [], [])
+    assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal) == (
+        [],
+        [],
+        [],
+    )
     assert bench.tasks.pending == 0
     assert bench.request.next_offset == 5

@@ -77,7 +77,9 @@ class Bench:
     def __init__(self):
         self.tasks, self.source = MovedTasks(), Source()
         self.assigned = AssignedQueue(QUEUE, self.tasks)
-        self.task = PullTask(self.assigned, self.source, self.tasks, LIMITS, Outages("cannot be pulled"))
+        self.task = PullTask(
+            self.assigned, self.source, self.tasks, LIMITS, Outages("cannot be pulled")
+        )
 
     def start(self):
         self.task.start()
@@ -264,7 +266,9 @@ def test_waking_it_does_not_ask_twice(bench):
 def test_what_is_answered_while_it_is_woken_is_not_asked_for_again(bench, monkeypatch):
     bench.start()
     begin, goes_on, is_woken = bench.assigned.begin, threading.Event(), threading.Event()
-    answering = threading.Thread(target=bench.source.asked[0][1], args=(pulled(*several(5), then=6),))
+    answering = threading.Thread(
+        target=bench.source.asked[0][1], args=(pulled(*several(5), then=6),)
+    )
 
     def begin_meanwhile():
         found = begin()

@@ -9,14 +9,14 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmq_spark.client.consumer.lite_pull_consumer import monotonic_ms
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.client.rebalance.rebalance import Share
 from rmq_spark.wire.bodies.client_info import ConsumeResult
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.headers.operators import (
@@ -56,7 +56,9 @@ class Listener:
 def push(cluster):
     """Makes consumers that begin with the first message."""
 
-    def make(listener, group=None, topic=None, *, selector="*", orderly=False, start=True, **settings):
+    def make(
+        listener, group=None, topic=None, *, selector="*", orderly=False, start=True, **settings
+    ):
         consumer = PushConsumer(
             group or cluster.group(),
             cluster.instance(),
@@ -244,7 +246,14 @@ def test_an_orderly_listener_that_never_takes_a_message_makes_a_dead_letter_of_i
 
     listener = Listener(never)
     cluster.send(topic, *numbers(3), queue_id=0)
-    push(listener, group, topic, orderly=True, suspend_current_queue_time_ms=10, max_reconsume_times=2)
+    push(
+        listener,
+        group,
+        topic,
+        orderly=True,
+        suspend_current_queue_time_ms=10,
+        max_reconsume_times=2,
+    )
     assert listener.wait_for(5) == ["000", "001", "001", "001", "002"]
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
 
@@ -261,7 +270,9 @@ def test_two_orderly_members_never_have_a_queue_at_the_same_time(cluster, push):
     wait_until("all messages", lambda: len(first.messages) + len(second.messages) >= 60)
     for queue in range(2):
         owners = [
-            each for each in (first, second) if any(int(b) % 2 == queue for b in each.bodies if b >= "040")
+            each
+            for each in (first, second)
+            if any(int(b) % 2 == queue for b in each.bodies if b >= "040")
         ]
         assert len(owners) == 1
     one.shutdown()
@@ -272,7 +283,9 @@ def _shared(*consumers, topic):
     return [sum(queue.topic == topic for queue in each.assignment()) for each in consumers]
 
 
-def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(cluster, push, tmp_path):
+def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(
+    cluster, push, tmp_path
+):
     topic, group = cluster.topic(queues=2), cluster.group()
     listeners = [Listener(lambda *_: LATER) for _ in range(2)]
     broadcasting = {"message_model": MessageModel.BROADCASTING, "local_offset_directory": tmp_path}
@@ -293,7 +306,11 @@ def test_more_than_the_cache_holds_comes_through_it(cluster, push):
 def test_a_batch_is_no_longer_than_it_may_be(cluster, push):
     topic, sizes = cluster.topic(queues=1), []
     cluster.send(topic, *numbers(40), queue_id=0)
-    push(lambda messages, _: sizes.append(len(messages)), topic=topic, consume_message_batch_max_size=16)
+    push(
+        lambda messages, _: sizes.append(len(messages)),
+        topic=topic,
+        consume_message_batch_max_size=16,
+    )
     wait_until("all", lambda: sum(sizes) == 40)
     assert max(sizes) <= 16
     assert len(sizes) < 40
@@ -334,7 +351,7 @@ def test_an_operator_sets_a_group_back(cluster, push):
     wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
 
 
-def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_what_it_has(
+def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_its_own(
     cluster, push
 ):
     topic, free = cluster.topic(queues=1), threading.Event()
@@ -346,7 +363,9 @@ def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_g
         listener.wait_for(1)
         consumer.reset_offsets(topic, {queue: 0})
         anew = consumer._requests[queue]
-        wait_until("a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1)
+        wait_until(
+            "a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1
+        )
         assert len(listener.messages) == 1
         assert not consumer._let_go(anew)  # another consumer would have the queue at the same time
     finally:
@@ -395,7 +414,9 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
     wait_until("a queue", lambda: queue in consumer.assignment())
     consumer.unsubscribe(topic)
     with monkeypatch.context() as patched:
-        patched.setattr(consumer._brokers, "lock", lambda queues: asked.extend(queues) or frozenset())
+        patched.setattr(
+            consumer._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
+        )
         consumer._take_share(topic, Share((queue,), (queue,)))  # of a rebalance that began before
     assert queue not in consumer.assignment()
     assert asked == []
@@ -404,7 +425,9 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
     assert sorted(listener.wait_for(3)) == numbers(3)
 
 
-def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behind_that(cluster, push):
+def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behind_that(
+    cluster, push
+):
     topic, free = cluster.topic(queues=1), threading.Event()
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
     consumer = push(listener, topic=topic, orderly=True)
@@ -477,7 +500,12 @@ def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):
 
 
 def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, push):
-    topic, group, free, began = cluster.topic(queues=1), cluster.group(), threading.Event(), threading.Event()
+    topic, group, free, began = (
+        cluster.topic(queues=1),
+        cluster.group(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def stuck(*_):
         began.set()

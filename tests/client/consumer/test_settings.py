@@ -30,6 +30,10 @@ def test_the_defaults_are_fine_and_begin_half_an_hour_ago(kind):
         (PushSettings, "consume_thread_max", 0),
         (PushSettings, "consume_message_batch_max_size", 1_025),
         (PushSettings, "max_reconsume_times", -2),
+        (PushSettings, "max_reconsume_times", 2**31),
+        (LitePullSettings, "consume_timestamp_ms", -1),
+        (LitePullSettings, "consume_timestamp_ms", 1_750_000_000),
+        (LitePullSettings, "poll_timeout_ms", -1),
         (PushSettings, "consume_timeout_ms", 0),
         (PushSettings, "await_termination_ms", 1_501),
         (PushSettings, "suspend_current_queue_time_ms", 9),
@@ -48,5 +52,13 @@ def test_a_limit_lets_something_through(name):
 
 @pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
 def test_an_answer_is_waited_for_longer_than_the_broker_may_take(kind):
-    with pytest.raises(MessageRejected, match="consumer_timeout_ms_when_suspend: needed 30001 or more"):
+    with pytest.raises(
+        MessageRejected, match="consumer_timeout_ms_when_suspend: needed 30001 or more"
+    ):
         kind(broker_suspend_max_time_ms=30_000).check()
+
+
+@pytest.mark.parametrize("flag", ["false", "", None, 0, 1])
+def test_whether_offsets_are_committed_is_true_or_false(flag):
+    with pytest.raises(TypeError, match="auto_commit: needed True or False"):
+        LitePullSettings(auto_commit=flag).check()

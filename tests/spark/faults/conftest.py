@@ -1,9 +1,16 @@
-"""A Spark driver for tests that do not kill it. What it has logged is shown with a test that fails."""
+"""A Spark driver for tests that do not kill it. What it has logged is shown with
+a test that fails."""
 
 import pytest
 from spark_drivers import Driver
 
 _SHOWN = 8_000
+
+
+def pytest_itemcollected(item):
+    """The tests of this folder kill drivers, wait for brokers that are away,
+    and count rows for long."""
+    item.add_marker("deep")
 
 
 @pytest.fixture(scope="session")

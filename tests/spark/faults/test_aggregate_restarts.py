@@ -1,7 +1,8 @@
-"""The same kills around windows with a watermark, over two topics of two brokers: every count is exact.
+"""The same kills around windows with a watermark, over two topics of two brokers:
+every count is exact.
 
-Rows that come late behind others are dropped by a watermark, without a word. So nothing that one broker
-holds may be passed over while the other goes on.
+Rows that come late behind others are dropped by a watermark, without a word. So nothing that one
+broker holds may be passed over while the other goes on.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Messages that no reader expects: damaged, inflating a thousandfold, of another tag, of no time."""
+"""Messages that no reader expects: damaged, inflating a thousandfold, of another tag,
+of no time."""
 
 import os
 import time
@@ -8,10 +9,10 @@ import pytest
 from source_parts import queue_of, schema_of
 from spark_engine import Engine, assert_read, send
 
-from rmq_spark.client import record_batches
-from rmq_spark.client.broker_api import send_command
-from rmq_spark.client.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
+from rmq_spark.client.reading import record_batches
+from rmq_spark.client.requests.broker_api import send_command
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options import read_options
 from rmq_spark.spark.planning import Piece
@@ -22,7 +23,10 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rocketpoll import EmbeddedBroker
 
-FLIPPED = "queue 0 of T on broker-a cannot be read: its body is not the one that was stored: its CRC differs"
+FLIPPED = (
+    "queue 0 of T on broker-a cannot be read: its body is not the one that was stored: its CRC "
+    "differs"
+)
 
 
 @pytest.fixture
@@ -42,7 +46,9 @@ def test_a_body_that_has_changed_ends_the_query_and_the_error_names_the_message(
     broker, _ = flipped
     query = Engine(broker.address, subscribe="T")
     query.start()
-    with pytest.raises(RecordFault, match=f"the message at offset 2 of {FLIPPED}. Set option onBadRecord"):
+    with pytest.raises(
+        RecordFault, match=f"the message at offset 2 of {FLIPPED}. Set option onBadRecord"
+    ):
         query.run()
 
 
@@ -52,7 +58,10 @@ def test_or_it_has_no_row(flipped, caplog):
     query.start()
     query.run()
     assert_read(query, bodies, without=bodies[2:3])
-    assert "the message at offset 2 of queue 0 of T on broker-a cannot be read, it is left out" in caplog.text
+    assert (
+        "the message at offset 2 of queue 0 of T on broker-a cannot be read, it is left out"
+        in caplog.text
+    )
 
 
 def test_or_a_row_without_its_body(flipped, caplog):
@@ -62,7 +71,9 @@ def test_or_a_row_without_its_body(flipped, caplog):
     query.run()
     assert [row.body for row in query.rows()] == [*bodies[:2], None, *bodies[3:]]
     assert [row.queue_offset for row in query.rows()] == list(range(5))
-    assert "cannot be read, its body is null: its body is not the one that was stored" in caplog.text
+    assert (
+        "cannot be read, its body is null: its body is not the one that was stored" in caplog.text
+    )
 
 
 def test_or_it_is_read_as_it_is_where_nobody_checks(flipped):
@@ -81,7 +92,10 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
     instance = ClientInstance(broker.address)
     try:
         for _ in range(count):
-            assert instance.connections.request(broker.address, send_command(header, body), 3_000).code == 0
+            assert (
+                instance.connections.request(broker.address, send_command(header, body), 3_000).code
+                == 0
+            )
     finally:
         instance.shutdown()
 
@@ -126,7 +140,9 @@ def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(brok
     body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
     send_raw(broker, 40, body, sys_flag=MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
     options = read_options({"namesrvAddr": broker.address, "topic": "T"})
-    batches = read_piece(options, arrow_schema_of(schema_of("body binary")), Piece(queue_of("T"), 0, 40))
+    batches = read_piece(
+        options, arrow_schema_of(schema_of("body binary")), Piece(queue_of("T"), 0, 40)
+    )
     sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
     assert sum(rows for rows, _ in sizes) == 40
     assert max(size for _, size in sizes) < 1.5 * (1 << 20)

@@ -1,4 +1,5 @@
-"""Checkpoints that somebody has edited, cut or mixed up: exactly what was planned, or a clear error."""
+"""Checkpoints that somebody has edited, cut or mixed up: exactly what was planned,
+or a clear error."""
 
 import json
 import re
@@ -115,7 +116,9 @@ def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
     assert sorted(body for *_, body in query.rows()) == sorted(sent)
 
 
-def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(driver, rocketpoll_broker, query, sent):
+def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(
+    driver, rocketpoll_broker, query, sent
+):
     for log in ("offsets", "commits"):
         (query.checkpoint / log / ".4.0123-4567.tmp").write_text("v1\n{")
         (query.checkpoint / log / ".500.crc").write_text("none")

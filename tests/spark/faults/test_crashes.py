@@ -45,7 +45,9 @@ def test_a_first_batch_is_the_same_whatever_start_the_options_name_by_then(
     assert_read(query, expected)
 
 
-def test_what_comes_between_the_start_and_the_first_batch_is_read(rocketpoll_broker, rocketpoll_topic):
+def test_what_comes_between_the_start_and_the_first_batch_is_read(
+    rocketpoll_broker, rocketpoll_topic
+):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")
     query.start()
@@ -57,7 +59,9 @@ def test_what_comes_between_the_start_and_the_first_batch_is_read(rocketpoll_bro
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_later_batch_that_crashes_is_read_again_to_the_row(rocketpoll_broker, rocketpoll_topic, point):
+def test_a_later_batch_that_crashes_is_read_again_to_the_row(
+    rocketpoll_broker, rocketpoll_topic, point
+):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic)
     bodies = send(rocketpoll_broker, rocketpoll_topic, 10, "first")
     query.start()
@@ -73,7 +77,9 @@ def test_a_later_batch_that_crashes_is_read_again_to_the_row(rocketpoll_broker, 
 
 
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 7}, {"maxBytesPerTrigger": "2k"}])
-def test_crashes_between_limited_batches_lose_and_repeat_nothing(rocketpoll_broker, rocketpoll_topic, limit):
+def test_crashes_between_limited_batches_lose_and_repeat_nothing(
+    rocketpoll_broker, rocketpoll_topic, limit
+):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, **limit)
     bodies = send(rocketpoll_broker, rocketpoll_topic, 60)
     for point in POINTS:

@@ -24,7 +24,10 @@ def golden(request, tmp_path):
 def test_offsets_mean_what_they_meant(golden, name):
     _, directory = golden
     found = [SourceOffset.from_json(json.loads(text)) for text in offsets(directory / name)]
-    ends = [{q.topic: p.next_offset for q, p in each.positions.items() if q.queue_id == 0} for each in found]
+    ends = [
+        {q.topic: p.next_offset for q, p in each.positions.items() if q.queue_id == 0}
+        for each in found
+    ]
     assert all(set(end) == set(TOPICS) for end in ends)
     assert [sum(p.next_offset for p in each.positions.values()) for each in found] == [6, 12, 18]
     assert all(p.stored_ms for p in found[-1].positions.values())

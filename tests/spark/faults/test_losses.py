@@ -1,4 +1,5 @@
-"""Messages that are gone before they are read: a clear end, or on with the others, as failOnDataLoss says.
+"""Messages that are gone before they are read: a clear end, or on with the others,
+as failOnDataLoss says.
 
 Those that a broker deletes because they are old are in `test_retention`.
 """
@@ -15,7 +16,9 @@ from rocketpoll import EmbeddedBroker
 @pytest.fixture
 def damaged(tmp_path):
     """A broker that has lost one message of twenty: a byte of it has changed on the disk."""
-    with EmbeddedBroker(tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12) as broker:
+    with EmbeddedBroker(
+        tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12
+    ) as broker:
         broker.create_topic("damaged", 2)
         bodies = send(broker, "damaged", 20)
         broker.stop()
@@ -23,7 +26,9 @@ def damaged(tmp_path):
     data = bytearray(log.read_bytes())
     data[data.index(bodies[7].encode())] ^= 1
     log.write_bytes(data)
-    with EmbeddedBroker(tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12) as broker:
+    with EmbeddedBroker(
+        tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12
+    ) as broker:
         yield broker, bodies
 
 
@@ -64,7 +69,9 @@ def make_again(broker, topic, count, queues=4):
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("count", [8, 20, 60])
-def test_a_topic_that_was_made_again_ends_the_query(rocketpoll_broker, rocketpoll_topic, is_running, count):
+def test_a_topic_that_was_made_again_ends_the_query(
+    rocketpoll_broker, rocketpoll_topic, is_running, count
+):
     """With fewer messages than were read, as many, or more."""
     query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
     if not is_running:
@@ -97,7 +104,9 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     assert_read(query, bodies)
 
 
-def test_a_planned_batch_of_a_topic_that_was_made_again_ends_the_query(rocketpoll_broker, rocketpoll_topic):
+def test_a_planned_batch_of_a_topic_that_was_made_again_ends_the_query(
+    rocketpoll_broker, rocketpoll_topic
+):
     query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
     send(rocketpoll_broker, rocketpoll_topic, 8)
     query.crash_at = "partitions"
@@ -142,14 +151,18 @@ def test_of_a_topic_that_is_made_again_between_planning_and_reading_all_is_read_
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
     gone = send(rocketpoll_broker, rocketpoll_topic, 8)
-    query.before_tasks = lambda: bodies.extend(make_again(rocketpoll_broker, rocketpoll_topic, count))
+    query.before_tasks = lambda: bodies.extend(
+        make_again(rocketpoll_broker, rocketpoll_topic, count)
+    )
     query.run()
     bodies += send(rocketpoll_broker, rocketpoll_topic, 4)  # of as many as before only growth tells
     query.run()
     assert_read(query, bodies + gone, without=gone)
 
 
-def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(rocketpoll_broker):
+def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(
+    rocketpoll_broker,
+):
     for name in ("gone-1", "gone-2"):
         rocketpoll_broker.create_topic(name, 2)
     query = Engine(rocketpoll_broker.address, subscribePattern="gone-.*")
@@ -163,13 +176,16 @@ def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_quer
         query.trigger()
     query.start()
     rocketpoll_broker.delete_topic("gone-1")
-    with loss("queue 0 of gone-1 on broker-a is gone: it was read to offset 2, what came after that"):
+    with loss(
+        "queue 0 of gone-1 on broker-a is gone: it was read to offset 2, what came after that"
+    ):
         query.run()
     rocketpoll_broker.delete_topic("gone-2")
 
 
 def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketpoll_broker):
-    """It is no loss, and costs nothing any more; one of its name that comes later is read from its first."""
+    """It is no loss, and costs nothing any more; one of its name that comes later
+    is read from its first."""
     for name in ("left-1", "left-2"):
         rocketpoll_broker.create_topic(name, 2)
     query = Engine(rocketpoll_broker.address, subscribePattern="left-.*")
@@ -188,7 +204,9 @@ def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketp
 
 
 @pytest.mark.wide
-def test_of_twenty_topics_that_came_and_went_one_is_in_the_offset_and_is_looked_for(rocketpoll_broker):
+def test_of_twenty_topics_that_came_and_went_one_is_in_the_offset_and_is_looked_for(
+    rocketpoll_broker,
+):
     query = Engine(rocketpoll_broker.address, subscribePattern="day-.*")
     rocketpoll_broker.create_topic("day-0", 1)
     query.start()
@@ -247,7 +265,9 @@ def test_queues_that_are_added_between_crash_and_restart_under_available_now(
     assert_read(query, bodies)
 
 
-def test_under_available_now_what_comes_later_waits_for_the_next_run(rocketpoll_broker, rocketpoll_topic):
+def test_under_available_now_what_comes_later_waits_for_the_next_run(
+    rocketpoll_broker, rocketpoll_topic
+):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, maxOffsetsPerTrigger=5)
     bodies = send(rocketpoll_broker, rocketpoll_topic, 20)
     query.start(available_now=True)
@@ -261,7 +281,9 @@ def test_under_available_now_what_comes_later_waits_for_the_next_run(rocketpoll_
     assert_read(query, bodies + later)
 
 
-def test_queues_that_are_taken_away_with_unread_messages_end_the_query(rocketpoll_broker, rocketpoll_topic):
+def test_queues_that_are_taken_away_with_unread_messages_end_the_query(
+    rocketpoll_broker, rocketpoll_topic
+):
     query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 8)
     send(rocketpoll_broker, rocketpoll_topic, 8)
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)

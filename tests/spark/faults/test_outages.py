@@ -7,7 +7,7 @@ import pytest
 from fake_servers import FakeServer, answering
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -19,7 +19,9 @@ AWAY_SECONDS = 1.0
 @pytest.fixture
 def broker(tmp_path):
     """One that can be killed and comes back with all that it had."""
-    with EmbeddedBroker(tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096) as broker:
+    with EmbeddedBroker(
+        tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096
+    ) as broker:
         broker.create_topic("T")
         yield broker
 
@@ -48,7 +50,9 @@ def test_a_broker_that_dies_in_the_middle_of_a_task_is_waited_for(broker):
     assert_read(query, bodies)
 
 
-@pytest.mark.parametrize("options", [{}, {"consumerGroup": "G"}, {"maxBytesPerTrigger": "10k"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"consumerGroup": "G"}, {"maxBytesPerTrigger": "10k"}], ids=str
+)
 def test_a_broker_that_dies_while_a_query_is_idle_is_waited_for(broker, options):
     query = Engine(broker.address, subscribe="T", **options)
     bodies = send(broker, "T", 50)
@@ -85,7 +89,8 @@ def test_a_query_that_finds_no_broker_when_it_comes_back_ends_and_goes_on_later(
 
 
 class Forgetful:
-    """A name server in front of a broker that also is one; there are times when it knows no topic."""
+    """A name server in front of a broker that also is one;
+    there are times when it knows no topic."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -96,7 +101,9 @@ class Forgetful:
     def answer(self, request):
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and not self.knows:
             self.asked += 1
-            return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server")
+            return request.respond(
+                ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server"
+            )
         answer = self._connections.request(self._broker.address, request._replace(opaque=0), 3_000)
         return answer._replace(opaque=request.opaque)
 
@@ -109,7 +116,9 @@ def forgetful(broker):
         yield server
 
 
-@pytest.mark.parametrize("selection", [{"subscribe": "T"}, {"assign": '{"T": [0, 1, 2, 3]}'}], ids=str)
+@pytest.mark.parametrize(
+    "selection", [{"subscribe": "T"}, {"assign": '{"T": [0, 1, 2, 3]}'}], ids=str
+)
 def test_a_name_server_that_knows_nothing_for_a_while_changes_nothing(broker, forgetful, selection):
     query = Engine(forgetful.address, **selection)
     bodies = send(broker, "T", 20)
@@ -124,7 +133,9 @@ def test_a_name_server_that_knows_nothing_for_a_while_changes_nothing(broker, fo
     assert_read(query, bodies)
 
 
-def test_a_query_that_comes_back_to_a_name_server_that_knows_nothing_does_not_start_anew(broker, forgetful):
+def test_a_query_that_comes_back_to_a_name_server_that_knows_nothing_does_not_start_anew(
+    broker, forgetful
+):
     query = Engine(forgetful.address, subscribe="T")
     bodies = send(broker, "T", 20)
     query.start()
@@ -167,7 +178,9 @@ def restored(tmp_path):
 def test_a_broker_from_an_older_copy_ends_the_query(restored):
     _, query, bodies = restored
     query.start()
-    with pytest.raises(DataLoss, match=r"ends at offset 5, and was read, or to be read, to 10 before"):
+    with pytest.raises(
+        DataLoss, match=r"ends at offset 5, and was read, or to be read, to 10 before"
+    ):
         query.run()
     assert_read(query, bodies)
 

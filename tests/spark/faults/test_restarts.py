@@ -1,4 +1,5 @@
-"""kill -9 of all that a query on Spark consists of, at every point of a batch: a ledger of its rows."""
+"""kill -9 of all that a query on Spark consists of, at every point of a batch:
+a ledger of its rows."""
 
 from collections import Counter
 
@@ -11,7 +12,7 @@ from spark_engine import send
 from rocketpoll import EmbeddedBroker
 
 # Longer campaigns take their length from here: make restarts ROUNDS=120
-ROUNDS = count("ROCKETPOLL_RESTARTS", 3, wide=12)
+ROUNDS = count("ROCKETPOLL_RESTARTS", 2, wide=12)
 MESSAGES = 60
 TOPIC = "restarts"
 
@@ -22,7 +23,9 @@ class RowsCampaign(Campaign):
     def made_query(self):
         (broker,) = self.brokers
         broker.create_topic(TOPIC)
-        return Query(self._directory, namesrvAddr=broker.address, subscribe=TOPIC, startingOffsets="earliest")
+        return Query(
+            self._directory, namesrvAddr=broker.address, subscribe=TOPIC, startingOffsets="earliest"
+        )
 
     def send(self):
         self.sent += send(self.brokers[0], TOPIC, MESSAGES, "m" * 200)

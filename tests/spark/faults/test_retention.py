@@ -8,9 +8,9 @@ from losses import loss
 from spark_drivers import Query
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.client.broker_api import BrokerApi
-from rmq_spark.client.calls import command_of
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.calls import command_of
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
@@ -42,7 +42,8 @@ def topic(expiring_broker, rocketpoll_topic):
 
 
 def expire(broker, topic):
-    """Let all files of the log but the last grow old, and the broker delete them; the bodies left over."""
+    """Let all files of the log but the last grow old, and the broker delete them;
+    the bodies left over."""
     files = sorted((broker.directory / "commitlog").iterdir())[:-1]
     for file in files:
         os.utime(file, (LONG_AGO, LONG_AGO))
@@ -81,7 +82,9 @@ def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic
     query, bodies = slow_query(expiring_broker, topic)
     left = expire(expiring_broker, topic)
     first = min(
-        message.queue_offset for message in expiring_broker.messages(topic) if message.queue.queue_id == 0
+        message.queue_offset
+        for message in expiring_broker.messages(topic)
+        if message.queue.queue_id == 0
     )
     with loss(f"queue 0 of {topic}", f"has lost offsets 2 to {first - 1}"):
         query.run()
@@ -155,6 +158,7 @@ def bodies_in(query):
     return Counter(body for *_, body in query.rows())
 
 
+@pytest.mark.wide
 def test_spark_ends_a_query_that_retention_has_overtaken(driver, expiring_broker, topic, tmp_path):
     query, error, bodies, left = overtaken(driver, expiring_broker, topic, tmp_path)
     for word in (f"queue 0 of {topic}", "has lost offsets 2 to", "failOnDataLoss"):
@@ -164,7 +168,9 @@ def test_spark_ends_a_query_that_retention_has_overtaken(driver, expiring_broker
 
 
 def test_spark_goes_on_with_what_retention_has_left(driver, expiring_broker, topic, tmp_path):
-    query, error, bodies, left = overtaken(driver, expiring_broker, topic, tmp_path, failOnDataLoss="false")
+    query, error, bodies, left = overtaken(
+        driver, expiring_broker, topic, tmp_path, failOnDataLoss="false"
+    )
     assert error is None
     assert bodies_in(query) == Counter(bodies[:4]) + Counter(left)
     assert 0 < len(left) < len(bodies) - 4

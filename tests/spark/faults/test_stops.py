@@ -1,7 +1,8 @@
-"""A query that is stopped ends within two seconds, whatever it is doing: Spark itself says if it does not.
+"""A query that is stopped ends within two seconds, whatever it is doing:
+Spark itself says if it does not.
 
-The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no state of its
-own: until it is due, Spark's thread sleeps, and the planner holds nothing.
+The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no state
+of its own: until it is due, Spark's thread sleeps, and the planner holds nothing.
 """
 
 import os
@@ -19,7 +20,9 @@ STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "2"))
 @pytest.fixture
 def broker(tmp_path):
     """One that can be killed."""
-    with EmbeddedBroker(tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096) as broker:
+    with EmbeddedBroker(
+        tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096
+    ) as broker:
         broker.create_topic("T")
         send(broker, "T", 200, "m" * 100)
         yield broker
@@ -27,7 +30,9 @@ def broker(tmp_path):
 
 @pytest.fixture
 def query(broker, tmp_path):
-    return Query(tmp_path / "query", namesrvAddr=broker.address, subscribe="T", startingOffsets="earliest")
+    return Query(
+        tmp_path / "query", namesrvAddr=broker.address, subscribe="T", startingOffsets="earliest"
+    )
 
 
 def until_idle(driver, query):

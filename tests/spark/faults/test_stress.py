@@ -1,4 +1,5 @@
-"""A query among topics that come, grow and go, at random, as in Spark's tests of its Kafka source."""
+"""A query among topics that come, grow and go, at random,
+as in Spark's tests of its Kafka source."""
 
 import random
 from collections import Counter

@@ -1,4 +1,5 @@
-"""`test_stress` with Spark: one query runs in one session, while topics come, grow and go beside it."""
+"""`test_stress` with Spark: one query runs in one session, while topics come,
+grow and go beside it."""
 
 import json
 import random
@@ -42,11 +43,14 @@ class StressedSpark:
     def committed(self):
         commits = self.query.logged("commits")
         files = [self.query.sink / f"{batch_id:06d}.json" for batch_id in commits]
-        return {body for file in files if file.exists() for *_, body in json.loads(file.read_text())}
+        return {
+            body for file in files if file.exists() for *_, body in json.loads(file.read_text())
+        }
 
     @contextmanager
     def between_batches(self):
-        """What was planned is read before the topic is another one: see the limits in docs/restarts.md."""
+        """What was planned is read before the topic is another one:
+        see the limits in docs/restarts.md."""
         if not self._is_running:
             yield
             return

@@ -9,10 +9,10 @@ from middle_boxes import BlackHole, Nat
 from name_servers import JoiningNameServer
 from spark_engine import Crashed, Engine, assert_read, send
 
-from rmq_spark.client.connection import Connection
-from rmq_spark.client.connections import Connections
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark import asking, tasks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.lag import lag_between
@@ -118,7 +118,9 @@ def test_a_query_may_go_on_without_it_and_its_lag_stays_in_sight(names, brokers,
         query.run()
     assert read_of(query, B) == reached
     latest = query.report()
-    lag = lag_between(SourceOffset.from_json(query.end()), SourceOffset.from_json(latest), sizes_in(latest))
+    lag = lag_between(
+        SourceOffset.from_json(query.end()), SourceOffset.from_json(latest), sizes_in(latest)
+    )
     assert sum(each.messages for each in lag if each.queue.broker_name == B) == 1
     assert len(warnings_of(caplog, f"going on without broker {B}")) == 1
     b.restart()
@@ -204,7 +206,8 @@ def test_should_it_come_back_all_the_same_it_is_read_from_where_it_was(names, br
 
 @pytest.fixture
 def renamed(tmp_path):
-    """A query that has read everything of a broker, which has another name since, and a message more."""
+    """A query that has read everything of a broker, which has another name since,
+    and a message more."""
     query, bodies = None, []
     for name in (A, "prod-1"):
         with EmbeddedBroker(tmp_path / "store", brokerName=name) as broker:
@@ -223,7 +226,9 @@ def renamed(tmp_path):
 def test_a_broker_that_was_renamed_is_not_read_once_more_from_its_first_message(renamed):
     _, query, _ = renamed
     query.start()
-    with pytest.raises(DataLoss, match=r'say so in option brokerNames, as \{"broker-a": "new name"\}'):
+    with pytest.raises(
+        DataLoss, match=r'say so in option brokerNames, as \{"broker-a": "new name"\}'
+    ):
         query.run()
     assert len(query.rows()) == 100
 
@@ -325,7 +330,9 @@ def test_hiccups_that_lie_far_apart_are_each_waited_for(brokers, names, monkeypa
     query, bodies = read_before(names, brokers, requestTimeoutMs=200, retryTimeoutMs=10_000)
     ahead = [0.0]
     monkeypatch.setattr(
-        asking, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
+        asking,
+        "time",
+        SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep),
     )
     for number in range(2):
         b.pause()

@@ -1,8 +1,9 @@
 """Makes golden checkpoints with this release and the Spark that is installed: `make golden`.
 
-For each of two queries, one with subscribe and one with subscribePattern: what Spark has written after
-three batches. And the broker's directory that belongs to them, with messages that nobody has read. Later
-releases must go on from there, so what is here once is never made again for the same release and Spark.
+For each of two queries, one with subscribe and one with subscribePattern: what Spark has written
+after three batches. And the broker's directory that belongs to them, with messages that nobody has
+read. Later releases must go on from there, so what is here once is never made again for the same
+release and Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def make(directory, target):
                 broker.create_topic(topic, _QUEUES)
             queries = {
                 name: Query(
-                    directory / name, namesrvAddr=broker.address, startingOffsets="earliest", **options
+                    directory / name,
+                    namesrvAddr=broker.address,
+                    startingOffsets="earliest",
+                    **options,
                 )
                 for name, options in QUERIES.items()
             }
@@ -44,7 +48,9 @@ def make(directory, target):
                 _feed(broker, queries.values(), f"read {batch}")
                 for query in queries.values():
                     query.release("latest")
-                    wait_until(lambda query=query, count=batch + 1: len(query.logged("commits")) == count)
+                    wait_until(
+                        lambda query=query, count=batch + 1: len(query.logged("commits")) == count
+                    )
                     query.hold("latest")
             _feed(broker, queries.values(), "unread")
     finally:

@@ -1,8 +1,10 @@
-"""A Spark driver that a test holds at any point of a query, and kills there: the child of `spark_drivers`.
+"""A Spark driver that a test holds at any point of a query, and kills there:
+the child of `spark_drivers`.
 
-It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop`` it, wait
-for its ``end``. Its source is the real one under another name. Before and after what Spark calls,
-it looks for a file of the point's name in a directory; while there is one it waits, having said who it is:
+It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop``
+it, wait for its ``end``. Its source is the real one under another name. Before and after what Spark
+calls, it looks for a file of the point's name in a directory; while there is one it waits, having
+said who it is:
 
     latest              offsets/N is about to be asked for
     latest-done         where batch N ends is known, and nowhere written
@@ -14,9 +16,10 @@ it looks for a file of the point's name in a directory; while there is one it wa
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
 
-Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so. If it is
-told of ``windows``, the rows are windows of time that are over, with the number of messages in them: bodies
-have their second as the second word, and several topics, each with a source of its own, are counted together.
+Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
+If it is told of ``windows``, the rows are windows of time that are over, with the number of
+messages in them: bodies have their second as the second word, and several topics, each with a
+source of its own, are counted together.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from rmq_spark.client import readable_chunks
+from rmq_spark.client.reading import readable_chunks
 from rmq_spark.spark.source import FORMAT, RocketPollDataSource
 from rmq_spark.spark.stream_reader import stream_reader
 
@@ -90,7 +93,9 @@ def held_reader(given, schema, holds):
         return method
 
     def read(self, partition):
-        readable_chunks.GATHERED_BYTES = 1  # each answer is a record batch, so that a task has several
+        readable_chunks.GATHERED_BYTES = (
+            1  # each answer is a record batch, so that a task has several
+        )
         for number, rows in enumerate(type(made).read(self, partition)):
             yield rows
             if not number:
@@ -143,7 +148,8 @@ class FilePerBatch:
 
 
 def start(spark, command):
-    """Start a query; once more, if its planner has not come up within the ten seconds that Spark gives it."""
+    """Start a query; once more, if its planner has not come up within the ten
+    seconds that Spark gives it."""
     while True:
         query = start_once(spark, command)
         while query.isActive and query.status["message"].startswith("Initializing"):

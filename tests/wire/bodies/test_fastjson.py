@@ -28,7 +28,8 @@ json_values = st.recursive(
 
 
 def with_object_keys(value):
-    """Force the tolerant reader: the same value, somewhere beside a map with an object as its key."""
+    """Force the tolerant reader: the same value, somewhere beside a map with an
+    object as its key."""
     return b'{"plain":' + dumps(value) + b',"m":{{"a":1}:2}}'
 
 
@@ -97,7 +98,11 @@ def test_what_json_cannot_say_is_refused():
 
 @pytest.mark.parametrize(
     ("lexeme", "text"),
-    [("x" * 2_000_000, "x" * 2_000_000), (r"\n" * 1_000_000, "\n" * 1_000_000), (r"\"" * 1_000, '"' * 1_000)],
+    [
+        ("x" * 2_000_000, "x" * 2_000_000),
+        (r"\n" * 1_000_000, "\n" * 1_000_000),
+        (r"\"" * 1_000, '"' * 1_000),
+    ],
     ids=["plain", "escapes", "quotes"],
 )
 def test_a_long_text_takes_no_more_memory_than_strict_json_does(lexeme, text):
@@ -111,7 +116,9 @@ def test_a_long_text_takes_no_more_memory_than_strict_json_does(lexeme, text):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("end", ["", "\\", "\n" * 600 + "\\"], ids=["nothing", "escape", "many escapes"])
+@pytest.mark.parametrize(
+    "end", ["", "\\", "\n" * 600 + "\\"], ids=["nothing", "escape", "many escapes"]
+)
 def test_a_text_without_its_end_is_refused_where_it_begins(end):
     with pytest.raises(BodyError, match="at byte 3: needed JSON"):
         loads(b'{1:"open' + end.encode())

@@ -3,7 +3,6 @@
 import dataclasses
 import enum
 import re
-import time
 import typing
 from collections.abc import Mapping
 
@@ -56,9 +55,9 @@ def test_each_body_names_its_request_in_its_first_line():
     parts = {part for hint in hints for part in parts_of(hint)}
     for name, body in CLASSES.items():
         first_line = body.__doc__.splitlines()[0]
-        assert body in parts or {*re.findall(r"[A-Z][A-Z0-9_]+", first_line)} & {*RequestCode.__members__}, (
-            name
-        )
+        assert body in parts or {*re.findall(r"[A-Z][A-Z0-9_]+", first_line)} & {
+            *RequestCode.__members__
+        }, name
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
@@ -84,7 +83,9 @@ def as_dumped(value):
         return sorted((as_dumped(item) for item in value), key=repr)
     if isinstance(value, Mapping):
         if any(isinstance(key, MessageQueue) for key in value):
-            pairs = [{"key": as_dumped(key), "value": as_dumped(item)} for key, item in value.items()]
+            pairs = [
+                {"key": as_dumped(key), "value": as_dumped(item)} for key, item in value.items()
+            ]
             return sorted(pairs, key=repr)
         return {str(key): as_dumped(item) for key, item in value.items()}
     return value
@@ -101,7 +102,9 @@ def in_any_order(value):
         return sorted((in_any_order(item) for item in value), key=repr)
     if isinstance(value, dict):
         return {
-            key: in_any_order(item) for key, item in sorted(value.items()) if key not in COMPUTED | NOT_SERVED
+            key: in_any_order(item)
+            for key, item in sorted(value.items())
+            if key not in COMPUTED | NOT_SERVED
         }
     return value
 
@@ -127,7 +130,9 @@ def order_and_digits_are_determined(vector):
         is_ours(vector)
         and vector["variant"] in ("single", "standard")
         # Numbers as keys, which we quote; floats, whose digits the two languages place differently.
-        and not any(f"{mark}{digit}" in vector["text"] for mark in ("{", "{-") for digit in "123456789")
+        and not any(
+            f"{mark}{digit}" in vector["text"] for mark in ("{", "{-") for digit in "123456789"
+        )
         and "E" not in "".join(vector["text"].split('"')[2::2])
         and not any(name in vector["text"] for name in COMPUTED | NOT_SERVED)
         and not (vector["variant"] == "standard" and "\\u" in vector["text"])
@@ -177,17 +182,33 @@ def test_sets_are_written_in_one_order():
         (lists.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
         (lists.TopicList, b'{"topicList":[{}]}', r"\$.topicList\[0\]: needed text, found {}"),
         (routes.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
-        (routes.BrokerData, b'{"brokerName":null,"brokerAddrs":{}}', r"\$.brokerName: needed a value"),
-        (routes.BrokerData, b'{"brokerName":"b","brokerAddrs":[]}', r"\$.brokerAddrs: needed an object"),
+        (
+            routes.BrokerData,
+            b'{"brokerName":null,"brokerAddrs":{}}',
+            r"\$.brokerName: needed a value",
+        ),
+        (
+            routes.BrokerData,
+            b'{"brokerName":"b","brokerAddrs":[]}',
+            r"\$.brokerAddrs: needed an object",
+        ),
         (
             routes.BrokerData,
             b'{"brokerName":"b","brokerAddrs":{"x":"a"}}',
             r"a key of \$.brokerAddrs: needed a 64-bit integer",
         ),
         (configs.TopicConfig, b'{"topicName":"T","perm":1.5}', r"\$.perm: needed a 64-bit integer"),
-        (configs.TopicConfig, b'{"topicName":"T","perm":9223372036854775808}', "needed a 64-bit integer"),
+        (
+            configs.TopicConfig,
+            b'{"topicName":"T","perm":9223372036854775808}',
+            "needed a 64-bit integer",
+        ),
         (configs.TopicConfig, b'{"topicName":"T","order":1}', r"\$.order: needed true or false"),
-        (configs.TopicConfig, b'{"topicName":"T","topicFilterType":"X"}', "needed one of SINGLE_TAG, MULTI"),
+        (
+            configs.TopicConfig,
+            b'{"topicName":"T","topicFilterType":"X"}',
+            "needed one of SINGLE_TAG, MULTI",
+        ),
         (stats.ConsumeStats, b'{"consumeTps":"x"}', r"\$.consumeTps: needed a number"),
         (
             clients.HeartbeatData,
@@ -229,13 +250,12 @@ def test_numbers_in_quotes_are_read_as_java_reads_them(word):
         decode_body(configs.TopicConfig, b'{"topicName":"T","perm":"%s"}' % word.encode())
 
 
+@pytest.mark.timeout(60)  # where each item costs the key's length: some minutes
 def test_a_long_key_costs_its_items_nothing():
-    items = b",".join(b'"k%d":5' % number for number in range(20_000))
-    data = b'{"forbiddenTable":{"' + b"x" * 1_000_000 + b'":{' + items + b"}}}"
-    started = time.thread_time()
+    items = b",".join(b'"k%d":5' % number for number in range(100_000))
+    data = b'{"forbiddenTable":{"' + b"x" * 10_000_000 + b'":{' + items + b"}}}"
     body = decode_body(configs.SubscriptionGroupWrapper, data)
-    assert time.thread_time() - started < 0.5
-    assert len(body.forbidden_table["x" * 1_000_000]) == 20_000
+    assert len(body.forbidden_table["x" * 10_000_000]) == 100_000
 
 
 def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
@@ -244,6 +264,9 @@ def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
     with pytest.raises(
         BodyError, match=r"at \$\.offsetTable\.\{'brokerName': 'b'.*: needed a 64-bit integer"
     ):
-        decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:[]}}')
+        decode_body(
+            stats.ResetOffsetBody,
+            b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:[]}}',
+        )
     with pytest.raises(BodyError, match=r"at a key of \$\.offsetTable\.queueId: needed a value"):
         decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","topic":"T"}:1}}')

@@ -1,5 +1,4 @@
 import json
-import time
 
 import pytest
 
@@ -34,7 +33,9 @@ def test_a_key_is_found_where_there_is_only_one():
 
 
 def test_among_several_keys_no_guess_is_made():
-    with pytest.raises(BodyError, match=r"\$ref: needed one object that is there, found '\$.t.null'"):
+    with pytest.raises(
+        BodyError, match=r"\$ref: needed one object that is there, found '\$.t.null'"
+    ):
         loads(b'{"t":{{"queueId":3}:1,{"queueId":4}:1},"u":{{"$ref":"$.t.null"}:2}}')
 
 
@@ -43,7 +44,8 @@ def test_a_reference_may_lead_to_another():
 
 
 @pytest.mark.parametrize(
-    "path", ["$.missing", "$.a[0]", "$.list[9]", "a", "", "..", "@", "$.", "$a", "$.list[x]", "$.list.0"]
+    "path",
+    ["$.missing", "$.a[0]", "$.list[9]", "a", "", "..", "@", "$.", "$a", "$.list[x]", "$.list.0"],
 )
 def test_paths_to_nothing_are_named(path):
     with pytest.raises(BodyError, match=r"JSON body at \$ref: needed"):
@@ -58,7 +60,9 @@ def test_circles_are_refused(path):
 
 def test_references_cannot_multiply_a_small_body_without_bound():
     levels = [b'"l0":[1,1,1,1,1,1,1,1]']
-    levels += [b'"l%d":[%s]' % (n, b",".join([b'{"$ref":"$.l%d"}' % (n - 1)] * 8)) for n in range(1, 12)]
+    levels += [
+        b'"l%d":[%s]' % (n, b",".join([b'{"$ref":"$.l%d"}' % (n - 1)] * 8)) for n in range(1, 12)
+    ]
     with pytest.raises(BodyError, match=rf"\$ref: needed at most {NODES_MAX} values"):
         loads(b"{" + b",".join(levels) + b"}")
 
@@ -96,15 +100,14 @@ def test_deep_nesting_beside_a_reference_is_refused():
         loads(b'{"unknown":' + deep + b',"a":{},"b":{"$ref":"$.a"}}')
 
 
+@pytest.mark.timeout(60)  # where each is looked up among all: some minutes
 def test_an_object_that_is_referred_to_often_is_looked_up_and_built_once():
-    queues = [b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(3000)]
+    queues = [b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(15_000)]
     table = b",".join(b"%s:{}" % queue for queue in queues)
     path = rb"$.t.MessageQueue\\ \\[topic\\=T\\,\\ brokerName\\=b\\,\\ queueId\\=%d\\]"
-    again = b",".join(b'{"$ref":"' + path % number + b'"}' for number in range(3000))
+    again = b",".join(b'{"$ref":"' + path % number + b'"}' for number in range(15_000))
     data = b'{"t":{' + table + b'},"again":[' + again + b"]}"
-    started = time.thread_time()
-    assert loads(data)["again"] == [{}] * 3000
-    assert time.thread_time() - started < 1
+    assert loads(data)["again"] == [{}] * 15_000
     body = loads(b'{"a":{"x":1},"again":[{"$ref":"$.a"},{"$ref":"$.a"}]}')
     assert body["again"][0] is body["again"][1]
 

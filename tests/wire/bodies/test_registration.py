@@ -112,12 +112,27 @@ def sized(data):
         (struct.pack(">i", -1) + b"{}", "at byte 0: needed a length of at most 2"),
         (sized(b"{}") + struct.pack(">i", 5), "at byte 6: needed a length of at most 0"),
         (sized(b"[]") + b"\0\0\0\0", "needed an object"),
-        (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4"), "a topic: needed name, 3 numbers and a filter type"),
-        (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 x SINGLE_TAG"), "a topic: needed name, 3 numbers"),
-        (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4_0 4 6 SINGLE_TAG"), "a topic: needed name, 3 numbers"),
-        (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 2147483648 SINGLE_TAG"), "a topic: needed name, 3"),
+        (
+            sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4"),
+            "a topic: needed name, 3 numbers and a filter type",
+        ),
+        (
+            sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 x SINGLE_TAG"),
+            "a topic: needed name, 3 numbers",
+        ),
+        (
+            sized(b"{}") + b"\0\0\0\1" + sized(b"T 4_0 4 6 SINGLE_TAG"),
+            "a topic: needed name, 3 numbers",
+        ),
+        (
+            sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 2147483648 SINGLE_TAG"),
+            "a topic: needed name, 3",
+        ),
         (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 6 SINGLE"), "a topic: needed name, 3 numbers"),
-        (sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 6 SINGLE_TAG []"), "attributes: needed an object"),
+        (
+            sized(b"{}") + b"\0\0\0\1" + sized(b"T 4 4 6 SINGLE_TAG []"),
+            "attributes: needed an object",
+        ),
         (sized(b"{}") + bytes(4) + sized(b"[1]"), "filterServerList: needed texts"),
     ],
 )

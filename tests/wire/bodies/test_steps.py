@@ -1,4 +1,5 @@
-"""Bodies that are written and read in steps: what is written and read at once, and no step that does much."""
+"""Bodies that are written and read in steps: what is written and read at once,
+and no step that does much."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_no_step_of_reading_reads_much(monkeypatch):
     items = b",".join(b'{"topic":"T%d"}' % number for number in range(10_000))
     work = decode_body_in_steps(
         HeartbeatData,
-        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%s]}]}' % items,
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%s]}]}'
+        % items,
     )
     for _ in work:
         most.append(len(read))
@@ -115,7 +117,9 @@ LARGE = {
             {
                 "G": (
                     ConsumeStats(
-                        offset_table={MessageQueue("T", "b", n): OffsetWrapper() for n in range(10_000)}
+                        offset_table={
+                            MessageQueue("T", "b", n): OffsetWrapper() for n in range(10_000)
+                        }
                     ),
                 )
             },
@@ -148,4 +152,6 @@ def test_no_step_writes_more_than_it_may(sizes):
             next(work)
         except StopIteration:
             break
-        assert sum(size for size in written if size <= steps.VALUES_PER_STEP) <= steps.VALUES_PER_STEP
+        assert (
+            sum(size for size in written if size <= steps.VALUES_PER_STEP) <= steps.VALUES_PER_STEP
+        )

@@ -33,7 +33,9 @@ rows = st.fixed_dictionaries(
 def one_by_one(row, unique_id):
     named = {"KEYS": row.get("keys"), "TAGS": row.get("tags"), **dict(row.get("properties", ()))}
     properties = {**named, "UNIQ_KEY": unique_id, "WAIT": "true"}
-    text = encode_properties({name: value for name, value in properties.items() if value is not None})
+    text = encode_properties(
+        {name: value for name, value in properties.items() if value is not None}
+    )
     return BatchedMessage(row["body"], text, row.get("flag", 0))
 
 
@@ -43,7 +45,10 @@ def ids_of(table):
 
 @given(st.lists(rows, max_size=6))
 def test_a_batch_has_the_same_bytes_as_its_messages_one_at_a_time(table):
-    columns = {name: [row[name] for row in table] for name in ("body", "keys", "tags", "properties", "flag")}
+    columns = {
+        name: [row[name] for row in table]
+        for name in ("body", "keys", "tags", "properties", "flag")
+    }
     ids = ids_of(table)
     encoded = encode_batch_columns(columns, ids)
     assert bytes(encoded) == encode_batch(map(one_by_one, table, ids))
@@ -58,9 +63,14 @@ def test_bodies_alone_are_enough():
 def test_a_slice_of_a_table_is_sent_and_nothing_else_of_it():
     bodies = pa.array([b"%d" % number for number in range(10)])
     tags = pa.array([f"t{number}" for number in range(10)])
-    encoded = encode_batch_columns({"body": bodies.slice(4, 2), "tags": tags.slice(4, 2)}, ids_of(range(2)))
+    encoded = encode_batch_columns(
+        {"body": bodies.slice(4, 2), "tags": tags.slice(4, 2)}, ids_of(range(2))
+    )
     found = decode_batch(encoded)
-    assert [(message.body, message.properties["TAGS"]) for message in found] == [(b"4", "t4"), (b"5", "t5")]
+    assert [(message.body, message.properties["TAGS"]) for message in found] == [
+        (b"4", "t4"),
+        (b"5", "t5"),
+    ]
 
 
 def test_properties_that_do_not_fit_are_refused():

@@ -57,7 +57,9 @@ def by_the_chunk(records):
     return intact_records(RecordChunk(b"".join(records))).tolist()
 
 
-many = st.lists(stored_messages().map(ended).filter(lambda message: fits_i16(with_room(message))), max_size=6)
+many = st.lists(
+    stored_messages().map(ended).filter(lambda message: fits_i16(with_room(message))), max_size=6
+)
 
 A_MESSAGE = StoredMessage("T", b"hello", "TAGS\x01A\x02")
 EVERY_SHAPE = [
@@ -123,7 +125,9 @@ PIECES = [b"7\x02" * 7, b"7\x02" * 8, b"a\x011\x02", b"x7\x02", b"x", b"7", b"\x
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join), max_size=8))
 def test_which_records_have_a_checksum_is_told_as_of_one(properties):
     texts = [each.decode() for each in properties]
-    records = [encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)) for text in texts]
+    records = [
+        encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)) for text in texts
+    ]
     expected = [without_checksum(each) != each for each in properties]
     assert RecordChunk(b"".join(records)).has_checksum.tolist() == expected
 
@@ -167,7 +171,9 @@ def test_what_is_filled_in_later_counts():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     sealing = Sealing(chunk)
     for start in chunk.starts.tolist():
-        chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = start % 251
+        chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = (
+            start % 251
+        )
     sealing.seal()
     assert intact_records(chunk).all()
 
@@ -194,7 +200,10 @@ def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_sa
     ("text", "message"),
     [
         ("TAGS\x01A", r"needed properties that end with byte 2 \(record 1\), found 65"),
-        ("a\x01" + "v" * 32_749 + "\x02", r"needed propertiesLength 0 to 32751 \(record 1\), found 32752"),
+        (
+            "a\x01" + "v" * 32_749 + "\x02",
+            r"needed propertiesLength 0 to 32751 \(record 1\), found 32752",
+        ),
     ],
 )
 def test_records_that_have_no_room_are_refused(text, message):

@@ -51,7 +51,9 @@ def as_rows(batch):
         column.validate(full=True)
         values = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
         columns[name] = (
-            [dict(value) for value in values.to_pylist()] if name == "properties" else values.to_pylist()
+            [dict(value) for value in values.to_pylist()]
+            if name == "properties"
+            else values.to_pylist()
         )
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -79,7 +81,9 @@ def test_compressed_bodies_are_inflated(messages):
         body = compress_body(message.body, kind or MessageSysFlag.COMPRESSION_ZLIB)
         return dataclasses.replace(message, body=body)
 
-    batch = chunk_columns(RecordChunk(b"".join(encode_record(stored(each)) for each in messages)), ["body"])
+    batch = chunk_columns(
+        RecordChunk(b"".join(encode_record(stored(each)) for each in messages)), ["body"]
+    )
     assert batch["body"].to_pylist() == [message.body for message in messages]
 
 
@@ -137,7 +141,9 @@ def test_a_body_that_does_not_inflate_names_its_record():
     message = StoredMessage("T", b"no zlib stream", sys_flag=MessageSysFlag.COMPRESSED)
     data = A_RECORD + encode_record(message)
     chunk = RecordChunk(data)
-    with pytest.raises(RecordError, match=rf"chunk at byte {len(A_RECORD)}: .*\(record 1\).*one whole ZLIB"):
+    with pytest.raises(
+        RecordError, match=rf"chunk at byte {len(A_RECORD)}: .*\(record 1\).*one whole ZLIB"
+    ):
         chunk_columns(chunk, ["body"])
     assert chunk_columns(chunk, RAW_COLUMNS).num_rows == 2
 

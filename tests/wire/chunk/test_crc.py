@@ -23,7 +23,9 @@ def test_the_crc_of_two_parts_needs_only_their_crcs_and_the_length_of_the_second
     assert found.tolist() == [crc32(first + second) for first, second in pairs]
 
 
-@pytest.mark.parametrize("lengths", [[0, 0], [1, 1], [100, 100], [0, 7], [4_194_304, 3], [65_535, 65_536]])
+@pytest.mark.parametrize(
+    "lengths", [[0, 0], [1, 1], [100, 100], [0, 7], [4_194_304, 3], [65_535, 65_536]]
+)
 def test_parts_of_any_length_can_stand_behind(lengths):
     before = crcs([b"head", b"other"])
     behind = [b"x" * length for length in lengths]
@@ -38,7 +40,9 @@ def of_pieces(texts, data=b"before"):
         starts.append(len(data))
         data += text + b"|"
     lengths = np.array([len(text) for text in texts], np.int64)
-    return crcs_of_pieces(np.frombuffer(data, np.uint8), np.array(starts, np.int64), lengths).tolist()
+    return crcs_of_pieces(
+        np.frombuffer(data, np.uint8), np.array(starts, np.int64), lengths
+    ).tolist()
 
 
 @given(st.lists(st.binary(max_size=120), max_size=12))

@@ -37,12 +37,21 @@ def test_a_chunk_may_be_any_buffer():
     [
         (SIZES[:2], f"chunk at sizes: needed a sum of {len(DATA)} bytes, found {sum(SIZES[:2])}"),
         ([*SIZES, 91], "chunk at sizes: needed a sum"),
-        ([SIZES[0] - 1, SIZES[1] + 1, SIZES[2]], r"at byte 0: needed a totalSize .*\(record 0\), found"),
+        (
+            [SIZES[0] - 1, SIZES[1] + 1, SIZES[2]],
+            r"at byte 0: needed a totalSize .*\(record 0\), found",
+        ),
         ([sum(SIZES[:2]), SIZES[2]], r"a totalSize that fits \(record 0\)"),
         ([0, *SIZES], r"a totalSize of a record that fits \(record 0\), found 0"),
         ([-5, len(DATA) + 5], r"\(record 0\), found -5"),
-        ([SIZES[0], len(DATA) + 1], rf"chunk at byte {SIZES[0]}: .*\(record 1\), found {len(DATA) + 1}"),
-        ([1 << 62, 1 << 62, 1 << 62, (1 << 62) + len(DATA)], r"\(record 0\), found 4611686018427387904"),
+        (
+            [SIZES[0], len(DATA) + 1],
+            rf"chunk at byte {SIZES[0]}: .*\(record 1\), found {len(DATA) + 1}",
+        ),
+        (
+            [1 << 62, 1 << 62, 1 << 62, (1 << 62) + len(DATA)],
+            r"\(record 0\), found 4611686018427387904",
+        ),
         (np.array([1 << 63, len(DATA)], np.uint64), r"\(record 0\), found 9223372036854775808"),
         ([1 << 64], "chunk at sizes: needed a list of integers"),
         ([1 << 63, -1], "chunk at sizes: needed a list of integers"),
@@ -127,7 +136,9 @@ def test_with_any_byte_changed_both_speeds_agree(data):
     assert outcome(lambda: len(RecordChunk(changed))) == slow
     if slow != "refused":
         intact = outcome(lambda: len(list(decode_records(changed))))
-        assert outcome(lambda: RecordChunk(changed).check_crcs()) == (None if intact == 3 else intact)
+        assert outcome(lambda: RecordChunk(changed).check_crcs()) == (
+            None if intact == 3 else intact
+        )
 
 
 @pytest.mark.parametrize("end", [1, 50, 90, len(DATA) - 1, SIZES[0] + 1])
@@ -139,7 +150,9 @@ def test_a_chunk_that_ends_within_a_record_is_refused(end):
 def test_a_damaged_body_is_found_when_asked_for():
     damaged = DATA.replace(b"xxxxx\x01T", b"xxxxy\x01T", 1)
     chunk = RecordChunk(damaged)
-    with pytest.raises(RecordError, match=rf"chunk at byte {SECOND}: needed a bodyCRC .*\(record 1\)"):
+    with pytest.raises(
+        RecordError, match=rf"chunk at byte {SECOND}: needed a bodyCRC .*\(record 1\)"
+    ):
         chunk.check_crcs()
 
 

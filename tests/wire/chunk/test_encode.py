@@ -72,10 +72,13 @@ def test_columns_that_were_decoded_can_be_encoded_again(messages):
 
 
 def test_one_value_stands_for_all_messages_and_the_rest_has_defaults():
-    chunk = encode_chunk({"topic": "T", "body": [b"a", b"bc"], "bornTimestamp": 5, "storeHost": "1.2.3.4:5"})
+    chunk = encode_chunk(
+        {"topic": "T", "body": [b"a", b"bc"], "bornTimestamp": 5, "storeHost": "1.2.3.4:5"}
+    )
     message = decode_record(bytes(chunk.data))
     assert message == dataclasses.replace(
-        StoredMessage("T", b"a", born_timestamp=5, store_host=message.store_host), body_crc=message.body_crc
+        StoredMessage("T", b"a", born_timestamp=5, store_host=message.store_host),
+        body_crc=message.body_crc,
     )
     assert str(message.store_host) == "1.2.3.4:5"
     assert [each.body for each in decode_records(bytes(chunk.data))] == [b"a", b"bc"]
@@ -83,7 +86,8 @@ def test_one_value_stands_for_all_messages_and_the_rest_has_defaults():
 
 @given(
     st.lists(
-        properties.map(lambda each: {k: v for k, v in each.items() if k not in ("KEYS", "TAGS")}), max_size=4
+        properties.map(lambda each: {k: v for k, v in each.items() if k not in ("KEYS", "TAGS")}),
+        max_size=4,
     )
 )
 def test_keys_and_tags_come_before_other_properties(maps):
@@ -116,7 +120,9 @@ def test_no_messages_make_no_bytes():
 
 
 def test_what_is_encoded_passes_the_check_of_its_crcs():
-    RecordChunk(encode_chunk({"topic": "T", "body": [b"a" * n for n in range(300)]}).data).check_crcs()
+    RecordChunk(
+        encode_chunk({"topic": "T", "body": [b"a" * n for n in range(300)]}).data
+    ).check_crcs()
 
 
 BODY = [b"a", b"b", b"c"]
@@ -130,13 +136,28 @@ BODY = [b"a", b"b", b"c"]
         ({"topic": "T", "body": b"abc"}, "column body: needed one body for each message"),
         ({"topic": "T", "body": [b"a", None]}, "chunk at body 1: needed a value for each message"),
         ({"topic": ["T", None, "T"], "body": BODY}, "chunk at topic 1: needed a value"),
-        ({"topic": "T", "body": BODY, "queueId": [1, 2]}, "column queueId: needed 3 values, found 2"),
-        ({"topic": "T", "body": BODY, "queueId": "x"}, "column queueId: needed values of type int32"),
-        ({"topic": "T", "body": BODY, "queueId": 1 << 31}, "column queueId: needed values of type int32"),
-        ({"topic": "T", "body": BODY, "queueId": [1, None, 2]}, "chunk at queueId 1: needed a value"),
+        (
+            {"topic": "T", "body": BODY, "queueId": [1, 2]},
+            "column queueId: needed 3 values, found 2",
+        ),
+        (
+            {"topic": "T", "body": BODY, "queueId": "x"},
+            "column queueId: needed values of type int32",
+        ),
+        (
+            {"topic": "T", "body": BODY, "queueId": 1 << 31},
+            "column queueId: needed values of type int32",
+        ),
+        (
+            {"topic": "T", "body": BODY, "queueId": [1, None, 2]},
+            "chunk at queueId 1: needed a value",
+        ),
         ({"topic": 5, "body": BODY}, "column topic: needed values of type string"),
         ({"topic": "T", "body": ["text", 5, None]}, "column body: needed values of type binary"),
-        ({"topic": "T", "body": BODY, "msgId": "x"}, r"chunk at columns: needed only .*found \['msgId'\]"),
+        (
+            {"topic": "T", "body": BODY, "msgId": "x"},
+            r"chunk at columns: needed only .*found \['msgId'\]",
+        ),
         ({"topic": "T", "body": BODY, "tag": "A"}, r"found \['tag'\]"),
         ({"topic": "T", "body": BODY, "storeHost": "x"}, "host at text: needed address:port"),
         (
@@ -147,9 +168,18 @@ BODY = [b"a", b"b", b"c"]
             {"topic": "T", "body": BODY, "sysFlag": [0, 0x10, 0]},
             "sysFlag 1: needed the IPv6 bits of the hosts, 0x0",
         ),
-        ({"topic": "T", "body": BODY, "tags": ["A", "", None]}, "text 1: needed text that is not empty"),
-        ({"topic": "T", "body": BODY, "keys": ["A", "a\x02", None]}, r"text 1: needed text without \\x02"),
-        ({"topic": "T", "body": BODY, "keys": "k" * 40_000}, "properties 0: needed at most 32767 bytes"),
+        (
+            {"topic": "T", "body": BODY, "tags": ["A", "", None]},
+            "text 1: needed text that is not empty",
+        ),
+        (
+            {"topic": "T", "body": BODY, "keys": ["A", "a\x02", None]},
+            r"text 1: needed text without \\x02",
+        ),
+        (
+            {"topic": "T", "body": BODY, "keys": "k" * 40_000},
+            "properties 0: needed at most 32767 bytes",
+        ),
         ({"topic": "t" * 40_000, "body": BODY}, "topic: needed at most 32767 bytes"),
         (
             {"topic": "T", "body": BODY, "queueOffset": 1 << 70},
@@ -160,8 +190,14 @@ BODY = [b"a", b"b", b"c"]
             "column queueOffset: needed values of",
         ),
         ({"topic": "\ud800", "body": BODY}, "column topic: needed values of type string"),
-        ({"topic": ["T", "\ud800", "T"], "body": BODY}, "column topic: needed values of type string"),
-        ({"topic": "T", "body": BODY, "tags": ["\ud800"] * 3}, "column tags: needed values of type string"),
+        (
+            {"topic": ["T", "\ud800", "T"], "body": BODY},
+            "column topic: needed values of type string",
+        ),
+        (
+            {"topic": "T", "body": BODY, "tags": ["\ud800"] * 3},
+            "column tags: needed values of type string",
+        ),
         (
             {"topic": "T", "body": BODY, "properties": [[("\ud800", "v")], [], []]},
             "column properties: needed",
@@ -174,8 +210,14 @@ BODY = [b"a", b"b", b"c"]
             {"topic": "T", "body": BODY, "queueId": np.zeros((3, 1), np.int32)},
             "column queueId: needed values",
         ),
-        ({"topic": "T", "body": BODY, "queueId": np.array(5)}, "column queueId: needed values of type int32"),
-        ({"topic": "T", "body": BODY, "storeTimestamp": object()}, "column storeTimestamp: needed values"),
+        (
+            {"topic": "T", "body": BODY, "queueId": np.array(5)},
+            "column queueId: needed values of type int32",
+        ),
+        (
+            {"topic": "T", "body": BODY, "storeTimestamp": object()},
+            "column storeTimestamp: needed values",
+        ),
     ],
 )
 def test_columns_that_cannot_be_encoded_are_named(columns, message):
@@ -184,14 +226,21 @@ def test_columns_that_cannot_be_encoded_are_named(columns, message):
 
 
 def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monkeypatch):
-    columns = {"topic": ["T", "t" * 200], "body": [b"x" * 100] * 2, "tags": "A", "storeHost": "1.2.3.4:5"}
+    columns = {
+        "topic": ["T", "t" * 200],
+        "body": [b"x" * 100] * 2,
+        "tags": "A",
+        "storeHost": "1.2.3.4:5",
+    }
     chunk = encode_chunk(columns)
     assert chunk.sizes.dtype == np.int32
     total = int(chunk.sizes.sum())
     monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total)
     assert encode_chunk(columns).data == chunk.data
     monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total - 1)
-    monkeypatch.setattr("rmq_spark.wire.chunk.encode._body_crcs", lambda _: pytest.fail("too early"))
+    monkeypatch.setattr(
+        "rmq_spark.wire.chunk.encode._body_crcs", lambda _: pytest.fail("too early")
+    )
     with pytest.raises(
         RecordError, match=f"chunk at its end: needed at most {total - 1} bytes, found {total}"
     ):
@@ -206,7 +255,8 @@ def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeyp
     )
     total = BUFFER_BYTES_MAX + 91 + 2
     with pytest.raises(
-        RecordError, match=f"chunk at its end: needed at most {BUFFER_BYTES_MAX} bytes, found {total}"
+        RecordError,
+        match=f"chunk at its end: needed at most {BUFFER_BYTES_MAX} bytes, found {total}",
     ):
         encode_chunk({"topic": "T", "body": [b"a"]})
 
@@ -225,7 +275,9 @@ def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeyp
 )
 def test_properties_that_would_be_read_differently_are_refused(entries, message):
     with pytest.raises(RecordError, match=message):
-        encode_chunk({"topic": "T", "body": BODY, "tags": "A", "properties": [[], [("ok", "1")], entries]})
+        encode_chunk(
+            {"topic": "T", "body": BODY, "tags": "A", "properties": [[], [("ok", "1")], entries]}
+        )
 
 
 def test_an_unknown_compression_is_refused():
@@ -249,7 +301,9 @@ def as_maps(lists, validity):
         [whole.keys, whole.items], fields=[whole.type.key_field, whole.type.item_field]
     )
     is_valid = pa.py_buffer(np.packbits(validity, bitorder="little").tobytes())
-    return pa.Array.from_buffers(whole.type, len(lists), [is_valid, whole.buffers()[1]], children=[entries])
+    return pa.Array.from_buffers(
+        whole.type, len(lists), [is_valid, whole.buffers()[1]], children=[entries]
+    )
 
 
 @given(st.lists(st.tuples(properties, st.booleans()), min_size=1, max_size=6), st.data())

@@ -3,7 +3,13 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.given import GivenColumns, back_to_back, fixed, lengths_of_each, property_strings
+from rmq_spark.wire.chunk.given import (
+    GivenColumns,
+    back_to_back,
+    fixed,
+    lengths_of_each,
+    property_strings,
+)
 
 BODY = [b"a", b"b", b"c"]
 
@@ -27,7 +33,8 @@ def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
 
 
 @pytest.mark.parametrize(
-    "bodies", [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])]
+    "bodies",
+    [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])],
 )
 def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
     given = GivenColumns({"body": bodies})

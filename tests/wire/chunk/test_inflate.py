@@ -47,7 +47,9 @@ def test_slices_are_made_one_by_one():
 
 
 def test_what_cannot_be_inflated_is_null_and_says_why():
-    broken = encode_record(StoredMessage("T", b"no stream", sys_flag=MessageSysFlag.COMPRESSED | ZLIB))
+    broken = encode_record(
+        StoredMessage("T", b"no stream", sys_flag=MessageSysFlag.COMPRESSED | ZLIB)
+    )
     too_long = record(bytes(PLAIN_BYTES_MAX + 1), ZLIB)
     (found,) = slices_of(record(b"a"), broken, record(b"b", ZLIB), too_long, slice_bytes=1 << 30)
     assert found.bodies.to_pylist() == [b"a", None, b"b", None]
@@ -59,7 +61,9 @@ def test_what_cannot_be_inflated_is_null_and_says_why():
 def test_a_module_that_is_missing_is_no_problem_of_a_row(monkeypatch):
     lz4 = record(b"a" * 100, MessageSysFlag.COMPRESSION_LZ4)
     monkeypatch.setattr(compression, "_module", lambda _: None)
-    with pytest.raises(CodecMissing, match=f"compression at {sys.executable}: needed pip install lz4"):
+    with pytest.raises(
+        CodecMissing, match=f"compression at {sys.executable}: needed pip install lz4"
+    ):
         slices_of(lz4)
 
 
@@ -69,7 +73,9 @@ def test_a_module_that_is_missing_is_no_problem_of_a_row(monkeypatch):
 )
 def test_slices_together_have_all_bodies_in_order(bodies, slice_bytes):
     found = slices_of(*(record(*each) for each in bodies), slice_bytes=slice_bytes)
-    assert [body for each in found for body in each.bodies.to_pylist()] == [body for body, _ in bodies]
+    assert [body for each in found for body in each.bodies.to_pylist()] == [
+        body for body, _ in bodies
+    ]
     at = 0
     for each in found:
         assert each.first == at

@@ -25,7 +25,15 @@ FIELDS = {"topic": "T", "queueId": "3", "commitOffset": "-1", "f": "true"}
 
 
 def test_names_on_the_wire_are_in_camel_case_unless_told_otherwise():
-    assert CODEC.keys == ("topic", "queueId", "commitOffset", "f", "remarkText", "maxNum", "unitMode")
+    assert CODEC.keys == (
+        "topic",
+        "queueId",
+        "commitOffset",
+        "f",
+        "remarkText",
+        "maxNum",
+        "unitMode",
+    )
 
 
 def test_absent_fields_take_their_defaults_and_unknown_ones_are_passed_over():
@@ -57,7 +65,9 @@ def test_a_header_is_read_as_it_was_written(header):
     assert CODEC.decode(CODEC.encode(header)) == header
 
 
-@pytest.mark.parametrize(("word", "value"), [("TRUE", True), ("True", True), ("yes", False), ("", False)])
+@pytest.mark.parametrize(
+    ("word", "value"), [("TRUE", True), ("True", True), ("yes", False), ("", False)]
+)
 def test_true_is_what_java_takes_for_true(word, value):
     assert CODEC.decode({**FIELDS, "f": word}).is_force is value
 

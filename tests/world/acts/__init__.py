@@ -1,6 +1,7 @@
 """What clients can do: each act with how it is played, and how its arguments are drawn.
 
-An act is a coroutine of a player; it asks the broker, and tells the ledger what it asked and was answered.
+An act is a coroutine of a player; it asks the broker, and tells the ledger what
+it asked and was answered.
 """
 
 from __future__ import annotations

@@ -67,7 +67,9 @@ async def query_offset(player, key):
 async def lock(player, group, queue_ids):
     """Lock queues for a group's orderly listener: no other member may have them meanwhile."""
     locks = player.world.locks
-    queues = frozenset(MessageQueue("T0", player.world.broker_name, queue_id) for queue_id in queue_ids)
+    queues = frozenset(
+        MessageQueue("T0", player.world.broker_name, queue_id) for queue_id in queue_ids
+    )
     body = LockBatchRequestBody(consumer_group=group, client_id=player.name, mq_set=queues)
     answer = await player.ask(RequestCode.LOCK_BATCH_MQ, body=encode_body(body))
     if answer is None or answer.code:

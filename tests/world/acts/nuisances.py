@@ -1,4 +1,5 @@
-"""What no good client does: connections lost, requests half sent, answers never read, bytes of no meaning."""
+"""What no good client does: connections lost, requests half sent, answers never read,
+bytes of no meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ async def lose_connection(player, silent):
 
 @act(lambda dice: {"size": dice.choice([3, 200, 9_000]), "seconds": dice.choice([0.01, 40.0])})
 async def half_a_request(player, size, seconds):
-    """A send that never ends, of a client of its own. It is not in the ledger: it must not be stored."""
+    """A send that never ends, of a client of its own. It is not in the ledger:
+    it must not be stored."""
     stranger = await _stranger(player)
     data = send_request(b"0:half", "T0", 0).encode()
     stranger.send((data + bytes(9_000))[: min(size, len(data) - 1)])
@@ -40,7 +42,9 @@ async def nonsense(player, size):
     stranger.leave()
 
 
-@act(lambda dice: {**place(dice), "pulls": dice.choice([5, 50]), "seconds": dice.choice([0.1, 50.0])})
+@act(
+    lambda dice: {**place(dice), "pulls": dice.choice([5, 50]), "seconds": dice.choice([0.1, 50.0])}
+)
 async def read_nothing(player, topic, queue_id, pulls, seconds):
     """Pulls and pulls, and does not read what comes."""
     stranger = await _stranger(player)

@@ -1,4 +1,5 @@
-"""What operators and their tools ask: topics made and deleted, messages by key and id, tables and figures."""
+"""What operators and their tools ask: topics made and deleted, messages by key and id,
+tables and figures."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ async def ask_for(player, what):
 
 @act(lambda dice: {"queues": QUEUES})
 async def make_topic(player, queues):
-    await player.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **topic_fields(PASSING_TOPIC, queues, queues))
+    await player.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, **topic_fields(PASSING_TOPIC, queues, queues)
+    )
 
 
 @act(lambda dice: {})
@@ -72,7 +75,12 @@ async def query_by_key(player, where):
     for message in found:
         player.ledger.saw(message)
     is_there = any(message.body == sent.body for message in found)
-    if must and not is_there and player.ledger.is_to_be_found(sent) and watch.is_calm_since(asked_at):
+    if (
+        must
+        and not is_there
+        and player.ledger.is_to_be_found(sent)
+        and watch.is_calm_since(asked_at)
+    ):
         player.ledger.complain(f"{sent} is not found by its key: {answer.code} {answer.remark}")
 
 
@@ -88,4 +96,6 @@ async def offset_by_time(player, topic, queue_id, where):
         timestamp=began_ms + int((now_ms - began_ms) * where),
     )
     if answer is not None and answer.code == 0 and int(answer.ext_fields["offset"]) < 0:
-        player.ledger.complain(f"a time lies at {answer.ext_fields['offset']} of {topic}/{queue_id}")
+        player.ledger.complain(
+            f"a time lies at {answer.ext_fields['offset']} of {topic}/{queue_id}"
+        )

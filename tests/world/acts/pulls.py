@@ -1,4 +1,5 @@
-"""Pulls: from anywhere, of one message or many megabytes, filtered, and such as wait in the broker."""
+"""Pulls: from anywhere, of one message or many megabytes, filtered,
+and such as wait in the broker."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ async def pull(player, topic, queue_id, where, wanted=None, group="G0", count=32
     await pull_once(player, asked, group=group, count=count, bulk=bulk)
 
 
-@act(lambda dice: {**_anywhere(dice), "where": 1, "suspend_ms": dice.choice([1_000, 3_000, 15_000])})
+@act(
+    lambda dice: {**_anywhere(dice), "where": 1, "suspend_ms": dice.choice([1_000, 3_000, 15_000])}
+)
 async def wait_for_messages(player, topic, queue_id, where, suspend_ms, wanted=None, group="G0"):
     """A pull that waits in the broker."""
     asked = _asked(player, topic, queue_id, where, wanted)

@@ -1,4 +1,5 @@
-"""Sends of every kind: single, delayed, one-way, many at once, batches, and chunks of ready records."""
+"""Sends of every kind: single, delayed, one-way, many at once, batches,
+and chunks of ready records."""
 
 from __future__ import annotations
 
@@ -14,11 +15,16 @@ from rmq_spark.wire.headers.table import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import encode_properties
 
-_OPEN = {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
+_OPEN = {
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_ERROR,
+}
 """Answers after which the message may be there or not."""
 
 _NO_ROOM = "the disk is full: "
-"""An answer that says this is a refusal, whatever its code: what was written is wiped before it leaves."""
+"""An answer that says this is a refusal, whatever its code:
+what was written is wiped before it leaves."""
 
 
 def _size(dice):
@@ -135,7 +141,9 @@ def _new(player, connection, topic, queue_id, size, tags, *, delay_level=0):
     if tags:
         properties["TAGS"] = tags
     delay_seconds = player.world.delay_seconds(delay_level)
-    return player.ledger.send(connection, topic, queue_id, size, properties, delay_seconds=delay_seconds)
+    return player.ledger.send(
+        connection, topic, queue_id, size, properties, delay_seconds=delay_seconds
+    )
 
 
 def _request(sent, *, waits=True, delay_level=0, code=RequestCode.SEND_MESSAGE_V2):
@@ -143,7 +151,9 @@ def _request(sent, *, waits=True, delay_level=0, code=RequestCode.SEND_MESSAGE_V
     if delay_level:
         more["DELAY"] = str(delay_level)
     text = encode_properties({**sent.properties, **more})
-    return send_request(sent.body, sent.topic, sent.queue_id, properties=text, code=code, queue_nums=QUEUES)
+    return send_request(
+        sent.body, sent.topic, sent.queue_id, properties=text, code=code, queue_nums=QUEUES
+    )
 
 
 def _told(player, sents, answer, *, waits):

@@ -1,4 +1,5 @@
-"""``python -m world.clients``: tells stories of clients; one that fails is shrunk, and kept as a file.
+"""``python -m world.clients``: tells stories of clients;
+one that fails is shrunk, and kept as a file.
 
 python -m world.clients --first 0 --seeds 1000      those of these seeds
 python -m world.clients --seed 157                  one, with its trace

@@ -1,4 +1,5 @@
-"""What processes of clients do, step by step: send, wait, and with their consumer whatever its users may.
+"""What processes of clients do, step by step: send, wait,
+and with their consumer whatever its users may.
 
 Each act has a way to draw its arguments, and one to be played, in a thread of the process.
 """
@@ -10,14 +11,15 @@ from typing import NamedTuple
 
 from world.clients.listening import queue_of
 
-from rmq_spark.client.admin import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
 from rmq_spark.client.results import SendStatus
 
 TOPICS = ("T0", "T1")
 _ROUTE_SECONDS = 7.0
-"""To connect to a name server and ask it where a topic lives: so much may come on top of a send's time."""
+"""To connect to a name server and ask it where a topic lives:
+so much may come on top of a send's time."""
 
 _ON_TOP_SECONDS = 1.1
 """A future's timeout is noticed up to a second late."""
@@ -77,7 +79,11 @@ def send(life, topic, how, count, gap, size, timeout_ms):
                 if how == "one way":
                     _send(life, lambda each=message: producer.send_one_way(each), [])
                 else:
-                    _send(life, lambda each=message: [producer.send(each, timeout_ms=timeout_ms)], [message])
+                    _send(
+                        life,
+                        lambda each=message: [producer.send(each, timeout_ms=timeout_ms)],
+                        [message],
+                    )
             time.sleep(gap)
 
 
@@ -127,7 +133,8 @@ def _sent(life, results, messages):
 
 
 def act_of_consumers(draw):
-    """An act that only a process with a consumer can play; a broker that cannot be asked ends it."""
+    """An act that only a process with a consumer can play;
+    a broker that cannot be asked ends it."""
 
     def known(play):
         def guarded(life, **arguments):
@@ -151,7 +158,9 @@ def shut_down_and_start(life, consuming, seconds):
     consuming.begin()
 
 
-@act_of_consumers(lambda dice: {"seconds": dice.choice([0.1, 2.0, 6.0]), "topic": dice.choice(TOPICS)})
+@act_of_consumers(
+    lambda dice: {"seconds": dice.choice([0.1, 2.0, 6.0]), "topic": dice.choice(TOPICS)}
+)
 def unsubscribe_and_subscribe(life, consuming, seconds, topic):
     if topic in consuming.topics:
         consuming.disturbs(seconds)

@@ -1,4 +1,5 @@
-"""The consumer of a process in a simulated world: made, started, listened to or polled, and shut down."""
+"""The consumer of a process in a simulated world: made, started, listened to or polled,
+and shut down."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import ClientError
-from rmq_spark.client.instance import SHUTDOWN_MS
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 CONSUME = "consume"
@@ -61,7 +62,10 @@ class Consuming:
             self._settings = LitePullSettings(**common, **settings, auto_commit=auto_commit)
         else:
             self._settings = PushSettings(**common, **settings)
-        timeout_ms, tries_max = settings.get("consume_timeout_ms"), settings.get("max_reconsume_times", -1)
+        timeout_ms, tries_max = (
+            settings.get("consume_timeout_ms"),
+            settings.get("max_reconsume_times", -1),
+        )
         self.reader = life.world.ledger.reader(
             f"{group} at {life.host.name}" if broadcasting else group,
             group=group,
@@ -76,10 +80,13 @@ class Consuming:
         self.consumer = None
 
     def disturbs(self, seconds=0.0):
-        """For so long this member does what makes queues go from one to another, if there is another."""
+        """For so long this member does what makes queues go from one to another,
+        if there is another."""
         is_alone = self._world.is_alone(self._life.host)
         settles = (
-            _ALONE_SECONDS if is_alone else self._settings.rebalance_interval_ms / 1000 + _SETTLE_SECONDS
+            _ALONE_SECONDS
+            if is_alone
+            else self._settings.rebalance_interval_ms / 1000 + _SETTLE_SECONDS
         )
         self._world.ledger.disturbed(seconds + settles, self.group)
 
@@ -104,14 +111,18 @@ class Consuming:
                 time.sleep(_START_AGAIN_SECONDS)
         world.note(f"{process.name} consumes")
         if self.kind == "lite":
-            threading.Thread(target=self._poll_on, args=(consumer,), name=f"{process.name} polls").start()
+            threading.Thread(
+                target=self._poll_on, args=(consumer,), name=f"{process.name} polls"
+            ).start()
 
     def end(self):
         """Shut it down."""
         self.disturbs()
         for each in (self.consumer, self.instance):
             what = f"shutdown of a {type(each).__name__}"
-            with self._world.watch.within(self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS):
+            with self._world.watch.within(
+                self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS
+            ):
                 each.shutdown()
         self._world.note(f"{self._life.process.name} consumes no more")
 
@@ -119,7 +130,9 @@ class Consuming:
         if self.kind == "lite":
             return LitePullConsumer(self.group, self.instance, self._settings)
         listener = {"orderly": "orderly_listener", "concurrent": "listener"}[self.kind]
-        return PushConsumer(self.group, self.instance, settings=self._settings, **{listener: self.listener})
+        return PushConsumer(
+            self.group, self.instance, settings=self._settings, **{listener: self.listener}
+        )
 
     # ---- who asks for messages himself
 

@@ -1,4 +1,5 @@
-"""Stories of clients drawn from a seed: which members, what they do, and what befalls them and their brokers.
+"""Stories of clients drawn from a seed: which members, what they do,
+and what befalls them and their brokers.
 
 Each seed has a character of its own, as most bugs need several rare things at once.
 """
@@ -104,7 +105,9 @@ def _step(dice, kind):
 def _trouble(dice, names):
     kind = dice.choice(list(_TROUBLES))
     begin = dice.uniform(0, TROUBLES_SECONDS)
-    return Trouble(kind, begin, dice.choice([0.2, 2.0, 2.0, 8.0, 8.0, 40.0]), _TROUBLES[kind](dice, names))
+    return Trouble(
+        kind, begin, dice.choice([0.2, 2.0, 2.0, 8.0, 8.0, 40.0]), _TROUBLES[kind](dice, names)
+    )
 
 
 def _broker(dice, _):

@@ -1,7 +1,8 @@
-"""A machine on which clients run: a process that does the steps of a plan, and another when that was killed.
+"""A machine on which clients run: a process that does the steps of a plan,
+and another when that was killed.
 
-Its first step says which consumer it has, if it has one; each process begins with that. When all steps are
-done, it goes on consuming until the story is over, and shuts down its clients.
+Its first step says which consumer it has, if it has one; each process begins with that. When all
+steps are done, it goes on consuming until the story is over, and shuts down its clients.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from world.cluster.name_server import ADDRESS
 from world.machine import Process
 from world.tasks import Promise
 
-from rmq_spark.client.instance import SHUTDOWN_MS, ClientInstance
-from rmq_spark.client.producer import Producer
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.producer.producer import Producer
 
 SHUTDOWN_SECONDS = SHUTDOWN_MS / 1000 + 0.1
 _LOOK_SECONDS = 1.0
@@ -44,11 +45,15 @@ class Host:
         """One process after the other, until one has come to the end."""
         while True:
             self._lives += 1
-            self.process = process = Process(self.world.kernel, f"{self.name} {self._lives}", self.address)
+            self.process = process = Process(
+                self.world.kernel, f"{self.name} {self._lives}", self.address
+            )
             has_ended = Promise()
             process.on_death(has_ended.keep)
             life = Life(self, process)
-            thread = threading.Thread(target=life.run, args=(self._consumes, self._steps), name=process.name)
+            thread = threading.Thread(
+                target=life.run, args=(self._consumes, self._steps), name=process.name
+            )
             thread.belongs_to(process)
             thread.start()
             await has_ended
@@ -96,12 +101,15 @@ class Life:
             self.consuming.end()
 
     def _wait_for_threads(self):
-        """A process whose clients have all been shut down has no thread but its first, before long."""
+        """A process whose clients have all been shut down has no thread but its first,
+        before long."""
         kernel = self.world.kernel
         until = kernel.now + _REST_SECONDS
         while len(left := kernel.actors_of(self.process)) > 1:
             if kernel.now > until:
-                self.world.complain(f"{self.process} has shut down its clients, and has left: {left}")
+                self.world.complain(
+                    f"{self.process} has shut down its clients, and has left: {left}"
+                )
             kernel.sleep(_LOOK_SECONDS)
 
     def new_instance(self):
@@ -111,7 +119,9 @@ class Life:
     def running_producer(self):
         """The producer of this process; made when it is first used."""
         if self.producer is None:
-            instance = self.consuming.instance if self.consuming is not None else self.new_instance()
+            instance = (
+                self.consuming.instance if self.consuming is not None else self.new_instance()
+            )
             self.producer = Producer(f"P-{self.host.name}", instance=instance)
             self.producer.start()
         return self.producer

@@ -1,12 +1,17 @@
-"""The ledger: what must be true of clients, by what their listeners finished and what brokers were told.
+"""The ledger: what must be true of clients, by what their listeners finished and
+what brokers were told.
 
     committed past a message     by then a listener had finished it, or had given it back
-    acknowledged to a producer   is stored, and finished by every group in the end, or among its dead letters
-    orderly                      nothing begins before all that lies before it has ended, one listener a queue
-    a message once more          only where something had happened that at-least-once allows this for
+    acknowledged to a producer   is stored, and finished by every group in the end, or among its
+                                 dead letters
+    orderly                      nothing begins before all that lies before it has ended, one
+                                 listener a queue
+    a message once more          only where something had happened that at-least-once allows this
+                                 for
 
-A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is where a
-message lies: topic, broker, queue and offset. What lies where, the auditor finds out from the brokers.
+A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
+where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
+the brokers.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 
-_LOCKED_SECONDS = 60.0
-"""So long members may believe in the locks of a broker that has forgotten them, and be at work behind it."""
+_NOTICED_SECONDS = 2.0
+"""So long after a broker has forgotten its locks, members may still begin with
+what they were granted."""
 
 
 @dataclass(eq=False)
@@ -47,7 +53,9 @@ class Reader:
     """So many times an orderly listener gets a message before it is a dead letter."""
 
     begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
-    firsts: dict = field(default_factory=lambda: defaultdict(list))  # offset and time of each call, by queue
+    firsts: dict = field(
+        default_factory=lambda: defaultdict(list)
+    )  # offset and time of each call, by queue
     finished: dict = field(default_factory=dict)  # when first, by place
     failed: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
     bodies: set = field(default_factory=set)
@@ -117,7 +125,9 @@ class Ledger:
         for message in messages:
             place = (*queue, message.queue_offset)
             if message.body not in self.sent:
-                self.complain(f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}")
+                self.complain(
+                    f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
+                )
             if place in reader.finished:
                 reader.repeats += 1
                 if self._is_settled_since(reader.group, reader.begun[place][0]):
@@ -145,15 +155,18 @@ class Ledger:
                 del call.reader.calls[other]
             elif not self._may_both_be_at_it(other):
                 self.complain(
-                    f"{call.reader.name}: {call.process} and {other.process} are both at {call.queue}, "
-                    f"with {call.offsets} and, since {other.began_at:.3f} s, {other.offsets}"
+                    f"{call.reader.name}: {call.process} and {other.process} are both at "
+                    f"{call.queue}, with {call.offsets} and, since {other.began_at:.3f} s, "
+                    f"{other.offsets}"
                 )
 
     def _may_both_be_at_it(self, other):
         """Whether nothing need keep a second listener from a queue that another has."""
-        if other.reader.is_broadcasting:  # nothing is locked: one consumer begins where another has ended
+        if (
+            other.reader.is_broadcasting
+        ):  # nothing is locked: one consumer begins where another has ended
             return not self._is_settled_since(other.reader.group, other.began_at)
-        return self._forgot_locks.get(other.queue[1], -inf) >= other.began_at - _LOCKED_SECONDS
+        return self._forgot_locks.get(other.queue[1], -inf) >= other.began_at - _NOTICED_SECONDS
 
     # ---- offsets
 
@@ -205,7 +218,9 @@ class Ledger:
                 if found == body
             )
         dead = f"%DLQ%{reader.group}"
-        return any(body in bodies.values() for queue, bodies in self.stored.items() if queue[0] == dead)
+        return any(
+            body in bodies.values() for queue, bodies in self.stored.items() if queue[0] == dead
+        )
 
     def check(self):
         """Look at all that was written down."""
@@ -231,14 +246,16 @@ class Ledger:
 
     def _check_order(self, reader):
         for queue, calls in reader.firsts.items():
-            offsets = sorted(offset for offset in self.stored[queue] if offset >= reader.skipped[queue])
+            offsets = sorted(
+                offset for offset in self.stored[queue] if offset >= reader.skipped[queue]
+            )
             ends = accumulate((self._over(reader, (*queue, offset)) for offset in offsets), max)
             end_before = dict(zip(offsets[1:], ends, strict=False))
             for offset, time in calls:
                 if end_before.get(offset, 0.0) > time:
                     self.complain(
-                        f"{reader.name} got {offset} of {queue} at {time:.6f} s, and something before it "
-                        f"had its end at {end_before[offset]:.6f} s"
+                        f"{reader.name} got {offset} of {queue} at {time:.6f} s, and something "
+                        f"before it had its end at {end_before[offset]:.6f} s"
                     )
 
     def _over(self, reader, place):

@@ -1,7 +1,8 @@
-"""Listeners of a simulated world: quick, slow, failing, and such that answer nonsense; the ledger knows.
+"""Listeners of a simulated world: quick, slow, failing, and such that answer nonsense;
+the ledger knows.
 
-A listener's mood is drawn for each call. When the story is over all are in a good mood: what was sent is to
-be finished in the end.
+A listener's mood is drawn for each call. When the story is over all are in a good mood: what was
+sent is to be finished in the end.
 """
 
 from __future__ import annotations

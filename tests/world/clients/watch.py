@@ -25,8 +25,8 @@ class Watch:
         def complain():
             if process.is_alive:
                 world.complain(
-                    f"{what} of {process} is under way since {began:.6f} s, and may take {seconds} s:\n"
-                    f"{world.kernel.stacks([actor])}"
+                    f"{what} of {process} is under way since {began:.6f} s, and may take {seconds} "
+                    f"s:\n{world.kernel.stacks([actor])}"
                 )
 
         timer = world.kernel.after(seconds, complain)

@@ -1,10 +1,11 @@
-"""A world of clients: a story told with two brokers, a name server, and programs that use the real client.
+"""A world of clients: a story told with two brokers, a name server,
+and programs that use the real client.
 
 World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
                    └──> Broken: a promise that was not kept, with the trace up to there
 
-When all steps are done and all troubles over, listeners are in a good mood, and everybody gets what is still
-to come; then the curtain falls: all shut down, and the ledger looks at the whole.
+When all steps are done and all troubles over, listeners are in a good mood, and everybody gets what
+is still to come; then the curtain falls: all shut down, and the ledger looks at the whole.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _WITHOUT = ("tls_", "arrow_")
 _QUEUES = 2
 _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
-"""So long behind a trouble queues may still go from one member to another: rebalances are 20 s apart."""
+"""So long behind a trouble queues may still go from one member to another:
+rebalances are 20 s apart."""
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
@@ -59,13 +61,15 @@ class ClientWorld(ClusterStage):
 
     def queues_of(self, topic):
         """All queues of a topic of the story."""
-        return [(topic, broker.name, queue_id) for broker in self.brokers for queue_id in range(_QUEUES)]
+        return [
+            (topic, broker.name, queue_id) for broker in self.brokers for queue_id in range(_QUEUES)
+        ]
 
     def end_of(self, queue):
         """The offset that the next message of a queue gets."""
         topic, name, queue_id = queue
         broker = next(each for each in self.brokers if each.name == name)
-        return broker.life.controller.store.queue_offsets(topic, queue_id)[1]
+        return broker.life.controller.store.queue_offsets(topic, queue_id).next
 
     # ---- the story
 
@@ -109,16 +113,20 @@ class ClientWorld(ClusterStage):
 
 
 class ClientLogs(Logs):
-    """A client complains of listeners that fail; of nothing else has it to say that it is an error."""
+    """A client complains of listeners that fail; of nothing else has it to say
+    that it is an error."""
 
     loggers = (*Logs.loggers, "rmq_spark")
 
     def is_expected(self, record, error):
-        return record.name == "rmq_spark.client.consumer.listeners" or super().is_expected(record, error)
+        return record.name == "rmq_spark.client.consumer.listeners" or super().is_expected(
+            record, error
+        )
 
 
 def _load_all():
-    """Whatever the client loads when it first needs it: nothing in a world may wait for another's import."""
+    """Whatever the client loads when it first needs it:
+    nothing in a world may wait for another's import."""
     for module in pkgutil.walk_packages(rmq_spark.client.__path__, "rmq_spark.client."):
         if not module.name.rpartition(".")[2].startswith(_WITHOUT):
             importlib.import_module(module.name)

@@ -13,7 +13,8 @@ _AT_ONCE = 32
 
 
 class Auditor:
-    """Shows whoever wants to know what is stored: ``found(queue, message)`` is called for each message."""
+    """Shows whoever wants to know what is stored: ``found(queue,
+    message)`` is called for each message."""
 
     def __init__(self, world, found):
         self._world = world
@@ -35,7 +36,9 @@ class Auditor:
     async def _read(self, connection, broker, topic, queue_id):
         queue = topic, broker.name, queue_id
         while True:
-            request = pull_request(self._next[queue], topic, queue_id, group="auditor", count=_AT_ONCE)
+            request = pull_request(
+                self._next[queue], topic, queue_id, group="auditor", count=_AT_ONCE
+            )
             answer = await connection.ask(request)
             if answer is None or "nextBeginOffset" not in answer.ext_fields:
                 self._world.complain(f"{queue} cannot be read: {answer}")

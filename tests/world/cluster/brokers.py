@@ -1,4 +1,5 @@
-"""A broker of a simulated world with several: its machine, its disk, and its lives, one after the other."""
+"""A broker of a simulated world with several: its machine, its disk, and its lives,
+one after the other."""
 
 from __future__ import annotations
 
@@ -55,12 +56,18 @@ class Broker:
         while self.is_wanted:
             self._world.lives += 1
             self.life = life = BrokerLife(
-                self._world, self._config, f"{self.name} {self._world.lives}", self._platter, self._disk
+                self._world,
+                self._config,
+                f"{self.name} {self._world.lives}",
+                self._platter,
+                self._disk,
             )
             self._world.note(f"{life.process.name} begins")
             self._world.network.power_is_back()
             life.begin()
-            started = await self._world.tasks.within(_START_SECONDS, life.started, "not within its time")
+            started = await self._world.tasks.within(
+                _START_SECONDS, life.started, "not within its time"
+            )
             if started is True:
                 self._watch_offsets(life.controller.tables.offsets)
             elif started != "kill":

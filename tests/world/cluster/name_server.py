@@ -1,7 +1,7 @@
 """A small name server for a simulated world: it knows the brokers, as if they had registered.
 
-Like RocketMQ's it goes on saying of a broker that is down what that has said last. It says it twice now and
-then, as the story has it, and nothing at all while its host is silent.
+Like RocketMQ's it goes on saying of a broker that is down what that has said last. It says it twice
+now and then, as the story has it, and nothing at all while its host is silent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class NameServer:
             topics = TopicList(topic_list=frozenset(topic for topic, _ in self._known))
             answer = request.respond(ResponseCode.SUCCESS, body=encode_body(topics))
         else:
-            answer = request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "only routes are known here")
+            answer = request.respond(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "only routes are known here"
+            )
         for _ in range(2 if self._dice.random() < self._twice else 1):
             visitor.send(answer.encode())
 

@@ -1,7 +1,8 @@
-"""A stage with several brokers and a name server, and what befalls them: the same for all who use them.
+"""A stage with several brokers and a name server, and what befalls them:
+the same for all who use them.
 
-A world built on it says what is told (`_tell`), which files threads may be interrupted in, and what is wrong
-with what is logged.
+A world built on it says what is told (`_tell`), which files threads may be interrupted in, and what
+is wrong with what is logged.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class ClusterStage(Stage):
         """Tell the story to its end, and look whether all is as it must be."""
         with ExitStack() as stack:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            stack.enter_context(self.threads)  # first: what the others are made of has to be of the world
+            stack.enter_context(
+                self.threads
+            )  # first: what the others are made of has to be of the world
             for each in (
                 Sockets(self.kernel, self.network),
                 Identity(self.kernel, self.dice_for("chance")),
@@ -100,7 +103,9 @@ class ClusterStage(Stage):
             if not left:
                 return
             if self.kernel.now > until:
-                self.complain(f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10]))
+                self.complain(
+                    f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10])
+                )
             self.kernel.run(look_seconds)
 
     def _look_at_the_end(self):
@@ -131,7 +136,9 @@ class ClusterStage(Stage):
         }
         for what, count in left.items():
             if count:
-                self.complain(f"when all clients had gone, {count} {what} were left at {broker.name}")
+                self.complain(
+                    f"when all clients had gone, {count} {what} were left at {broker.name}"
+                )
 
     def _await(self, promise, seconds, what):
         if not self.kernel.run(seconds, promise):

@@ -1,4 +1,5 @@
-"""``python -m world.spark``: tells stories of Spark's source and sink; one that fails is shrunk, and kept.
+"""``python -m world.spark``: tells stories of Spark's source and sink;
+one that fails is shrunk, and kept.
 
 python -m world.spark --first 0 --seeds 1000      those of these seeds
 python -m world.spark --seed 157                  one, with its trace

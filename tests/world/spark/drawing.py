@@ -1,4 +1,5 @@
-"""Stories of Spark drawn from a seed: queries and their options, what comes meanwhile, and what befalls them.
+"""Stories of Spark drawn from a seed: queries and their options, what comes meanwhile,
+and what befalls them.
 
 Each seed has a character of its own, as most bugs need several rare things at once.
 """
@@ -142,8 +143,12 @@ def _reads(dice, name):
         **dice.choice([{}, {}, *_filters(dice)]),
         **dice.choice([{}, {}, {"minPartitions": "5"}, {"maxRecordsPerPartition": "4"}]),
     }
-    steps = [Step("action", {"after": dice.choice(_SECONDS)}) for _ in range(dice.choice([1, 2, 4]))]
-    return Client(name, (Step("read", {"topics": topics, "options": options, **_fate(dice)}), *steps))
+    steps = [
+        Step("action", {"after": dice.choice(_SECONDS)}) for _ in range(dice.choice([1, 2, 4]))
+    ]
+    return Client(
+        name, (Step("read", {"topics": topics, "options": options, **_fate(dice)}), *steps)
+    )
 
 
 def _writes(dice, name):
@@ -199,7 +204,11 @@ def _producer(dice, name):
 def _trouble(dice, kinds, streams, programs):
     kind = dice.choice(kinds)
     begin = dice.uniform(0, TROUBLES_SECONDS)
-    arguments = _OF_PROGRAMS[kind](dice, streams, programs) if kind in _OF_PROGRAMS else _TROUBLES[kind](dice)
+    arguments = (
+        _OF_PROGRAMS[kind](dice, streams, programs)
+        if kind in _OF_PROGRAMS
+        else _TROUBLES[kind](dice)
+    )
     return Trouble(kind, begin, dice.choice(_SECONDS), arguments)
 
 
@@ -213,7 +222,11 @@ def _any(dice):
 
 def _queues(dice):
     write = dice.choice([1, 2, 3, 4])
-    return {"topic": dice.choice(TOPICS), "read_queues": dice.choice([write, 4]), "write_queues": write}
+    return {
+        "topic": dice.choice(TOPICS),
+        "read_queues": dice.choice([write, 4]),
+        "write_queues": write,
+    }
 
 
 _TROUBLES = {

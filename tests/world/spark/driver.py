@@ -1,12 +1,15 @@
 """Spark's driver in a simulated world: a streaming query, run as MicroBatchExecution runs it.
 
-    plan       planner's worker, reader, default limit; prepare for AvailableNow; read function pickled once
+    plan       planner's worker, reader, default limit; prepare for AvailableNow;
+               read function pickled once
     construct  latestOffset, reportLatestOffset ──> offset log ──> commit of the batch before
-    run        initialOffset if nothing is committed ──> partitions ──> tasks ──> rows ──> commit log
+    run        initialOffset if nothing is committed ──> partitions ──> tasks ──> rows
+               ──> commit log
 
-Logs are text of JSON on a checkpoint that outlives the driver. What is in the offset log and not in the
-commit log is run again, with the very same offsets. Whatever it waits for, the driver may be killed
-meanwhile, and all its workers with it; a query that ends with an error is started again, as its user would.
+Logs are text of JSON on a checkpoint that outlives the driver. What is in the offset log and not in
+the commit log is run again, with the very same offsets. Whatever it waits for, the driver may be
+killed meanwhile, and all its workers with it; a query that ends with an error is started again, as
+its user would.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class Stream(Application):
         self._is_to_go_on_without = isinstance(error, DataLoss)
 
     def _given(self):
-        """The options of the next run: behind a loss, its user has it go on without what is gone."""
+        """The options of the next run: behind a loss, its user has it go on
+        without what is gone."""
         return self.options | ({"failOnDataLoss": "false"} if self._is_to_go_on_without else {})
 
     async def execute(self):
@@ -102,7 +106,8 @@ class Stream(Application):
             await run.pause(self._trigger_seconds)
 
     def _recovered(self):
-        """Which batch is next, whether it is planned already, and where the one before it has ended."""
+        """Which batch is next, whether it is planned already,
+        and where the one before it has ended."""
         log = self.checkpoint
         if not log.offsets:
             return 0, False, None
@@ -149,7 +154,8 @@ class Stream(Application):
         return await self.run.answer(self.planner, call)
 
     async def _point(self, name):
-        """A moment between two steps: something may befall then, and the driver be killed or be slow."""
+        """A moment between two steps: something may befall then,
+        and the driver be killed or be slow."""
         seconds = self.dice.choice((0.0, 0.001, 0.02))
         for event in self._events:
             if event["point"] != name or event["passes"] == 0:

@@ -1,8 +1,8 @@
 """The ledger: what must be true of Spark's queries and writes, by what was sent, stored and told.
 
-It knows what was sent, what the last audit has found, and to which queues something has happened by which
-messages may be gone. What each program must have had, or must have stored, its own model knows: `rows` of
-those that read, `sinks` of those that write.
+It knows what was sent, what the last audit has found, and to which queues something has happened by
+which messages may be gone. What each program must have had, or must have stored, its own model
+knows: `rows` of those that read, `sinks` of those that write.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Ledger:
     def takes_away(self, *, broker=None, topic=None, expired=False):
         """Messages of a broker, or of a topic, may be gone from now on, or be others.
 
-        Those that have ``expired`` leave a gap before the first that is there, which a query cannot overlook.
+        Those that have ``expired`` leave a gap before the first that is there,
+        which a query cannot overlook.
         """
         self._causes.append((self.now, broker, topic))
         if not expired:
@@ -74,7 +75,8 @@ class Ledger:
     def can_be_replaced(self, queue):
         """Whether a queue may have lost messages, and not only because they had expired."""
         return any(
-            broker in (None, queue[1]) and topic in (None, queue[0]) for broker, topic in self._replaced
+            broker in (None, queue[1]) and topic in (None, queue[0])
+            for broker, topic in self._replaced
         )
 
     def last_cause(self, queue):
@@ -116,7 +118,9 @@ class Ledger:
         if queue[0] != SINKS_TOPIC:
             self.stored[queue][message.queue_offset] = message.body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
-            self.complain(f"{queue} has at {message.queue_offset} what nobody has written: {message.body}")
+            self.complain(
+                f"{queue} has at {message.queue_offset} what nobody has written: {message.body}"
+            )
 
     # ---- when all is quiet
 

@@ -1,4 +1,5 @@
-"""Operators of a simulated world: they delete topics, make them again, and change how many queues these have.
+"""Operators of a simulated world: they delete topics, make them again,
+and change how many queues these have.
 
 Whoever operates a cluster does not give up: a broker that is away is told when it is there again.
 """
@@ -42,7 +43,9 @@ class Operator:
         return None if config is None else config.read_queue_nums
 
     async def _tell(self, broker, code, **fields):
-        request = RemotingCommand(code, ext_fields={name: str(value) for name, value in fields.items()})
+        request = RemotingCommand(
+            code, ext_fields={name: str(value) for name, value in fields.items()}
+        )
         world = self._world
         while True:
             connection = Connection(world, "operator")
@@ -52,7 +55,9 @@ class Operator:
                 connection.give_up()
                 if answer is not None and answer.code == ResponseCode.SUCCESS:
                     return
-                world.note(f"operator: {broker.name} answered {code} with {answer and answer.remark}")
+                world.note(
+                    f"operator: {broker.name} answered {code} with {answer and answer.remark}"
+                )
             else:
                 connection.give_up()
             await world.tasks.sleep(_AGAIN_SECONDS)

@@ -1,7 +1,9 @@
-"""Other producers of a simulated world: they send what the queries read, by the wire itself, once each.
+"""Other producers of a simulated world: they send what the queries read, by the wire itself,
+once each.
 
-Tags that share a hash, keys, properties, batches, messages that need not wait for the disk: each message has
-a body that says which it is. What comes of a message that was not answered, only an audit shows.
+Tags that share a hash, keys, properties, batches, messages that need not wait for the disk: each
+message has a body that says which it is. What comes of a message that was not answered, only an
+audit shows.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ class Sent(NamedTuple):
     @property
     def wire(self):
         """Its properties, as it carries them."""
-        return {"KEYS": self.keys, **self.properties, **({} if self.tags is None else {"TAGS": self.tags})}
+        return {
+            "KEYS": self.keys,
+            **self.properties,
+            **({} if self.tags is None else {"TAGS": self.tags}),
+        }
 
     def __str__(self):
         return f"message {self.number} to {self.topic}"
@@ -80,7 +86,9 @@ class Producer:
             return
         sents = [self._message(topic, size) for _ in range(_BATCH if how == "batch" else 1)]
         if how == "batch":
-            body = encode_batch(BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents)
+            body = encode_batch(
+                BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents
+            )
             code = RequestCode.SEND_BATCH_MESSAGE
             request = send_request(body, topic, queue_id, code=code, batch=True)
         else:
@@ -101,7 +109,9 @@ class Producer:
         number = len(ledger.sent)
         body = f"m{number} ".encode().ljust(size, b".")
         tags, colour = self.dice.choice(TAGS), self.dice.choice(COLOURS)
-        sent = Sent(number, topic, body, tags, f"k{number}", {"colour": colour}, self.world.kernel.now)
+        sent = Sent(
+            number, topic, body, tags, f"k{number}", {"colour": colour}, self.world.kernel.now
+        )
         ledger.sends(sent)
         return sent
 

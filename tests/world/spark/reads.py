@@ -1,4 +1,5 @@
-"""Batch reads in a simulated world: planned once, read by tasks, and all actions see the same rows."""
+"""Batch reads in a simulated world: planned once, read by tasks,
+and all actions see the same rows."""
 
 from __future__ import annotations
 

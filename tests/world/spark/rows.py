@@ -1,9 +1,11 @@
 """The models of what reads: which rows a query must have, which not, and of what it must be told.
 
-a row            is a message that somebody sent, unaltered, in its queue's order, and passes the filter
+a row            is a message that somebody sent, unaltered, in its queue's order,
+                 and passes the filter
 a batch          has no message twice, none that another batch has; run again, it has the same ones
 a query          has in the end what is stored behind its start, in some batch
-unless           a loss was told that names its queue: in an error, or with failOnDataLoss=false in a log
+unless           a loss was told that names its queue: in an error, or with failOnDataLoss=false in
+                 a log
 and a loss       is told only of queues to which something has happened
 """
 
@@ -21,7 +23,8 @@ from rmq_spark.spark.errors import CheckpointError, DataLoss
 
 _QUEUE = re.compile(
     r"queue (\d+) of (\S+) on ([\w-]+)"
-    r"(?: has lost offsets (\d+) to (\d+)| may not be read any more: its offsets from (\d+) to (\d+))?"
+    r"(?: has lost offsets (\d+) to (\d+)"
+    r"| may not be read any more: its offsets from (\d+) to (\d+))?"
 )
 _BROKERS_GONE = "no name server knows broker"
 _PASSED_OVER = "messages are gone, and are passed over"
@@ -37,11 +40,16 @@ class RowModel:
         options = program.options
         self._ledger = ledger
         self._program = program
-        self._tags = [each.strip() for each in options["tags"].split("||")] if "tags" in options else None
+        self._tags = (
+            [each.strip() for each in options["tags"].split("||")] if "tags" in options else None
+        )
         self._colour = options["sql"].split("'")[1] if "sql" in options else None
-        self._told = defaultdict(list)  # losses: when, and the offsets from one to another, by queue
+        self._told = defaultdict(
+            list
+        )  # losses: when, and the offsets from one to another, by queue
         self._lines = Counter()
-        self._settled = {}  # by queue: when it had read on behind the last that was taken away there
+        # By queue: when it had read on behind the last that was taken away there.
+        self._settled = {}
 
     def complain(self, what):
         """Something is not as it must be."""
@@ -83,7 +91,8 @@ class RowModel:
         """Whether a loss was told that a message at this place may be part of."""
         *queue, offset = place
         return any(
-            time >= sent.sent_at and first <= offset <= last for time, first, last in self._told[tuple(queue)]
+            time >= sent.sent_at and first <= offset <= last
+            for time, first, last in self._told[tuple(queue)]
         )
 
     # ---- rows
@@ -222,17 +231,23 @@ class StreamModel(RowModel):
             for body in rows if other != batch else ():
                 if body in found:
                     places = f"{found[body]} and {rows[body]}"
-                    self.complain(f"{self._name(body)} is in batches {other} and {batch}, at {places}")
+                    self.complain(
+                        f"{self._name(body)} is in batches {other} and {batch}, at {places}"
+                    )
         if batch in self._batches:
             self._check_replay(batch, self._batches[batch], rows)
         self._batches[batch] = rows
 
     def _check_replay(self, batch, before, rows):
         for body, place in (before | rows).items():
-            if (body in before) is not (body in rows) and not self._is_excused(place, self._name(body)):
+            if (body in before) is not (body in rows) and not self._is_excused(
+                place, self._name(body)
+            ):
                 had, has = ("it", "not") if body in before else ("not", "it")
                 what = f"{self._name(body)} at {place}"
-                self.complain(f"batch {batch} had {had}, and has {has} when it is run again: {what}")
+                self.complain(
+                    f"batch {batch} had {had}, and has {has} when it is run again: {what}"
+                )
 
     def committed(self, batch):
         """A batch is in the commit log: its rows count."""
@@ -245,9 +260,15 @@ class StreamModel(RowModel):
 
     def group_committed(self, queue, queue_offset):
         """A broker was told how far the query is: not beyond what counts."""
-        ends = [found.get(queue, 0) for batch, found in self._ends.items() if batch <= self._last_committed]
+        ends = [
+            found.get(queue, 0)
+            for batch, found in self._ends.items()
+            if batch <= self._last_committed
+        ]
         if queue_offset > max(ends, default=0):
-            self.complain(f"group {self.group} has {queue_offset} of {queue}, which is in no committed batch")
+            self.complain(
+                f"group {self.group} has {queue_offset} of {queue}, which is in no committed batch"
+            )
 
     # ---- when all is quiet
 
@@ -276,7 +297,11 @@ class StreamModel(RowModel):
                 continue
             is_read = offset >= self._begins.get(tuple(queue), inf)
             is_read = is_read and not self._is_behind_the_end(queue[0], offset)
-            if is_read and not self._ledger.can_be_replaced(queue) and not self._is_excused(place, sent):
+            if (
+                is_read
+                and not self._ledger.can_be_replaced(queue)
+                and not self._is_excused(place, sent)
+            ):
                 self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
 
     def _is_behind_the_end(self, topic, offset):
@@ -284,7 +309,10 @@ class StreamModel(RowModel):
 
     def _committed(self):
         return {
-            body for batch, found in self._batches.items() if batch <= self._last_committed for body in found
+            body
+            for batch, found in self._batches.items()
+            if batch <= self._last_committed
+            for body in found
         }
 
 
@@ -309,7 +337,9 @@ class ReadModel(RowModel):
         """A second action has been done on the same data frame."""
         rows, first = self._once(parts), self._once(before)
         for body, place in (first | rows).items():
-            if (body in first) is not (body in rows) and not self._is_excused(place, self._name(body)):
+            if (body in first) is not (body in rows) and not self._is_excused(
+                place, self._name(body)
+            ):
                 self.complain(f"one action has it, and one has not: {self._name(body)} at {place}")
 
 

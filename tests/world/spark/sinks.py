@@ -1,4 +1,5 @@
-"""The model of the sink: what was committed is stored, row by row, and nothing is stored that no row was."""
+"""The model of the sink: what was committed is stored, row by row,
+and nothing is stored that no row was."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class SinkModel:
             spans = sum(span.message_count for span in each.spans)
             if not each.row_count == spans == len(rows):
                 self._ledger.complain(
-                    f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition {number}, "
-                    f"of which {each.row_count} are reported, in spans of {spans}"
+                    f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition "
+                    f"{number}, of which {each.row_count} are reported, in spans of {spans}"
                 )
             for at, (body, *_) in enumerate(rows):
                 self._ids[body] = f"{each.task.batch_id}:{number}:{at}"
@@ -52,9 +53,13 @@ class SinkModel:
     def failed(self, error):
         """A write has ended with an error."""
         if not isinstance(error, (RocketPollError, Crashed)):
-            self._ledger.complain(f"{self._writes.run.name} ended with {error!r}, which is no error of ours")
+            self._ledger.complain(
+                f"{self._writes.run.name} ended with {error!r}, which is no error of ours"
+            )
         if "\n" in str(error):
-            self._ledger.complain(f"{self._writes.run.name} ended with an error of several lines: {error}")
+            self._ledger.complain(
+                f"{self._writes.run.name} ended with an error of several lines: {error}"
+            )
 
     def stored(self, queue, message):
         """That lies there, in the topic of sinks."""
@@ -67,7 +72,9 @@ class SinkModel:
         right = {KEYS: keys, TAGS: tags, **dict(properties)}
         for name, value in right.items():
             if found.get(name) != value:
-                self._ledger.complain(f"{body} is stored with {name} {found.get(name)!r}, not {value!r}")
+                self._ledger.complain(
+                    f"{body} is stored with {name} {found.get(name)!r}, not {value!r}"
+                )
         if body in self._ids and not found[ROW_ID].endswith(f":{self._ids[body]}"):
             self._ledger.complain(f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}")
         return True
@@ -87,7 +94,9 @@ class SinkModel:
             }
             there = set().union(*(self._stored[body] for body, *_ in rows))
             if not places <= there:
-                self._ledger.complain(f"{each} was committed, and there are other messages at its places")
+                self._ledger.complain(
+                    f"{each} was committed, and there are other messages at its places"
+                )
 
 
 def _queue(queue):

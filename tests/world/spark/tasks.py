@@ -1,7 +1,8 @@
-"""Tasks in a simulated world: tried again, run twice at a time, their workers killed and used again.
+"""Tasks in a simulated world: tried again, run twice at a time,
+their workers killed and used again.
 
-Of each partition one attempt counts: the first that has come to its end. What all others give is thrown away,
-as is that of an attempt that did not come to its end.
+Of each partition one attempt counts: the first that has come to its end. What all others give is
+thrown away, as is that of an attempt that did not come to its end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _SPARK_SECONDS = (0.0, 0.0, 0.01)
 
 
 class Fate:
-    """How many of all tasks have two attempts at a time, and how many of all attempts are killed."""
+    """How many of all tasks have two attempts at a time,
+    and how many of all attempts are killed."""
 
     def __init__(self, speculation, kills):
         self.speculation = speculation
@@ -50,12 +52,16 @@ class TaskSet:
         run, attempts = self._run, 0
         for failures in range(1, FAILURES_MAX + 1):
             at_once = 2 if run.dice.random() < self._fate.speculation else 1
-            under_way = [self._attempt(number, attempts + each, partition) for each in range(at_once)]
+            under_way = [
+                self._attempt(number, attempts + each, partition) for each in range(at_once)
+            ]
             attempts += at_once
             answer = await self._first(under_way)
             if answer.error is None or run.killed.is_kept:
                 break
-            run.world.note(f"{run.name}: task {number} failed, {failures} times now: {answer.error}")
+            run.world.note(
+                f"{run.name}: task {number} failed, {failures} times now: {answer.error}"
+            )
         return answer
 
     async def _first(self, attempts):
@@ -84,7 +90,9 @@ class TaskSet:
         worker = run.idle.pop() if run.idle else run.worker("executor")
         promise = worker.ask(partial(self._work, worker, number, attempt, partition))
         if run.dice.random() < self._fate.kills:
-            run.world.kernel.after(run.dice.choice(_KILLED_AFTER), partial(self._kill, worker, promise))
+            run.world.kernel.after(
+                run.dice.choice(_KILLED_AFTER), partial(self._kill, worker, promise)
+            )
         return worker, promise
 
     def _kill(self, worker, promise):
@@ -96,7 +104,8 @@ class TaskSet:
 def reading(run, read, seen):
     """What an attempt of a task that reads does: all rows of its partition, as Spark asks for them.
 
-    ``read`` is the pickled reader; ``seen`` looks at the rows of each attempt that comes to its end.
+    ``read`` is the pickled reader; ``seen`` looks at the rows of each attempt
+    that comes to its end.
     """
 
     def work(worker, number, attempt, partition):

@@ -1,7 +1,9 @@
-"""Spark's Python workers in a simulated world: processes of their own, that are asked, killed and made anew.
+"""Spark's Python workers in a simulated world: processes of their own, that are asked,
+killed and made anew.
 
-What goes to a worker and what comes back is plain data, as over the sockets of Spark: whoever asks passes
-bytes and text. An error that a worker answers with has been pickled, as has all that Spark carries.
+What goes to a worker and what comes back is plain data, as over the sockets of Spark: whoever asks
+passes bytes and text. An error that a worker answers with has been pickled, as has all that Spark
+carries.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""A world of Spark: a story told with brokers, a name server, and queries that use the real source and sink.
+"""A world of Spark: a story told with brokers, a name server,
+and queries that use the real source and sink.
 
 World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
                    └──> Broken: a promise that was not kept, with the trace up to there
 
-No JVM: Spark's contract is played (`driver`, `tasks`, `workers`). When all producers are done and all
-troubles over, the queries get what is still to come, within a time; then all end, and the ledger looks at
-the whole.
+No JVM: Spark's contract is played (`driver`, `tasks`, `workers`). When all producers are done and
+all troubles over, the queries get what is still to come, within a time; then all end, and the
+ledger looks at the whole.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-"""Each worker whose connection has fallen silent waits 30 s for it, once, and a batch for its workers."""
+"""Each worker whose connection has fallen silent waits 30 s for it, once,
+and a batch for its workers."""
 
 _FULL = 0.87
 _WITHOUT = ("tls_", "cli", "__main__")
@@ -70,13 +72,18 @@ class SparkWorld(ClusterStage):
         tasks._addresses.clear()  # of the processes of another world
         sending._producers.clear()
         self._begin_brokers(
-            {plan.name: f"127.0.1.{number + 1}" for number, plan in enumerate(self._plans("broker"))},
+            {
+                plan.name: f"127.0.1.{number + 1}"
+                for number, plan in enumerate(self._plans("broker"))
+            },
             (*TOPICS, SINKS_TOPIC),
             QUEUES,
         )
         producers = [Producer(self, plan) for plan in self._plans("producer")]
         plays = [self.tasks.begin(each.play(), each.name) for each in producers]
-        programs = [plan for plan in self.story.clients if plan.steps and plan.steps[0].kind in _PROGRAMS]
+        programs = [
+            plan for plan in self.story.clients if plan.steps and plan.steps[0].kind in _PROGRAMS
+        ]
         self.programs = [
             _PROGRAMS[plan.steps[0].kind](self, plan, f"127.0.4.{number + 1}")
             for number, plan in enumerate(programs)
@@ -202,7 +209,8 @@ class SparkLogs(Logs):
 
 
 def _load_all():
-    """Whatever is loaded when it is first needed: nothing in a world may wait for another's import."""
+    """Whatever is loaded when it is first needed: nothing in a world may wait for
+    another's import."""
     for package in (rmq_spark.client, rmq_spark.spark, rmq_spark.wire):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.rpartition(".")[2].startswith(_WITHOUT):

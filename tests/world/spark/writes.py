@@ -1,8 +1,9 @@
-"""Spark's writes in a simulated world: the batches of a stream, or batch writes, by tasks that may run twice.
+"""Spark's writes in a simulated world: the batches of a stream, or batch writes,
+by tasks that may run twice.
 
-A partition's rows are sent by one attempt or by several: one that fails or is killed is tried again, and two
-may be at it at the same time. What the attempts that count report is committed, or all is aborted. A batch
-that was not committed is run again, with the same rows.
+A partition's rows are sent by one attempt or by several: one that fails or is killed is tried
+again, and two may be at it at the same time. What the attempts that count report is committed, or
+all is aborted. A batch that was not committed is run again, with the same rows.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Writes(Application):
         source = pickle.dumps(RocketPollDataSource(self._options))
         plan = run.worker("plan")
         writer = await run.answer(plan, lambda: pickle.dumps(self._writer(source)))
-        properties = {_QUERY_ID: f"id-of-{self.name}", _BATCH_ID: str(batch)} if self._is_stream else {}
+        properties = (
+            {_QUERY_ID: f"id-of-{self.name}", _BATCH_ID: str(batch)} if self._is_stream else {}
+        )
         tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
         try:
             sent = await run.tasks(tasks, partitions)

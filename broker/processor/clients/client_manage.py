@@ -1,0 +1,243 @@
+"""ClientManageProcessor: clients come, say what they produce and consume, and leave.
+
+A heartbeat makes what its groups need, their configuration and their retry topic, and enters the
+client wherever it belongs. Members of a group whose members or topics have changed are told to
+divide the queues again; the newcomer, too, as a lite consumer waits for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rmq_spark.wire.bodies.clients import (
+    TAG_EXPRESSION,
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.groups import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
+from rocketpoll.broker.processor.clients.to_clients import notice
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    body_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.clients import ClientChannel, client_fault
+from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
+from rocketpoll.broker.state.limits import TooMany
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager, retry_topic, topic_fault
+
+SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
+"""The maximum length of all texts of one subscription, which is kept as long as its client."""
+
+
+class NotifyConsumerIdsChanged:
+    """Tells all members of a group to divide the queues again, unless the group is not to be told.
+
+    A client that comes or goes can change hundreds of groups of thousands: they are told in steps,
+    and a group that changes again before its turn has come is told once.
+    """
+
+    def __init__(
+        self, groups: SubscriptionGroupManager, work: Callable[[Iterator[None]], None]
+    ) -> None:
+        """Take the groups; ``work`` takes all the steps it is given, at once or bit by bit."""
+        self._groups = groups
+        self._work = work
+        self._changed: dict[ConsumerGroup, None] = {}
+        self._is_working = False
+
+    def __call__(self, group: ConsumerGroup) -> None:
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to each member, now or soon."""
+        config = self._groups.get(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        self._changed[group] = None
+        if not self._is_working:
+            self._is_working = True
+            self._work(self._tell())
+
+    def _tell(self) -> Iterator[None]:
+        try:
+            while self._changed:
+                group = next(iter(self._changed))
+                del self._changed[group]
+                header = ConsumerGroupRequestHeader(group.name)
+                frame = notice(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header).encode()
+                for connection in tuple(group.clients):
+                    connection.send_frame(frame)
+                    yield
+        finally:
+            self._is_working = False
+
+
+class ClientManageProcessor:
+    """The answers to heartbeats, and to clients that leave."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        check_expression: Callable[[SubscriptionData], None],
+        now_ms: Callable[[], int],
+        *,
+        expired_timeout_ms: int,
+        max_groups_per_connection: int,
+    ) -> None:
+        """Take the tables of clients and their limits.
+
+        ``check_expression`` raises RequestRejected for an expression that this broker does not
+        filter by. ``now_ms`` is a clock that never jumps. A client that is silent for
+        ``expired_timeout_ms`` has left.
+        """
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._check_expression = check_expression
+        self._now_ms = now_ms
+        self._expired_timeout_ms = expired_timeout_ms
+        self._max_groups_per_connection = max_groups_per_connection
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of heartbeats, of leaving, and of checks before coming."""
+        return {
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heart_beat(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Register a client's groups. All that can be entered is, even if one group cannot."""
+        heartbeat = yield from body_in_steps(request, HeartbeatData)
+        for fault in _faults_of(heartbeat):
+            yield None
+            if fault is not None:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        self._check_number_of_groups(connection, heartbeat)
+        channel = ClientChannel(
+            connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
+        )
+        unknown: list[str] = []
+        too_many: TooMany | None = None
+        for producer in heartbeat.producer_data_set:
+            yield None
+            try:
+                self._producers.register(producer.group_name, channel)
+            except TooMany as error:  # the others are entered all the same
+                too_many = error
+        for data in heartbeat.consumer_data_set:
+            yield None
+            try:
+                if not self._enter(channel, data, keep_subscriptions=bool(heartbeat.without_sub)):
+                    unknown.append(data.group_name)
+            except TooMany as error:
+                too_many = error
+        if unknown:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{', '.join(unknown)}] does not exist and is not made by "
+                "itself",
+            )
+        if too_many is not None:
+            raise too_many
+        return answer(request)
+
+    def _check_number_of_groups(self, connection: Connection, heartbeat: HeartbeatData) -> None:
+        """Refuse a client with too many groups, those of earlier heartbeats included."""
+        consumers = {data.group_name for data in heartbeat.consumer_data_set}
+        producers = {data.group_name for data in heartbeat.producer_data_set}
+        consumers |= self._consumers.groups_with(connection)
+        producers |= self._producers.groups_with(connection)
+        limit = self._max_groups_per_connection
+        if len(consumers) + len(producers) > limit:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client would be in {len(consumers) + len(producers)} groups; one may be in "
+                f"{limit} (maxGroupsPerConnection)",
+            )
+
+    def _enter(
+        self, channel: ClientChannel, data: ConsumerData, *, keep_subscriptions: bool
+    ) -> bool:
+        """Make a client a member of a group; return whether there is such a group."""
+        config = self._groups.find_or_create(data.group_name)
+        if config is None:
+            return False
+        topic = retry_topic(data.group_name)
+        if topic not in self._topics.leaving:  # else a later heartbeat makes it
+            self._topics.create_in_send_back(topic, config.retry_queue_nums)
+        self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
+        return True
+
+    def unregister_client(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Let a client leave one or two groups; a group that it is not in is no error."""
+        header: UnregisterClientRequestHeader = header_of(request)
+        if header.producer_group:
+            self._producers.unregister(header.producer_group, connection)
+        if header.consumer_group:
+            self._consumers.unregister(header.consumer_group, connection)
+        return answer(request)
+
+    def check_client_config(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer success if this broker can filter as a consumer wants, else refuse."""
+        body = yield from body_in_steps(request, CheckClientRequestBody)
+        if body.subscription_data.expression_type != TAG_EXPRESSION:
+            self._check_expression(body.subscription_data)
+        return answer(request)
+
+    def connection_closed(self, connection: Connection) -> Iterator[None]:
+        """Take a client that has gone without a word out of its groups, in steps."""
+        yield from self._producers.connection_closed(connection)
+        yield from self._consumers.connection_closed(connection)
+
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Close the connections of clients that have been silent for too long, in steps."""
+        heartbeat_before_ms = now_ms - self._expired_timeout_ms
+        for members in (self._producers, self._consumers):
+            for silent in members.expire(heartbeat_before_ms):
+                if silent is not None:
+                    silent.close(f"no heartbeat for {self._expired_timeout_ms} ms")
+                yield
+
+
+def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
+    """Yield, name by name, what is wrong with it in a heartbeat, or None."""
+    yield client_fault(heartbeat.client_id)
+    for producer in heartbeat.producer_data_set:
+        yield group_fault(producer.group_name)
+    for consumer in heartbeat.consumer_data_set:
+        yield group_fault(consumer.group_name)
+        for subscription in consumer.subscription_data_set:
+            yield topic_fault(subscription.topic) or _fault_of_size(subscription)
+
+
+def _fault_of_size(subscription: SubscriptionData) -> str | None:
+    """Return why a subscription is too large, or None; tags may take as much as the text."""
+    texts = (subscription.sub_string, subscription.expression_type or "", *subscription.tags_set)
+    characters = max(sum(map(len, texts)) // 2, len(subscription.code_set))
+    if characters > SUBSCRIPTION_CHARACTERS_MAX:
+        return (
+            f"the subscription to {subscription.topic} is over {SUBSCRIPTION_CHARACTERS_MAX} "
+            "characters"
+        )
+    if subscription.expression_type != TAG_EXPRESSION:
+        return None
+    tags = max(len(subscription.tags_set), tag_count(subscription.sub_string))
+    if tags > TAGS_MAX:
+        return f"the subscription to {subscription.topic} has {tags} tags, over {TAGS_MAX}"
+    return None

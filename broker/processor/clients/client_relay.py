@@ -1,0 +1,241 @@
+"""ClientRelayProcessor: questions to the broker that only a consumer can answer.
+
+They are passed on to the consumer, and the asker is answered when the consumer has replied, or when
+its time is up. Nobody waits here: the answer comes by a callback, in a later turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
+from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.clients.awaited_answers import QUESTION_BYTES, AwaitedAnswers
+from rocketpoll.broker.processor.clients.to_clients import question
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.message_store import MessageStore
+
+RELAY_TIMEOUT_MS: Final = 10_000
+STATUS_TIMEOUT_MS: Final = 3_000
+"""Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
+STATUS_BYTES_MAX: Final = 65_536
+STATUS_BYTES_MAX_IN_ALL: Final = 262_144
+"""Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
+_SURVEY_BYTES: Final = QUESTION_BYTES + STATUS_BYTES_MAX_IN_ALL
+_MEMBER_BYTES: Final = 1_024
+"""Bytes that a survey of a group counts for while it waits, for each member that it asks."""
+RUNNING_INFO_VERSION_MIN: Final = 62
+STATUS_VERSION_MIN: Final = 28
+"""V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
+
+
+class ClientRelayProcessor:
+    """The relay of operators' questions to connected consumers."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        work: Callable[[Iterator[None]], None],
+        awaited: AwaitedAnswers,
+    ) -> None:
+        """Take what is asked; ``work`` takes all the steps it is given, at once or bit by bit."""
+        self._work = work
+        self._awaited = awaited
+        self._broker_name = broker_name
+        self._store = store
+        self._consumers = consumers
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of questions to one consumer, and to all members of a group."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_consumer_status,
+        }
+
+    def get_consumer_running_info(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Ask a consumer what it is doing, and pass its answer on."""
+        header: headers.GetConsumerRunningInfoRequestHeader = header_of(request)
+        channel = self._online(header.consumer_group, header.client_id)
+        self._relay(connection, request, channel, request.ext_fields)
+        return None
+
+    def consume_message_directly(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Have a consumer process one message now."""
+        header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
+        channel = self._online(header.consumer_group, header.client_id or "")
+        _, physical_offset = decode_offset_message_id(header.msg_id or "")
+        record = self._store.record_at(physical_offset)
+        if record is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"
+            )
+        fields = {**request.ext_fields, "brokerName": self._broker_name}
+        self._relay(connection, request, channel, fields, bytes(record))
+        return None
+
+    def _online(self, group: str, client_id: str) -> ClientChannel:
+        channel = self._consumers.find(group, client_id)
+        if channel is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if channel.version < RUNNING_INFO_VERSION_MIN:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{group}> <{client_id}> is too old to be asked",
+            )
+        if channel.connection.is_congested:  # what it is asked would pile up here
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"The Consumer <{group}> <{client_id}> does not read what it is sent",
+            )
+        return channel
+
+    def _relay(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        channel: ClientChannel,
+        ext_fields: Mapping[str, str],
+        body: bytes = b"",
+    ) -> None:
+        passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
+        request = request.bare()
+
+        def answered(found: RemotingCommand | None) -> None:
+            if found is None:
+                remark = (
+                    f"consumer <{channel.client_id}> has gone, or not answered in "
+                    f"{RELAY_TIMEOUT_MS} ms"
+                )
+                reply(
+                    connection, request, request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+                )
+            elif connection.is_congested:
+                remark = "the answer was left out: those before it are not read"
+                reply(connection, request, request.respond(ResponseCode.SYSTEM_BUSY, remark))
+            else:
+                relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
+                reply(connection, request, relayed)
+
+        self._awaited.ask(connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered)
+
+    def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer with the offsets in the memory of those members that reply in time."""
+        header: headers.GetConsumerStatusRequestHeader = header_of(request)
+        channels = self._asked(header)
+        asked = question(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            headers.GetConsumerStatusRequestHeader(header.topic, header.group),
+        )
+        survey = _Survey(connection, request.bare(), header.group, self._work, self._awaited)
+        yield from survey.ask(channels, asked)
+        return None
+
+    def _asked(self, header: headers.GetConsumerStatusRequestHeader) -> tuple[ClientChannel, ...]:
+        group = self._consumers.group(header.group)
+        channels = tuple(
+            channel
+            for channel in (group.clients.values() if group is not None else ())
+            if not header.client_addr or channel.client_id == header.client_addr
+        )
+        if not channels:
+            who = f"client <{header.client_addr}>" if header.client_addr else "consumer"
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"no {who} online in the consumer group: [{header.group}]",
+            )
+        for channel in channels:
+            if channel.version < STATUS_VERSION_MIN:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client [{channel.client_id}] is too old to be asked",
+                )
+        return channels
+
+
+class _Survey:
+    """One question to several members, answered when each has replied or is given up."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        group: str,
+        work: Callable[[Iterator[None]], None],
+        awaited: AwaitedAnswers,
+    ) -> None:
+        self._work = work
+        self._awaited = awaited
+        self._connection = connection
+        self._request = request
+        self._group = group
+        self._outstanding = 0
+        self._found: dict[str, Mapping[MessageQueue, int]] = {}
+        self._room = STATUS_BYTES_MAX_IN_ALL
+        self._size = 0
+
+    def ask(self, channels: tuple[ClientChannel, ...], command: RemotingCommand) -> Iterator[None]:
+        self._outstanding = len(channels)
+        self._size = _SURVEY_BYTES + _MEMBER_BYTES * len(channels)
+        self._awaited.take(self._connection, self._size)
+        try:
+            for channel in channels:
+                yield
+                answered = partial(self._answered, channel.client_id)
+                channel.connection.request(command, STATUS_TIMEOUT_MS, answered)
+        except (
+            BaseException
+        ):  # whoever has asked has gone: not all are asked, and no answer is the last
+            self._awaited.release(self._connection, self._size)
+            raise
+
+    def _answered(self, client_id: str, found: RemotingCommand | None) -> None:
+        self._outstanding -= 1
+        if found is not None and found.code == ResponseCode.SUCCESS:
+            self._take(client_id, found.body)
+        if not self._outstanding:
+            self._work(self._reply())
+
+    def _take(self, client_id: str, body: Buffer) -> None:
+        """Take a member's offsets; leave out an answer that is too long or cannot be read."""
+        if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._room):
+            return
+        self._room -= len(body)
+        with suppress(BodyError):
+            self._found[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
+
+    def _reply(self) -> Iterator[None]:
+        self._awaited.release(self._connection, self._size)
+        reply(self._connection, self._request, (yield from self._result()))
+
+    def _result(self) -> Generator[None, None, RemotingCommand]:
+        if not self._found:
+            remark = (
+                f"no member of the consumer group <{self._group}> has answered within "
+                f"{STATUS_TIMEOUT_MS} ms"
+            )
+            return self._request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        body = GetConsumerStatusBody(consumer_table=self._found)
+        data = yield from encode_body_in_steps(body)
+        return self._request.respond(ResponseCode.SUCCESS, body=data)

@@ -1,0 +1,131 @@
+"""ReplyMessageProcessor: passes a consumer's reply on to the producer that sent the request.
+
+    producer ── a message, with REPLY_TO_CLIENT ──> topic ──────────────────> consumer
+    producer <── PUSH_REPLY_MESSAGE_TO_CLIENT ── broker <── SEND_REPLY_MESSAGE ── consumer
+
+The request is a message like any other. A reply is pushed to the producer that waits for it. Once
+the producer has taken it, the reply is stored in a topic of its own, and answered, as a message
+that is sent.
+
+This module neither stores anything itself nor waits: the producer's answer comes by a callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.properties import change_properties, decode_properties
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.clients.awaited_answers import AwaitedAnswers
+from rocketpoll.broker.processor.clients.to_clients import question
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, header_of, reply, size_of
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.producers import ProducerManager
+
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PUSH_TIMEOUT_MS: Final = 10_000
+
+_AS_A_SEND: Final[Mapping[int, RequestCode]] = {
+    RequestCode.SEND_REPLY_MESSAGE: RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2: RequestCode.SEND_MESSAGE_V2,
+}
+"""The request that stores the same message, with equal fields."""
+
+
+class ReplyMessageProcessor:
+    """The relay of replies to the producers that wait for them."""
+
+    def __init__(
+        self,
+        producers: ProducerManager,
+        send: Callable[[Connection, RemotingCommand], None],
+        advertised_host: Callable[[Connection], Host],
+        now_ms: Callable[[], int],
+        awaited: AwaitedAnswers,
+    ) -> None:
+        """Take the producers; ``send`` takes a message that is sent, and answers it."""
+        self._awaited = awaited
+        self._producers = producers
+        self._send = send
+        self._advertised_host = advertised_host
+        self._now_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of each kind of reply."""
+        return dict.fromkeys(_AS_A_SEND, self.send_reply_message)
+
+    def send_reply_message(self, connection: Connection, request: RemotingCommand) -> None:
+        """Push a reply to the producer that it names, and store it once the producer has taken it.
+
+        Raises:
+            RequestRejected: The reply names no producer, or one that is not connected.
+        """
+        header: SendMessageRequestHeader = header_of(request)
+        channel = self._asker(decode_properties(header.properties or "").get(REPLY_TO_CLIENT))
+        pushed_header = self._pushed_header(connection, header)
+        body = bytes(request.body)  # not a view: that would keep all that was received with it
+        pushed = question(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
+        taken = partial(self._taken, connection, request._replace(body=body), channel.client_id)
+        self._awaited.ask(
+            connection,
+            channel.connection,
+            pushed,
+            PUSH_TIMEOUT_MS,
+            taken,
+            kept_bytes=size_of(request),
+        )
+
+    def _asker(self, client_id: str | None) -> ClientChannel:
+        if client_id is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
+            )
+        channel = self._producers.find(client_id)
+        if channel is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"push reply message fail, channel of <{client_id}> not found.",
+            )
+        return channel
+
+    def _pushed_header(
+        self, connection: Connection, header: SendMessageRequestHeader
+    ) -> ReplyMessageRequestHeader:
+        now_ms = self._now_ms()
+        return ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            born_host=str(connection.remote_host),
+            store_host=str(self._advertised_host(connection)),
+            store_timestamp=now_ms,
+            properties=change_properties(header.properties or "", {PUSH_REPLY_TIME: str(now_ms)}),
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+        )
+
+    def _taken(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        client_id: str,
+        found: RemotingCommand | None,
+    ) -> None:
+        """Store the reply if the producer has taken it; else answer that it has not."""
+        if found is None or found.code != ResponseCode.SUCCESS:
+            remark = f"push reply message to {client_id} fail."
+            reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
+        elif not connection.is_closed:
+            self._send(connection, request._replace(code=_AS_A_SEND[request.code]))

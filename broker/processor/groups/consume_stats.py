@@ -1,0 +1,198 @@
+"""ConsumeStatsProcessor: how far groups are behind, in messages and in time.
+
+A group is where its offsets say, whether it is online or not. A topic that an online group no
+longer subscribes to is left out: nobody is going to consume the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.queues import topic_of
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer_in_steps,
+    header_of,
+)
+from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
+
+_TOPIC_SEPARATOR = ";"
+_QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
+"""Queues of one answer, which is read by a client that takes no frame of more than 16 MiB."""
+
+
+class ConsumeStatsProcessor:
+    """Reports on one group, one group in one topic, and all groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        store: MessageStore,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._advertised_host = advertised_host
+        self._now_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of the requests that are answered here."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self.of_group,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+        }
+
+    # ---- in messages
+
+    def of_group(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_CONSUME_STATS, with an empty success if there is no such group."""
+        header: GetConsumeStatsRequestHeader = header_of(request)
+        group = header.consumer_group
+        if header.topic_list:
+            topics: Iterable[str] = dict.fromkeys(
+                filter(None, header.topic_list.split(_TOPIC_SEPARATOR))
+            )
+        else:
+            topics = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        consumed = list(self._consumed(group, topics))
+        _check_number_of_queues(sum(config.read_queue_nums for config in consumed))
+        for config in consumed:
+            each = yield from self._stats_of(group, config, config.read_queue_nums)
+            table |= each.offset_table
+            tps += each.consume_tps
+        return (
+            yield from answer_in_steps(request, ConsumeStats(offset_table=table, consume_tps=tps))
+        )
+
+    def of_broker(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_BROKER_CONSUME_STATS for all groups, or for their ordered consumption only."""
+        only_ordered = header_of(request).is_order
+        consumed: dict[str, list[TopicConfig]] = {}
+        queues = 0
+        for group in sorted(self._groups.groups):
+            yield None
+            configs = self._consumed(group, sorted(self._offsets.topics_of(group)))
+            consumed[group] = [config for config in configs if config.order or not only_ordered]
+            queues += sum(config.write_queue_nums for config in consumed[group])
+            _check_number_of_queues(queues)
+        reports = []
+        behind = 0
+        for group, found_configs in consumed.items():
+            found = []
+            for config in found_configs:
+                each = yield from self._stats_of(group, config, config.write_queue_nums)
+                offsets = each.offset_table.values()
+                behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
+                found.append(each)
+            reports.append({group: tuple(found)})
+        body = ConsumeStatsList(
+            consume_stats_list=tuple(reports),
+            broker_addr=str(self._advertised_host(connection)),
+            total_diff=behind,
+            total_inflight_diff=0,
+        )
+        return (yield from answer_in_steps(request, body))
+
+    def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
+        online = self._consumers.group(group)
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is not None and (
+                online is None or not online.subscriptions or topic in online.subscriptions
+            ):
+                yield config
+
+    def _stats_of(
+        self, group: str, config: TopicConfig, queue_nums: int
+    ) -> Generator[None, None, ConsumeStats]:
+        topic = config.topic_name
+        known = self._offsets.queues(group, topic)
+        table = {}
+        for queue_id in range(queue_nums):
+            yield
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            table[queue] = self._offset(topic, queue_id, max(known.get(queue_id, 0), 0))
+        return ConsumeStats(
+            offset_table=table, consume_tps=self._stats.group_get_tps(group, [topic])
+        )
+
+    def _offset(self, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
+        return OffsetWrapper(
+            broker_offset=self._store.queue_offsets(topic, queue_id).next,
+            consumer_offset=consumer_offset,
+            pull_offset=consumer_offset,  # what is pulled and not yet consumed, only clients know
+            last_timestamp=store_timestamp(self._store, topic, queue_id, consumer_offset - 1),
+        )
+
+    # ---- in time
+
+    def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer QUERY_CONSUME_TIME_SPAN: the ages of queues, and of a group's next messages."""
+        header = header_of(request)
+        config = topic_of(self._topics, header.topic)
+        known = self._offsets.queues(header.group, header.topic)
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            yield None
+            spans.append(self._span(header.topic, queue_id, known.get(queue_id, 0)))
+        body = QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans))
+        return (yield from answer_in_steps(request, body))
+
+    def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        earliest = max(self._store.earliest_timestamp(topic, queue_id), 0)
+        consumed = store_timestamp(self._store, topic, queue_id, consumer_offset - 1)
+        waiting = store_timestamp(self._store, topic, queue_id, max(consumer_offset, low))
+        return QueueTimeSpan(
+            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            min_time_stamp=earliest,
+            max_time_stamp=store_timestamp(self._store, topic, queue_id, high - 1),
+            consume_time_stamp=consumed or earliest,
+            delay_time=max(self._now_ms() - waiting, 0) if waiting else 0,
+        )
+
+
+def _check_number_of_queues(queues: int) -> None:
+    if queues > _QUEUES_MAX:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer would tell of {queues} queues, over {_QUEUES_MAX}: ask for one group, or "
+            "one topic, at a time",
+        )

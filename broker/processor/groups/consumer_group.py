@@ -1,0 +1,214 @@
+"""ConsumerGroupProcessor: a group's members and subscriptions, and which member holds a queue.
+
+It only looks at what heartbeats have said, but for the locks of queues that are consumed in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+
+from rmq_spark.wire.bodies import client_info, clients
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import groups, operators
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.clients import ClientChannel, client_fault
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.queue_locks import QueueLocks
+from rocketpoll.broker.state.subscription_group import group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+
+
+class ConsumerGroupProcessor:
+    """The answers to questions about groups, and the locks of their queues."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetManager,
+        locks: QueueLocks,
+        time_of_day: Callable[[int], int],
+    ) -> None:
+        """Take the tables; ``time_of_day`` converts from the clock of heartbeats."""
+        self._broker_name = broker_name
+        self._topics = topics
+        self._consumers = consumers
+        self._producers = producers
+        self._offsets = offsets
+        self._locks = locks
+        self._time_of_day = time_of_day
+
+    def handlers(self) -> Handlers:
+        """Return the handlers for members, their queues, their connections and subscriptions."""
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list_by_group,
+            RequestCode.LOCK_BATCH_MQ: self.lock_batch_mq,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch_mq,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connection_list,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.get_producer_connection_list,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.get_all_producer_info,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.query_topics_by_consumer,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription_by_consumer,
+        }
+
+    def get_consumer_list_by_group(self, _: Connection, request: RemotingCommand) -> Steps:
+        """List the ids of the members, each of which divides the queues in the same way."""
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
+        return answer_in_steps(request, body)
+
+    def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Lock queues for a client, and answer which of them it holds now.
+
+        None that this broker lacks is among them.
+        """
+        body = yield from _lock_body_of(request)
+        group, client_id = body.consumer_group, body.client_id
+        is_member = self._consumers.find(group, client_id) is not None
+        held: set[MessageQueue] = set()
+        for wanted in sorted(body.mq_set):
+            yield None
+            queue = self._own(wanted)
+            if queue is not None and not connection.is_closed:
+                held |= self._locks.lock(connection, group, client_id, [queue], is_member=is_member)
+        locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
+        return (yield from answer_in_steps(request, locked))
+
+    def unlock_batch_mq(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Unlock queues that a client holds."""
+        body = yield from _lock_body_of(request)
+        for queue in sorted(body.mq_set):
+            yield None
+            self._locks.unlock(body.consumer_group, body.client_id, [queue])
+        return answer(request)
+
+    def _own(self, queue: MessageQueue) -> MessageQueue | None:
+        """Return the queue with the broker's own copies of its names.
+
+        None if the broker does not have it.
+        """
+        config = self._topics.get(queue.topic)
+        if config is None or queue.broker_name != self._broker_name:
+            return None
+        if not 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums):
+            return None
+        return MessageQueue(config.topic_name, self._broker_name, queue.queue_id)
+
+    def get_consumer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Describe a group that is online, with all that its members have said."""
+        header: groups.ConsumerGroupRequestHeader = header_of(request)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.consumer_group}] not online",
+            )
+        connections = yield from _connections(tuple(group.clients.values()))
+        body = client_info.ConsumerConnection(
+            connection_set=connections,
+            subscription_table=dict(group.subscriptions),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return (yield from answer_in_steps(request, body))
+
+    def get_producer_connection_list(self, _: Connection, request: RemotingCommand) -> Steps:
+        """List the clients that produce under a group name."""
+        header: operators.GetProducerConnectionListRequestHeader = header_of(request)
+        channels = self._producers.channels(header.producer_group)
+        if not channels:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
+            )
+        connections = yield from _connections(channels)
+        return (
+            yield from answer_in_steps(
+                request, client_info.ProducerConnection(connection_set=connections)
+            )
+        )
+
+    def get_all_producer_info(self, _: Connection, request: RemotingCommand) -> Steps:
+        """List all producers, by group."""
+        data = {}
+        for group in tuple(self._producers.groups):
+            infos = []
+            for channel in self._producers.channels(group):
+                yield None
+                infos.append(self._producer_info(channel))
+            data[group] = tuple(infos)
+        return (yield from answer_in_steps(request, client_info.ProducerTableInfo(data=data)))
+
+    def _producer_info(self, channel: ClientChannel) -> client_info.ProducerInfo:
+        return client_info.ProducerInfo(
+            client_id=channel.client_id,
+            remote_ip=str(channel.connection.remote_host),
+            language=channel.language,
+            version=channel.version,
+            last_update_timestamp=self._time_of_day(channel.last_heartbeat_ms),
+        )
+
+    def query_topics_by_consumer(self, _: Connection, request: RemotingCommand) -> Steps:
+        """List the topics in which a group has stored offsets."""
+        header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
+        return answer_in_steps(request, TopicList(topic_list=self._offsets.topics_of(header.group)))
+
+    def query_subscription_by_consumer(
+        self, _: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Answer a group's subscription to a topic, empty if it is offline or has none."""
+        header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
+        body = client_info.QuerySubscriptionResponseBody(
+            subscription_data=self._consumers.subscription(header.group, header.topic),
+            group=header.group,
+            topic=header.topic,
+        )
+        return answer(request, body=body)
+
+
+def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.LockBatchRequestBody]:
+    body = yield from body_in_steps(request, clients.LockBatchRequestBody)
+    fault = group_fault(body.consumer_group) or client_fault(body.client_id)
+    if fault is not None:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+    return body
+
+
+def _connections(
+    channels: Iterable[ClientChannel],
+) -> Generator[None, None, tuple[client_info.Connection, ...]]:
+    found = []
+    for channel in channels:
+        yield
+        found.append(_connection(channel))
+    return tuple(found)
+
+
+def _connection(channel: ClientChannel) -> client_info.Connection:
+    return client_info.Connection(
+        client_id=channel.client_id,
+        client_addr=str(channel.connection.remote_host),
+        language=channel.language,
+        version=channel.version,
+    )

@@ -1,0 +1,186 @@
+"""ConsumerOffsetProcessor: where groups are in their queues, and where queues begin and end.
+
+It stores what groups commit and finds offsets by time. As with RocketMQ, a group without an offset
+in a young queue is told to begin at 0: in a queue that has lost nothing yet, that is everything.
+The queues of a topic that does not exist look empty, as with RocketMQ; but nothing is stored for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import offsets as headers
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
+
+MEMORY_RATIO: Final = 0.4
+"""The share of memory that RocketMQ assumes for the end of the log that is still cached."""
+
+_BOUNDARIES: Final = ("", "LOWER", "UPPER")
+
+
+class IsYoung:
+    """A test whether a queue's very first message is so near to the log's end as to be cached."""
+
+    def __init__(self, store: MessageStore, memory_bytes: int) -> None:
+        """Take the store and the memory of the machine, in bytes."""
+        self._store = store
+        self._near_bytes = int(memory_bytes * MEMORY_RATIO)
+
+    def __call__(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue is young; one that has had no message is."""
+        low, high = self._store.queue_offsets(topic, queue_id, so_far=True)
+        if low > 0:
+            return False
+        if high == 0:
+            return self._store.queue_offsets(topic, queue_id) == (0, 0)
+        first = self._store.get_message(topic, queue_id, 0, count_max=1, scan_max=1)
+        if not first.message_count:
+            return False
+        place = decode_record(first.buffers[0], check_crc=False).physical_offset
+        return self._store.confirm_offset() - place <= self._near_bytes
+
+
+class ConsumerOffsetProcessor:
+    """The answers to requests about offsets of groups and queues."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        is_in_memory: Callable[[str, int], bool],
+    ) -> None:
+        """Take the tables; ``is_in_memory`` tells whether a queue is young: `IsYoung`."""
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._is_in_memory = is_in_memory
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of all requests about offsets."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
+            RequestCode.GET_MAX_OFFSET: self.get_max_offset,
+            RequestCode.GET_MIN_OFFSET: self.get_min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset_by_timestamp,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_msg_storetime,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all_consumer_offset,
+        }
+
+    def query_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer a group's stored offset, or 0 in a young queue; else refuse."""
+        header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        queue_offset = self._offsets.query(group, topic, queue_id)
+        if queue_offset is None:
+            self._check_known(topic, queue_id)
+            may_begin_at_0 = (
+                topic in self._topics.topics and header.set_zero_if_not_found is not False
+            )
+            if not may_begin_at_0 or not self._is_in_memory(topic, queue_id):
+                raise RequestRejected(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    f"Not found, group {group} has no offset in queue {queue_id} of topic {topic}; "
+                    "maybe it boots first",
+                )
+            queue_offset = 0
+        return answer(request, headers.OffsetResponseHeader(queue_offset))
+
+    def update_consumer_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Store a group's offset, forwards or back."""
+        header: headers.UpdateConsumerOffsetRequestHeader = header_of(request)
+        group = header.consumer_group
+        self._check_queue(header.topic, header.queue_id)
+        fault = group_fault(group)
+        if fault is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        if self._groups.find_or_create(group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist",
+            )
+        if header.commit_offset < 0:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOffset {header.commit_offset} is below zero; nothing was stored",
+            )
+        self._offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
+        return answer(request)
+
+    def get_max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer the offset of a queue's next message; unconfirmed messages never count."""
+        header: headers.GetMaxOffsetRequestHeader = header_of(request)
+        self._check_known(header.topic, header.queue_id)
+        high = self._store.queue_offsets(header.topic, header.queue_id).next
+        return answer(request, headers.OffsetResponseHeader(high))
+
+    def get_min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer the first offset that a queue still holds."""
+        header: headers.GetMinOffsetRequestHeader = header_of(request)
+        self._check_known(header.topic, header.queue_id)
+        low, high = self._store.queue_offsets(header.topic, header.queue_id, so_far=True)
+        if (
+            low == high
+        ):  # where the first message of a queue without any will be is told if it is known
+            low = self._store.queue_offsets(header.topic, header.queue_id).first
+        return answer(request, headers.OffsetResponseHeader(low))
+
+    def search_offset_by_timestamp(
+        self, _: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Answer the first offset at a time or later; for UPPER the last then or earlier."""
+        header: headers.SearchOffsetRequestHeader = header_of(request)
+        self._check_known(header.topic, header.queue_id)
+        boundary = (header.boundary_type or "").strip().upper()
+        if boundary not in _BOUNDARIES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"boundaryType must be LOWER or UPPER, not {header.boundary_type!r:.60}",
+            )
+        queue_offset = self._store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, upper=boundary == "UPPER"
+        )
+        return answer(request, headers.OffsetResponseHeader(queue_offset))
+
+    def get_earliest_msg_storetime(
+        self, _: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Answer the store time of a queue's first message, in milliseconds; -1 if it has none."""
+        header: headers.GetEarliestMsgStoretimeRequestHeader = header_of(request)
+        self._check_known(header.topic, header.queue_id)
+        timestamp = self._store.earliest_timestamp(header.topic, header.queue_id)
+        return answer(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
+
+    def get_all_consumer_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer the whole table of offsets."""
+        table = yield from self._offsets.wrapper_in_steps()
+        return (yield from answer_in_steps(request, table))
+
+    def _check_known(self, topic: str, queue_id: int) -> None:
+        """Refuse a queue that an existing topic does not have; any other looks empty."""
+        config = self._topics.get(topic)
+        if config is not None:
+            check_queue(self._store, config, queue_id)
+
+    def _check_queue(self, topic: str, queue_id: int) -> None:
+        check_queue(self._store, topic_of(self._topics, topic), queue_id)

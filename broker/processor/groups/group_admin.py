@@ -1,0 +1,167 @@
+"""GroupAdminProcessor: consumer groups as operators create, change, look at and delete them.
+
+Success is only answered when the change is on the disk; a change that cannot be saved is taken
+back. The progress of groups is the business of `consume_stats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_in_steps,
+    body_of,
+    header_of,
+    reply,
+)
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
+
+
+class GroupAdminProcessor:
+    """The answers to requests about the configuration of one group, or of all."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        after_saving: AfterSaving,
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
+        """Take the tables; ``work`` takes all the steps it is given, at once or bit by bit."""
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._after_saving = after_saving
+        self._work = work
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of the requests that are answered here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+        }
+
+    def update(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an existing group is overwritten."""
+        config = body_of(request, SubscriptionGroupConfig)
+        with self._groups.changes.begin() as change:
+            self._put(config, change)
+        self._after_saving.settle(connection, request, self._groups.save, answer(request), change)
+
+    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
+
+        Nothing is done if one cannot be as it is given.
+
+        If others take the room while a long list is worked on, the groups before the first that has
+        none stay, and the answer says so.
+        """
+        body = yield from body_in_steps(request, SubscriptionGroupList)
+        configs = body.group_config_list
+        for config in configs:
+            yield None
+            self._refuse_if_leaving(config.group_name)
+        try:
+            yield from self._groups.check_list(configs)
+        except ValueError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        settled = answer(request)
+        with self._groups.changes.begin() as change:
+            for number, config in enumerate(configs):
+                yield None
+                try:
+                    self._put(config, change)
+                except RequestRejected as error:
+                    settled = request.respond(
+                        error.code, f"{error.remark}; {number} before it were taken"
+                    )
+                    break
+        self._after_saving.settle(connection, request, self._groups.save, settled, change)
+        return None
+
+    def _put(
+        self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig]
+    ) -> None:
+        self._refuse_if_leaving(config.group_name)
+        try:
+            self._groups.put(config, change)
+        except ValueError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def _refuse_if_leaving(self, group: str) -> None:
+        if group in self._groups.leaving:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group {group} is being deleted; ask again when that is done",
+            )
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is asked for."""
+        return answer_in_steps(request, self._groups.wrapper())
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration."""
+        group = header_of(request).group
+        config = self._groups.get(group)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] not exist"
+            )
+        return answer(request, body=config)
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
+
+        Until the disk has the table without the group, all stays as it was. Its offsets are removed
+        after that: those of a missing group do no harm, but a group without its own would pass over
+        messages.
+        """
+        header = header_of(request)
+        group = header.group_name
+        without_offsets = header.remove_offset or header.clean_offset
+        self._refuse_if_leaving(group)
+        self._groups.begin_deletion(group)
+
+        def forget() -> None:
+            self._groups.delete(group)
+            if without_offsets:
+                self._offsets.forget_group(group)
+            self._work(finish())
+
+        def finish() -> Iterator[None]:
+            yield from self._stats.forget_group(group)
+            if not without_offsets:
+                reply(connection, request, answer(request))
+                return
+            failure = (
+                f"the group {group} is deleted, but its offsets are still on the disk; it is tried "
+                "again"
+            )
+            self._after_saving.answer(
+                connection, request, self._offsets.save, answer(request), failure
+            )
+
+        self._after_saving.go_on(
+            connection,
+            request,
+            self._groups.save,
+            forget,
+            lambda: self._groups.keep(group),
+            again=self._groups.save,
+        )

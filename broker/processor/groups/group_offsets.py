@@ -1,0 +1,247 @@
+"""GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
+
+    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue ─> RESET_CONSUMER_CLIENT_OFFSET to
+        each
+                                                                 member
+
+Members keep their offsets in memory and store them every few seconds. So a reset that only changed
+the table would be overwritten: the members are told, and store the new offsets themselves. A group
+that is offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Final
+
+from rmq_spark.wire.bodies import encode_body_in_steps
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.stats import (
+    MessageQueueForC,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.clients.to_clients import notice
+from rocketpoll.broker.processor.queues import check_queue, topic_of
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerGroup, ConsumerManager
+from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
+from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
+
+RESET_VERSION_MIN: Final = 28
+"""V3_0_7_SNAPSHOT: older clients do not know the request."""
+NO_CORRECTION: Final = (1 << 63) - 1
+"""Java's Long.MAX_VALUE: the compared group is not ahead of any other."""
+
+_NOT_GIVEN: Final = -1
+
+
+class GroupOffsetsProcessor:
+    """The answers to requests that move a group's offsets, or compare them."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of resets, clones and comparisons."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
+        }
+
+    # ---- to a time, or to an offset
+
+    def reset_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Have the members of a group go on elsewhere."""
+        header: headers.ResetOffsetRequestHeader = header_of(request)
+        config = topic_of(self._topics, header.topic)
+        targets = yield from self._targets(config, header)
+        group = self._consumers.group(header.group)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.group}] has no member online; its offsets were not "
+                "changed",
+            )
+        yield from self._tell(group, header, targets)
+        table = {
+            self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
+        }
+        return (yield from answer_in_steps(request, ResetOffsetBody(offset_table=table)))
+
+    def _targets(
+        self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
+    ) -> Generator[None, None, Mapping[int, int]]:
+        """Find the offset, by queue, at which the group is to go on."""
+        topic, queue_id, queue_offset = header.topic, _given(header.queue_id), _given(header.offset)
+        if queue_id is not None:
+            check_queue(self._store, config, queue_id)
+            if queue_offset is not None:
+                return {queue_id: self._checked(topic, queue_id, queue_offset)}
+        elif queue_offset is not None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {queue_offset} needs the queueId that it is meant for",
+            )
+        stored = self._offsets.queues(header.group, topic)
+        if not stored:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"THe consumer group <{header.group}> not exist in topic <{topic}>",
+            )
+        all_queues = range(max(config.read_queue_nums, config.write_queue_nums))
+        targets = {}
+        for each in all_queues if queue_id is None else (queue_id,):
+            yield
+            targets[each] = self._target(header, each, stored.get(each))
+        return targets
+
+    def _target(
+        self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None
+    ) -> int:
+        """Return the offset of a time, or the end; without force, never one ahead of the group."""
+        if header.timestamp < 0:
+            target = self._store.queue_offsets(header.topic, queue_id).next
+        else:
+            target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+        return target if header.is_force or stored is None else min(target, stored)
+
+    def _checked(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        if not low <= queue_offset <= high:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {queue_offset} is not in queue {queue_id} of topic {topic}: {low} to "
+                f"{high}",
+            )
+        return queue_offset
+
+    def _tell(
+        self,
+        group: ConsumerGroup,
+        header: headers.ResetOffsetRequestHeader,
+        targets: Mapping[int, int],
+    ) -> Generator[None, None, None]:
+        old = [
+            each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN
+        ]
+        if old:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed",
+            )
+        command = notice(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
+        )
+        queues = {
+            self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
+        }
+        table = yield from encode_body_in_steps(ResetOffsetBody(offset_table=queues))
+        flat = yield from encode_body_in_steps(
+            ResetOffsetBodyForC(
+                offset_table=tuple(
+                    MessageQueueForC(
+                        topic=queue.topic,
+                        broker_name=queue.broker_name,
+                        queue_id=queue.queue_id,
+                        offset=target,
+                    )
+                    for queue, target in queues.items()
+                )
+            )
+        )
+        for connection, channel in tuple(group.clients.items()):
+            body = flat if channel.language == LanguageCode.CPP.name else table
+            connection.send_frame(command.encode_head(len(body)), [body])
+            yield
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._broker_name, queue_id)
+
+    # ---- to where another group is
+
+    def clone_group_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Give a group the offsets of another, in one topic or in all.
+
+        Unless ``offline`` is set, topics are left out to which the other is online but does not
+        subscribe any more.
+        """
+        header: headers.CloneGroupOffsetRequestHeader = header_of(request)
+        fault = group_fault(header.dest_group)
+        if fault is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        known = self._offsets.topics_of(header.src_group)
+        topics = known & {header.topic} if header.topic else known
+        if not topics:
+            place = f"in topic {header.topic}" if header.topic else "anywhere"
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the consumer group <{header.src_group}> has no offsets {place}",
+            )
+        if self._groups.find_or_create(header.dest_group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.dest_group}] does not exist",
+            )
+        source = None if header.offline else self._consumers.group(header.src_group)
+        for topic in sorted(topics):
+            yield None
+            is_dropped = source is not None and topic not in source.subscriptions
+            if self._topics.get(topic) is not None and not is_dropped:
+                self._offsets.clone(header.src_group, header.dest_group, topic)
+        return answer(request)
+
+    # ---- beside other groups
+
+    def query_correction_offset(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer the smallest offsets among a topic's groups, where the compared group is ahead."""
+        header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
+        left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
+        smallest: dict[int, int] = {}
+        for group in sorted(self._offsets.groups_of(header.topic) - left_out):
+            for queue_id, queue_offset in tuple(self._offsets.queues(group, header.topic).items()):
+                yield None
+                if queue_offset >= self._store.queue_offsets(header.topic, queue_id).first:
+                    smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
+        compared = self._offsets.queues(header.compare_group, header.topic)
+        corrections = {
+            queue_id: NO_CORRECTION
+            if queue_offset > compared.get(queue_id, queue_offset)
+            else queue_offset
+            for queue_id, queue_offset in smallest.items()
+        }
+        body = QueryCorrectionOffsetBody(correction_offsets=corrections)
+        return (yield from answer_in_steps(request, body))
+
+
+def _given(number: int | None) -> int | None:
+    """Return a number, or None for -1, with which 5.x means all queues or no offset."""
+    return None if number == _NOT_GIVEN else number

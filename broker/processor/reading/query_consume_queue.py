@@ -1,0 +1,108 @@
+"""QueryConsumeQueueProcessor: the entries of a queue, and which of them a group would get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.message_store import MessageStore
+
+ENTRIES_MAX: Final = 256
+LOOK_BYTES_MAX: Final = 8 << 20
+"""Bytes of messages that one answer looks at; entries beyond are left out."""
+
+
+class QueryConsumeQueueProcessor:
+    """The answers that list entries with their messages, and whether the filter passes them."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        consumers: ConsumerManager,
+        filter_of: Callable[[SubscriptionData], MessageFilter | None],
+    ) -> None:
+        """Take the tables; ``filter_of`` returns the filter of a subscription's pulls, or None."""
+        self._store = store
+        self._consumers = consumers
+        self._filter_of = filter_of
+
+    def handlers(self) -> Handlers:
+        """Return the handler of QUERY_CONSUME_QUEUE."""
+        return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
+
+    def query(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
+        header: QueryConsumeQueueRequestHeader = header_of(request)
+        topic, queue_id = header.topic or "", header.queue_id
+        low, high = self._store.queue_offsets(topic, queue_id)
+        if not high:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        group = header.consumer_group
+        subscription = self._consumers.subscription(group, topic) if group else None
+        message_filter = self._filter_of(subscription) if subscription else None
+        start = max(header.from_index, low)
+        end = min(start + min(max(header.entry_count, 0), ENTRIES_MAX), high)
+        matching = set()
+        for message, _size in self._messages(topic, queue_id, start, end, message_filter):
+            matching.add(message.queue_offset)
+            yield None
+        entries = []
+        for message, size in self._messages(topic, queue_id, start, end, None):
+            entries.append(_entry(message, size, is_match=message.queue_offset in matching))
+            yield None
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=f"{group}@{topic} is not online!"
+            if group and subscription is None
+            else None,
+            queue_data=tuple(entries),
+            max_queue_index=high,
+            min_queue_index=low,
+        )
+        return answer(request, body=body)
+
+    def _messages(
+        self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
+    ) -> Iterator[tuple[StoredMessage, int]]:
+        """Yield the messages between two offsets, each with the size of its record."""
+        left = LOOK_BYTES_MAX
+        while start < end and left > 0:
+            count = end - start
+            found = self._store.get_message(
+                topic,
+                queue_id,
+                start,
+                count_max=count,
+                scan_max=count,
+                message_filter=message_filter,
+            )
+            data = b"".join(found.buffers)
+            left -= len(data)
+            position = 0
+            while position < len(data):
+                size = record_size(data, position)
+                yield decode_record(data, position, check_crc=False), size
+                position += size
+            if found.next_begin_offset <= start:
+                return
+            start = found.next_begin_offset
+
+
+def _entry(message: StoredMessage, size: int, *, is_match: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(
+        physic_offset=message.physical_offset,
+        physic_size=size,
+        tags_code=tags_code(message.tags),
+        eval=is_match,
+    )

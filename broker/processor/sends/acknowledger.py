@@ -1,0 +1,213 @@
+"""Acknowledger: answers sends when their messages are stored, all that one flush covers together.
+
+With ASYNC_FLUSH that is at once. With SYNC_FLUSH the sends of a turn of the loop are one entry, by
+where the last of their messages ends in the log. At the end of the turn the store is asked, once,
+to flush up to there, and tells of it from its own thread. A sender that does not wait for the disk
+is answered at once; its message is flushed as well, as nobody would see it before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rocketpoll.broker.processor.runtime_info import SendQueue
+from rocketpoll.broker.store.errors import StoreError
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+_log = logging.getLogger(__name__)
+_PUT_OK = PutMessageStatus.PUT_OK
+
+Then = Callable[[PutMessageResult], None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The appends of one turn of the loop, and the sends that wait for them."""
+
+    since: float
+    end_offset: int
+    waiting: list[tuple[PutMessageResult, Then]]
+
+
+class Acknowledger:
+    """Answers sends once their messages are stored; one for each store."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        is_sync: bool,
+        loop: asyncio.AbstractEventLoop,
+        timeout_ms: int,
+        capacity: int,
+        wait_max_ms: int,
+        took_ms: Callable[[int], None],
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
+        """Begin with no waiting sends.
+
+        ``work`` takes all the steps that it is given, at once or bit by bit. ``capacity`` and
+        ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
+        slow for more.
+
+        ``took_ms`` gets the time that each stored send has waited for the disk, 0 if it has not.
+        """
+        self.is_sync = is_sync
+        self._store = store
+        self._loop = loop
+        self._timeout_seconds = timeout_ms / 1000
+        self._capacity = capacity
+        self._wait_max_seconds = wait_max_ms / 1000
+        self._took_ms = took_ms
+        self._work = work
+        self._known: deque[tuple[PutMessageResult, Then, int]] = deque()
+        """Results of sends that are yet to be answered, and how long these have waited."""
+        self._is_telling = False
+        self._turn: _Turn | None = None
+        self._ended: deque[_Turn] = deque()
+        """Turns that wait for the disk, and end in this order."""
+        self._end_offset = 0
+        self._sends = 0
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._all_settled: asyncio.Event | None = None
+
+    def queue(self) -> SendQueue:
+        """Return the number of sends that wait for the disk, and the wait of the first of them."""
+        head = self._head
+        waits_seconds = self._loop.time() - head.since if head is not None else 0
+        return SendQueue(self._sends, int(waits_seconds * 1000))
+
+    def why_busy(self) -> str | None:
+        """Return why no more sends should be taken now, or None."""
+        head = self._head
+        if head is None:
+            return None
+        if self._sends >= self._capacity:
+            return f"[REJECTREQUEST]system busy, {self._sends} sends wait for the disk"
+        waits = self._loop.time() - head.since
+        if waits > self._wait_max_seconds:
+            return (
+                "[PCBUSY_CLEAN_QUEUE]broker busy, the disk has kept a send waiting for "
+                f"{waits:.1f} s"
+            )
+        return None
+
+    def when_stored(self, result: PutMessageResult, then: Then, *, waits: bool = True) -> None:
+        """Call ``then`` with the result of a put once that is final.
+
+        That is at once where it is known already, or where the sender does not wait for the disk.
+        """
+        if result.status is _PUT_OK:
+            if self.is_sync:
+                turn = self._turn or self._begin_turn()
+                turn.end_offset = max(turn.end_offset, result.end_offset)
+                if waits:
+                    turn.waiting.append((result, then))
+                    self._sends += 1
+                    return
+            self._took_ms(0)
+        then(result)
+
+    async def settled(self, seconds: float) -> None:
+        """Wait until no send waits; after ``seconds``, answer the rest that they are late."""
+        if self._sends or self._known:
+            self._all_settled = asyncio.Event()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_settled.wait(), seconds)
+            while self._ended:
+                self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            for _ in self._answers():  # nobody else needs the time any more
+                pass
+
+    @property
+    def _head(self) -> _Turn | None:
+        """The turn that has waited longest, or None."""
+        return self._ended[0] if self._ended else self._turn
+
+    def _begin_turn(self) -> _Turn:
+        self._turn = _Turn(self._loop.time(), self._end_offset, [])
+        self._loop.call_soon(self._end_turn, self._turn)
+        return self._turn
+
+    def _end_turn(self, turn: _Turn) -> None:
+        """Let one flush cover everything that was appended in this turn."""
+        self._turn = None
+        turn.waiting.sort(key=_end_of)
+        self._end_offset = turn.end_offset
+        self._ended.append(turn)
+        if not self._is_asked:
+            self._ask()
+        if self._timer is None:
+            self._timer = self._loop.call_at(turn.since + self._timeout_seconds, self._time_out)
+
+    def _ask(self) -> None:
+        self._store.flushed(self._end_offset).add_done_callback(self._in_another_thread)
+        self._is_asked = True
+
+    def _in_another_thread(self, future: Future[None]) -> None:
+        self._loop.call_soon_threadsafe(self._flushed, future)
+
+    def _flushed(self, future: Future[None]) -> None:
+        self._is_asked = False
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        flushed_offset = self._store.confirm_offset()
+        while self._ended and self._ended[0].end_offset <= flushed_offset:
+            self._tell(self._ended.popleft(), _PUT_OK)
+        if self._ended:
+            self._ask()
+
+    def _fail(self, error: BaseException) -> None:
+        remark = str(error) if isinstance(error, StoreError) else f"the flush failed: {error}"
+        while self._ended:
+            self._tell(self._ended.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark)
+
+    def _time_out(self) -> None:
+        """Answer the sends of a turn that is overdue: it is not known whether the disk has them."""
+        self._timer = None
+        oldest = self._loop.time() - self._timeout_seconds
+        while self._ended and self._ended[0].since <= oldest:
+            self._tell(self._ended.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        if self._ended:
+            self._timer = self._loop.call_at(
+                self._ended[0].since + self._timeout_seconds, self._time_out
+            )
+
+    def _tell(self, turn: _Turn, status: PutMessageStatus, remark: str | None = None) -> None:
+        """Have the sends of a turn answered, which wait for the disk no longer."""
+        self._sends -= len(turn.waiting)
+        took_ms = int((self._loop.time() - turn.since) * 1000)
+        for result, then in turn.waiting:
+            known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
+            self._known.append((known, then, took_ms))
+        if not self._is_telling:
+            self._is_telling = True
+            self._work(self._answers())
+
+    def _answers(self) -> Iterator[None]:
+        """Answer one send at each step: thousands may have waited for one flush."""
+        while self._known:
+            result, then, took_ms = self._known.popleft()
+            self._took_ms(took_ms)
+            try:
+                then(result)
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", result.end_offset)
+            yield
+        self._is_telling = False
+        if not self._sends and self._all_settled is not None:
+            self._all_settled.set()
+
+
+def _end_of(waiting: tuple[PutMessageResult, Then]) -> int:
+    return waiting[0].end_offset

@@ -1,0 +1,201 @@
+"""MessageBackProcessor: takes back messages that a consumer could not process.
+
+    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log ─> tried too often?
+        ─> yes: %DLQ%group, at once
+        ─> no:  %RETRY%group, after a delay that grows
+
+What is stored is a new message with the old one's body and properties. The consumer is answered
+success when it is stored as safely as any other; told anything else, it retries by itself, so that
+nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import randrange
+from typing import Final
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import MessageSysFlag, TopicPermission
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.properties import change_properties
+from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
+from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
+from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.retry_rules import RetryRules, redirect_to_dlq
+from rocketpoll.broker.processor.sends.send_message import CODES
+from rocketpoll.broker.schedule.delayed_message import WITHOUT_DELAY, scheduled
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.topic_config import retry_topic
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+FIRST_RETRY_LEVEL: Final = 3
+"""Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
+
+_INT32_MAX: Final = (1 << 31) - 1
+_WRITE = TopicPermission.WRITE.value
+_STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
+_KEPT = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
+"""Without its transaction's state: what RocketMQ left prepared, and is given back,
+must not stay hidden."""
+
+
+class MessageBackProcessor:
+    """The answer to consumers that give messages back."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        admission: TopicAdmission,
+        retries: RetryRules,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        why_busy: Callable[[], str | None],
+        choose_queue: Callable[[int], int] = randrange,
+    ) -> None:
+        """Take what a put needs.
+
+        ``why_busy`` returns why no messages are taken now, or None; ``choose_queue`` picks one of
+        so many queues.
+        """
+        self._may_write = bool(config.broker_permission & _WRITE)
+        self._delay_levels = len(config.store.message_delay_level_ms)
+        self._store = store
+        self._admission = admission
+        self._retries = retries
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._advertised_host = advertised_host
+        self._why_busy = why_busy
+        self._choose_queue = choose_queue
+
+    def handlers(self) -> Handlers:
+        """Return the handler of CONSUMER_SEND_MSG_BACK."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.consumer_send_msg_back}
+
+    def consumer_send_msg_back(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Store a message once more, for later or as a dead letter.
+
+        A message whose properties have no room for what is added to them is a
+        dead letter without that.
+        """
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        header: ConsumerSendMsgBackRequestHeader = header_of(request)
+        group = self._retries.group(header.group)
+        if not self._may_write:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return answer(request)  # the group does not want its messages again
+        message = self._found(header.offset)
+        back = self._back(
+            message, group, header, request.version, self._advertised_host(connection)
+        )
+        result = self._store.put_message(back)
+        origin = back.properties[RETRY_TOPIC]
+        if result.status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
+            dead_letters = self._retries.dead_letters(group.group_name)
+            _check_writable(dead_letters)
+            result = self._store.put_message(
+                redirect_to_dlq(_counted(message, back.store_host), dead_letters)
+            )
+        asked, name = request.bare(), group.group_name
+        self._acknowledger.when_stored(
+            result, lambda known: reply(connection, asked, self._answer(asked, name, origin, known))
+        )
+        return None
+
+    def _found(self, physical_offset: int) -> StoredMessage:
+        record = self._store.record_at(physical_offset)
+        if record is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
+            )
+        return decode_record(record)
+
+    def _back(
+        self,
+        message: StoredMessage,
+        group: SubscriptionGroupConfig,
+        header: ConsumerSendMsgBackRequestHeader,
+        client_version: int,
+        store_host: Host,
+    ) -> StoredMessage:
+        """Build the message to store, for the topic where it is to be put now."""
+        renewed = _renewed(message, store_host)
+        is_exhausted = self._retries.is_exhausted(
+            group, message.reconsume_times, header.max_reconsume_times, client_version
+        )
+        if is_exhausted or header.delay_level < 0:
+            dead_letters = self._retries.dead_letters(group.group_name)
+            _check_writable(dead_letters)
+            return redirect_to_dlq(renewed, dead_letters)
+        config = self._admission.admit_again(retry_topic(group.group_name), group.retry_queue_nums)
+        _check_writable(config)
+        retried = replace(
+            renewed,
+            topic=config.topic_name,
+            queue_id=self._choose_queue(config.write_queue_nums),
+            magic=magic_of(config.topic_name),
+        )
+        level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+        # Senders choose the times, also below 0: RocketMQ gives such a message
+        # back without any delay.
+        return scheduled(retried, max(1, min(level, self._delay_levels)))
+
+    def _answer(
+        self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
+    ) -> RemotingCommand:
+        if result.status is PutMessageStatus.PUT_OK:
+            if self._admission.config_of(origin) is not None:  # its sender may have named anything
+                self._stats.sent_back(origin, group)
+            return answer(request)
+        return request.respond(CODES[result.status], result.remark)
+
+
+def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:
+    """Return a message as it is given back, with where it comes from."""
+    properties = message.properties
+    named = {
+        RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),
+        ORIGIN_MESSAGE_ID: properties.get(ORIGIN_MESSAGE_ID, message.offset_message_id),
+    }
+    properties_text = change_properties(message.properties_text, {**WITHOUT_DELAY, **named})
+    return replace(_counted(message, store_host), properties_text=properties_text)
+
+
+def _counted(message: StoredMessage, store_host: Host) -> StoredMessage:
+    """Return a message as it is stored here, consumed once more."""
+    sys_flag = message.sys_flag & _KEPT | (_STORE_V6 if store_host.is_v6 else 0)
+    return replace(
+        message,
+        sys_flag=sys_flag,
+        store_host=store_host,
+        reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
+        prepared_transaction_offset=0,
+    )
+
+
+def _check_writable(config: TopicConfig) -> None:
+    if not config.perm & _WRITE:
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{config.topic_name}] sending message is forbidden",
+        )

@@ -1,0 +1,329 @@
+"""SendMessageProcessor: single messages and batches, answered or one-way.
+
+    SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter? ─>
+        delayed?
+        ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
+
+A topic that does not exist may have to be made. The answer carries what Java's client reads: ids,
+queue, offset, region and whether to trace.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, chain
+from typing import Final, TypeAlias
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
+from rmq_spark.wire.properties import DELAY, TIMERS
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
+from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
+from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
+from rocketpoll.broker.processor.usual_answer import UsualAnswer
+from rocketpoll.broker.schedule.delayed_message import scheduled
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.record_template import UniformParts
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
+
+_log = logging.getLogger(__name__)
+_PUT_OK = PutMessageStatus.PUT_OK
+_NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+_ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
+
+LARGE_BATCH_BYTES: Final = 32_768
+"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
+_ENTRIES_PER_STEP = 256
+_STEPS_OF_FEW = 4
+TAKEN_APART_BYTES_MAX: Final = 4 << 20
+"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
+
+BATCH_MESSAGES_MAX: Final = 65_536
+"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
+
+IDS_MAX: Final = 3_000
+"""The maximum number of a batch's ids in an answer, whose header has no room for more."""
+
+CODES: Final = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+}
+
+
+_Unanswered: TypeAlias = tuple[Connection, RemotingCommand, SendPlan, bool]
+"""The sender, request and plan of a message written at the end of the turn.
+
+The last element says whether the sender waits for the disk.
+"""
+
+
+class SendMessageProcessor:
+    """The answers to all kinds of sends."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        admission: TopicAdmission,
+        retries: RetryRules,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        advertised_host: Callable[[Connection], Host],
+        why_busy: Callable[[], str | None],
+    ) -> None:
+        """Take what a put needs; ``why_busy`` returns why no sends are taken now, or None."""
+        self._store = store
+        self._retries = retries
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._why_busy = why_busy
+        self._properties = PropertyRewriter(config.broker_cluster_name)
+        self._delay_levels = len(config.store.message_delay_level_ms)
+        self._batch_bytes_max = config.store.max_message_size
+        self._marks = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+        }
+        place = {"queueId": "%d", "queueOffset": "%d"}
+        self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
+        self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
+        self._plans = SendPlanTable(admission, advertised_host)
+        self._unanswered: list[_Unanswered] = []
+        self._taken_apart_bytes = 0
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of all ways to send."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send_message,
+            RequestCode.SEND_MESSAGE_V2: self.send_message,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_message,
+        }
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the plans of a client that is gone."""
+        self._plans.forget(connection)
+
+    def send_message(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+        """Put a message, or a batch of them."""
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        plan, born_timestamp, properties_text = self._plans.of(connection).plan_of(request)
+        properties = self._properties.stored(properties_text)
+        if properties.is_half_message:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
+            )
+        if properties.timer is not None:
+            raise _no_timers(properties.timer)
+        sizes: Sequence[int] = ()
+        if plan.is_batch:
+            self._check_batch(plan, request.body, properties)
+            if len(request.body) > LARGE_BATCH_BYTES:
+                return self._put_large(connection, request, plan, properties, born_timestamp)
+            result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
+        elif not request.body:
+            raise RequestRejected(_ILLEGAL, "the message body is empty")
+        elif properties.delay_level or plan.is_retry:
+            result = self._put_redirected(plan, request, properties, born_timestamp)
+        else:
+            # Appended before the put, so that puts and unanswered sends have the same order.
+            self._unanswered.append((connection, request, plan, properties.waits))
+            fault: PutMessageResult | None = _NOT_PUT
+            try:
+                fault = self._store.put_later(
+                    plan.template, request.body, properties.text.encode(), born_timestamp
+                )
+            finally:
+                if fault is not None:
+                    self._unanswered.pop()
+            if fault is None:
+                return None
+            result = fault
+        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
+        return None
+
+    def end_turn(self) -> None:
+        """Write the messages of a turn, and answer them."""
+        results = self._store.write_out()
+        if not results:
+            return
+        unanswered, self._unanswered = self._unanswered, []
+        stored: dict[str, list[int]] = {}
+        for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
+            status, physical_offset, queue_offset, end_offset, _, _, _ = result
+            try:
+                if status is not _PUT_OK or self._acknowledger.is_sync:
+                    self._stored(connection, request, plan, (), result, waits=waits)
+                    continue
+                stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
+                queue_id = plan.template.queue[1]
+                self._sent.send(
+                    connection, request, plan.id_start, physical_offset, queue_id, queue_offset
+                )
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a send that ended at %d could not be answered", end_offset)
+                connection.close("its send could not be answered")
+        for topic, sizes in stored.items():
+            self._stats.put(topic, len(sizes), sum(sizes), calls=len(sizes))
+            self._stats.put_took.add(0, len(sizes))
+
+    def _put_redirected(
+        self,
+        plan: SendPlan,
+        request: RemotingCommand,
+        properties: StoredProperties,
+        born_timestamp: int,
+    ) -> PutMessageResult:
+        """Put a message that is delayed, or comes to a retry topic, where it belongs."""
+        draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
+        message = draft.message(properties.text)
+        retried = self._retries.redirected(
+            message, plan.header.max_reconsume_times, request.version
+        )
+        if properties.delay_level and retried is message:  # a dead letter is not delayed any more
+            retried = scheduled(message, min(properties.delay_level, self._delay_levels))
+        return self._store.put_draft(draft_of(retried))
+
+    def _check_batch(self, plan: SendPlan, body: Buffer, properties: StoredProperties) -> None:
+        if properties.delay_level or plan.is_retry:
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
+        if len(body) > self._batch_bytes_max:
+            raise RequestRejected(
+                _ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
+            )
+        if not body:
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
+
+    def _put_batch(
+        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> tuple[PutMessageResult, Sequence[int]]:
+        parts = self._parts_of(split_batch(body), self._properties.of_batch(properties.text))
+        return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def _put_large(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        properties: StoredProperties,
+        born_timestamp: int,
+    ) -> Steps:
+        """Put, in steps, a batch whose many messages would keep others waiting."""
+        of_batch = self._properties.of_batch(properties.text)
+        parts: list[UniformParts] = []
+        sizes: Sequence[int]
+        taken_apart = 0
+        try:
+            for entries in split_in_parts(request.body, _ENTRIES_PER_STEP):
+                if len(parts) == _STEPS_OF_FEW:
+                    self._check_room_for_parts(len(request.body))
+                    taken_apart = len(request.body)
+                    self._taken_apart_bytes += taken_apart
+                parts.append(self._parts_of(entries, of_batch))
+                if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
+                    raise RequestRejected(
+                        _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
+                    )
+                yield None
+            if taken_apart:
+                result, sizes = yield from self._store.put_large(
+                    plan.template, parts, born_timestamp, partial(self._plans.admit_again, plan)
+                )
+            else:
+                self._plans.admit_again(plan)
+                each_field = zip(*parts, strict=True)
+                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
+                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+        finally:  # also if its client goes
+            self._taken_apart_bytes -= taken_apart
+        self._stored(connection, request, plan, sizes, result, waits=properties.waits)
+        return None
+
+    def _check_room_for_parts(self, size: int) -> None:
+        """Refuse to take one more batch apart if too many are; one always may be."""
+        under_way = self._taken_apart_bytes
+        if under_way and under_way + size > TAKEN_APART_BYTES_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
+            )
+
+    def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
+        flags, bodies, own = zip(*entries, strict=True)
+        if not all(bodies):
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.later_in_batch(own)
+        if later is not None:
+            raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
+        return UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
+
+    def _stored(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        sizes: Sequence[int],
+        result: PutMessageResult,
+        *,
+        waits: bool,
+    ) -> None:
+        """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
+        # The log has the message: neither the request nor what was received with it is kept.
+        tell = partial(self._answer, connection, request.bare(), plan, sizes)
+        self._acknowledger.when_stored(result, tell, waits=waits)
+
+    def _answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        sizes: Sequence[int],
+        result: PutMessageResult,
+    ) -> None:
+        """Answer a send by its result; ``sizes`` are those of the records of a batch."""
+        status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
+        if end_offset < 0:
+            self._stats.put_failed()
+            reply(connection, request, request.respond(CODES[status], remark))
+            return
+        topic, (_, queue_id) = plan.topic, plan.template.queue
+        self._stats.put(topic, message_count, end_offset - physical_offset)
+        if status is _PUT_OK and not sizes:
+            self._sent.send(
+                connection, request, plan.id_start, physical_offset, queue_id, queue_offset
+            )
+            return
+        places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
+        ids = ",".join([f"{plan.id_start}{place:016X}" for place in places])
+        if status is _PUT_OK:
+            self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
+            return
+        fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
+        reply(
+            connection, request, request.respond(CODES[status], remark, {**fields, **self._marks})
+        )
+
+
+def _no_timers(name: str) -> RequestRejected:
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)

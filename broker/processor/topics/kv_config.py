@@ -1,0 +1,78 @@
+"""KVConfigProcessor: the name server's small texts by namespace and key, which tools keep there."""
+
+from __future__ import annotations
+
+from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.namesrv import GetKVConfigResponseHeader
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    header_of,
+)
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.kv_config import KVConfigs, KVName
+
+
+class KVConfigProcessor:
+    """The answers to put, get, delete and list. Success means that the change is on the disk."""
+
+    def __init__(self, kv_configs: KVConfigs, after_saving: AfterSaving) -> None:
+        self._kv_configs = kv_configs
+        self._after_saving = after_saving
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of the requests that are answered here."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_all,
+        }
+
+    def put(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer PUT_KV_CONFIG: set a value."""
+        header = header_of(request)
+        with self._kv_configs.changes.begin() as change:
+            self._kv_configs.put(header.namespace, header.key, header.value, change)
+        self._settle(connection, request, change)
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_KV_CONFIG with a value."""
+        header = header_of(request)
+        value = self._kv_configs.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return answer(request, GetKVConfigResponseHeader(value))
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer DELETE_KV_CONFIG, with success even if there is no such key."""
+        header = header_of(request)
+        with self._kv_configs.changes.begin() as change:
+            self._kv_configs.delete(header.namespace, header.key, change)
+        self._settle(connection, request, change)
+
+    def _settle(
+        self, connection: Connection, request: RemotingCommand, change: Change[KVName, str]
+    ) -> None:
+        self._after_saving.settle(
+            connection, request, self._kv_configs.save, answer(request), change
+        )
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_KVLIST_BY_NAMESPACE with all values of a namespace."""
+        namespace = header_of(request).namespace
+        table = self._kv_configs.list(namespace)
+        if not table:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return answer_in_steps(request, KVTable(table=dict(table)))

@@ -1,0 +1,268 @@
+"""RouteProcessor: what a name server answers, for this one broker.
+
+Clients ask it where topics live, and tools what exists. Other brokers cannot register here: a
+cluster of several needs a name server of RocketMQ's. The topics' table is the only truth, so that a
+topic that was created or deleted is, or is no longer, routed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Final
+
+from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
+from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.headers.namesrv import (
+    AddWritePermOfBrokerResponseHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
+from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.configuration import (
+    own_topics,
+    properties_text,
+    read_only_configuration,
+)
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_of,
+    header_of,
+)
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
+from rocketpoll.broker.state.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
+
+MASTER_ID: Final = 0
+
+_WRITE: Final = int(TopicPermission.WRITE)
+_READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+"""The bits of a topic's sysFlag, which mean nothing to this broker."""
+
+
+class RouteProcessor:
+    """The answers to requests for routes, lists of topics, and write permissions."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        kv_configs: KVConfigs,
+        advertised_host: Callable[[Connection], Host],
+        after_saving: AfterSaving,
+    ) -> None:
+        """Take the topics; ``advertised_host`` returns the address that a client can dial."""
+        self._config = config
+        self._topics = topics
+        self._kv_configs = kv_configs
+        self._advertised_host = advertised_host
+        self._after_saving = after_saving
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of the requests that are answered here."""
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.cluster_names,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_ununit_topics,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.REGISTER_BROKER: self.refuse_broker,
+            RequestCode.UNREGISTER_BROKER: self.refuse_broker,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.refuse_broker,
+        }
+
+    # ---- where topics live
+
+    def route(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_ROUTEINFO_BY_TOPIC with the queues of a topic and the broker's address."""
+        topic = header_of(request).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        queues = QueueData(
+            broker_name=self._config.broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=self._permission_of(config),
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        body = TopicRouteData(
+            order_topic_conf=self._kv_configs.get(ORDER_TOPIC_CONFIG, topic),
+            queue_datas=(queues,),
+            broker_datas=(self._broker_data(connection),),
+        )
+        return answer(request, body=body)
+
+    def cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_BROKER_CLUSTER_INFO with one cluster of one broker."""
+        config = self._config
+        body = ClusterInfo(
+            broker_addr_table={config.broker_name: self._broker_data(connection)},
+            cluster_addr_table={config.broker_cluster_name: frozenset({config.broker_name})},
+        )
+        return answer(request, body=body)
+
+    def _broker_data(self, connection: Connection) -> BrokerData:
+        return BrokerData(
+            cluster=self._config.broker_cluster_name,
+            broker_name=self._config.broker_name,
+            broker_addrs={MASTER_ID: str(self._advertised_host(connection))},
+            enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
+        )
+
+    def _permission_of(self, config: TopicConfig) -> int:
+        """Return a topic's permission, without what the broker as a whole may not do."""
+        return config.perm & (self._config.broker_permission | ~_READ_WRITE)
+
+    # ---- lists of topics
+
+    def all_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
+        return answer_in_steps(request, TopicList(topic_list=frozenset(self._topics.topics)))
+
+    def topics_of_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
+        is_here = header_of(request).cluster == self._config.broker_cluster_name
+        return answer_in_steps(
+            request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
+        )
+
+    def cluster_names(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
+        names = frozenset({self._config.broker_cluster_name, self._config.broker_name})
+        address = str(self._advertised_host(connection))
+        return answer(request, body=TopicList(topic_list=names, broker_addr=address))
+
+    def system_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
+        found = yield from self._matching(lambda config: is_system_topic(config.topic_name))
+        topics = TopicList(topic_list=SYSTEM_TOPICS | own_topics(self._config) | found)
+        return (yield from answer_in_steps(request, topics))
+
+    def unit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
+        return self._flagged(request, lambda flag: bool(flag & _UNIT))
+
+    def unit_sub_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
+        return self._flagged(request, lambda flag: bool(flag & _UNIT_SUB))
+
+    def unit_sub_ununit_topics(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
+        return self._flagged(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
+
+    def _flagged(self, request: RemotingCommand, matches: Callable[[int], bool]) -> Steps:
+        names = yield from self._matching(lambda config: matches(config.topic_sys_flag))
+        return (yield from answer_in_steps(request, TopicList(topic_list=names)))
+
+    def _matching(
+        self, matches: Callable[[TopicConfig], bool]
+    ) -> Generator[None, None, frozenset[str]]:
+        """Collect the names of the topics that match, in steps."""
+        names = []
+        for config in tuple(self._topics.topics.values()):
+            yield
+            if matches(config):
+                names.append(config.topic_name)
+        return frozenset(names)
+
+    # ---- changes
+
+    def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
+        with self._topics.changes.begin() as change:
+            count = yield from self._change_permissions(
+                request, lambda perm: perm & ~_WRITE, change
+            )
+        success = answer(request, WipeWritePermOfBrokerResponseHeader(count))
+        self._after_saving.settle(connection, request, self._topics.save, success, change)
+        return None
+
+    def add_write_permission(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
+        with self._topics.changes.begin() as change:
+            count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
+        success = answer(request, AddWritePermOfBrokerResponseHeader(count))
+        self._after_saving.settle(connection, request, self._topics.save, success, change)
+        return None
+
+    def _change_permissions(
+        self,
+        request: RemotingCommand,
+        changed: Callable[[int], int],
+        change: Change[str, TopicConfig],
+    ) -> Generator[None, None, int]:
+        """Change all topics and answer their number; 0 for a broker of another name."""
+        if header_of(request).broker_name != self._config.broker_name:
+            return 0
+        topics = tuple(self._topics.topics)
+        for topic in topics:
+            yield
+            config = self._topics.get(topic)  # which may have gone, or be another, by now
+            if config is not None and changed(config.perm) != config.perm:
+                self._topics.put(replace(config, perm=changed(config.perm)), change)
+        return len(topics)
+
+    def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
+        header = header_of(request)
+        is_here = header.cluster_name in (None, "", self._config.broker_cluster_name)
+        if is_here and self._topics.get(header.topic) is not None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic {header.topic} is still there: delete it in the broker first, "
+                "its route goes with it",
+            )
+        return answer(request)
+
+    # ---- what brokers ask
+
+    def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
+        theirs = body_of(request, DataVersion)
+        if header_of(request).broker_name != self._config.broker_name:
+            return answer(request, QueryDataVersionResponseHeader(changed=True))
+        ours = self._topics.data_version
+        is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)
+        return answer(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
+
+    def refuse_broker(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Refuse REGISTER_BROKER and other requests of brokers."""
+        raise RequestRejected(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"{RequestCode(request.code).name}: this name server serves its own broker "
+            f"{self._config.broker_name} only; others need a name server of RocketMQ's",
+        )
+
+    def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_NAMESRV_CONFIG with the broker's settings: both are one process."""
+        return request.respond(ResponseCode.SUCCESS, body=properties_text(self._config))
+
+    def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Refuse UPDATE_NAMESRV_CONFIG: settings cannot be changed remotely."""
+        raise read_only_configuration(request)

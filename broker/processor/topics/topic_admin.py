@@ -1,0 +1,258 @@
+"""TopicAdminProcessor: topics as operators create, change, look at and delete them.
+
+Success is only answered when the change is on the disk; a change that cannot be saved is taken
+back. Routes are the business of `route`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
+from rmq_spark.wire.bodies.lists import GroupList
+from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.connection import Connection, Steps
+from rocketpoll.broker.processor.after_saving import AfterSaving
+from rocketpoll.broker.processor.configuration import own_topics
+from rocketpoll.broker.processor.queues import topic_of
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    answer_in_steps,
+    body_in_steps,
+    header_of,
+)
+from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.processor.topics.topic_attributes import changed_attributes, with_changes
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.changes import Change
+from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.topic_config import TopicConfigManager, is_system_topic, topic_fault
+from rocketpoll.broker.store.message_store import MessageStore
+
+
+class TopicAdminProcessor:
+    """The answers to requests about one topic, or all."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        store: MessageStore,
+        stats: BrokerStats,
+        after_saving: AfterSaving,
+        release_pulls: Callable[[str], Iterator[None]],
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
+        """Take the tables and the store.
+
+        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``work`` takes all
+        the steps that it is given, at once or bit by bit.
+        """
+        self._config = config
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._after_saving = after_saving
+        self._release_pulls = release_pulls
+        self._work = work
+
+    def handlers(self) -> Handlers:
+        """Return the handlers of the requests that are answered here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats_info,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consume_by_who,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+        }
+
+    # ---- creating and changing
+
+    def update(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer UPDATE_AND_CREATE_TOPIC; an existing topic is overwritten."""
+        header: CreateTopicRequestHeader = header_of(request)
+        self._refuse_to_touch(header.topic)
+        if header.topic_filter_type not in TopicFilterType.__members__:
+            raise _rejected(
+                f"topicFilterType must be SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type!r}"
+            )
+        known = self._topics.get(header.topic)
+        attributes = changed_attributes(
+            known.attributes if known else None, header.attributes or ""
+        )
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=TopicFilterType[header.topic_filter_type],
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=attributes,
+        )
+        with self._topics.changes.begin() as change:
+            self._put(config, change)
+        self._after_saving.settle(connection, request, self._topics.save, answer(request), change)
+
+    def update_all(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST.
+
+        Nothing is done if one of the topics cannot be as it is given.
+
+        Attributes are changes, as those of a single topic. If others take the room while a long
+        list is worked on, the topics before the first that has none stay, and the answer says so.
+        """
+        body = yield from body_in_steps(request, CreateTopicListRequestBody)
+        configs = body.topic_config_list
+        for config in configs:
+            yield None
+            self._refuse_to_touch(config.topic_name)
+            self._refuse_if_leaving(config.topic_name)
+            self._with_changed_attributes(config)
+        try:
+            yield from self._topics.check_list(configs)
+        except ValueError as error:
+            raise _rejected(str(error)) from error
+        settled = answer(request)
+        with self._topics.changes.begin() as change:
+            for number, config in enumerate(configs):
+                yield None
+                try:
+                    self._put(self._with_changed_attributes(config), change)
+                except RequestRejected as error:
+                    settled = request.respond(
+                        error.code, f"{error.remark}; {number} before it were taken"
+                    )
+                    break
+        self._after_saving.settle(connection, request, self._topics.save, settled, change)
+        return None
+
+    def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
+        known = self._topics.get(config.topic_name)
+        attributes = with_changes(known.attributes if known else None, config.attributes)
+        return replace(config, attributes=attributes)
+
+    def _put(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
+        self._refuse_if_leaving(config.topic_name)
+        try:
+            self._topics.put(config, change)
+        except ValueError as error:
+            raise _rejected(str(error)) from error
+
+    def _refuse_if_leaving(self, topic: str) -> None:
+        if topic in self._topics.leaving:
+            raise _rejected(f"the topic {topic} is being deleted; ask again when that is done")
+
+    def _refuse_to_touch(self, topic: str) -> None:
+        fault = topic_fault(topic)
+        if fault:
+            raise _rejected(fault)
+        if is_system_topic(topic) or topic in own_topics(self._config):
+            raise _rejected(f"The topic[{topic}] is conflict with system topic.")
+
+    # ---- looking
+
+    def get_all(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is asked for."""
+        return answer_in_steps(request, self._topics.wrapper())
+
+    def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_TOPIC_CONFIG with one topic's configuration."""
+        return answer(request, body=topic_of(self._topics, header_of(request).topic))
+
+    def stats_info(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer GET_TOPIC_STATS_INFO with what each queue holds."""
+        topic = header_of(request).topic
+        config = topic_of(self._topics, topic)
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            yield None
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            table[queue] = self._offset(topic, queue_id)
+        body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))
+        return (yield from answer_in_steps(request, body))
+
+    def _offset(self, topic: str, queue_id: int) -> TopicOffset:
+        low, high = self._store.queue_offsets(topic, queue_id)
+        last = store_timestamp(self._store, topic, queue_id, high - 1)
+        return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
+
+    def consume_by_who(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, or have consumed before."""
+        topic = header_of(request).topic
+        groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
+        return answer_in_steps(request, GroupList(group_list=groups))
+
+    # ---- deleting
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
+
+        Until the store has noted that, all stays as it was, but what is sent to the topic waits.
+        From then on the topic is gone, and nothing brings it back: what cannot be saved of that is
+        saved later, or made good by the next start.
+        """
+        topic = header_of(request).topic
+        self._refuse_to_touch(topic)
+        if self._topics.get(topic) is None:
+            self._after_saving.answer(connection, request, self._topics.save, answer(request))
+            return
+        self._refuse_if_leaving(topic)
+        self._topics.begin_deletion(topic)
+
+        def forget() -> None:
+            self._offsets.forget_topic(topic)
+            self._topics.delete(topic)
+            self._work(finish())
+
+        def finish() -> Iterator[None]:
+            yield from self._release_pulls(
+                topic
+            )  # else they would get messages of the next topic of this name
+            yield from self._stats.forget_topic(topic)
+            self._after_saving.answer(
+                connection,
+                request,
+                self._topics.save,
+                answer(request),
+                failure=(
+                    f"the topic {topic} is deleted, but that could not be saved yet; it is tried "
+                    "again"
+                ),
+            )
+
+        self._after_saving.go_on(
+            connection,
+            request,
+            lambda: self._store.delete_topic(topic),
+            forget,
+            lambda: self._topics.keep(topic),
+        )
+
+    def clean_unused(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer CLEAN_UNUSED_TOPIC: there is never anything to clean.
+
+        The queues of a topic go when it is deleted. Queues without a topic mean that the table of
+        topics was lost: once that is restored, their messages are found again.
+        """
+        return answer(request)
+
+
+def _rejected(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

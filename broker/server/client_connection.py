@@ -1,0 +1,485 @@
+"""ClientConnection: turns the bytes of one client into requests, and answers into bytes.
+
+    bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
+
+Reading follows writing: answers that a client does not read pile up to a limit, and from there on
+nothing more is taken from it, not even the requests that have arrived already; only a request of
+many steps that has begun is finished. Nor is anything taken when the turn of the loop is over: then
+its requests wait in the common line (`LoopTurn`), and so do those behind one that takes many steps;
+or they wait with that one for what it needs.
+
+It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the
+server's (`ConnectionTable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol, cast
+
+from rmq_spark.errors import FrameError, HeaderError
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
+from rmq_spark.wire.header import NO_EXT_FIELDS
+from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.questions import Questions, Then
+from rocketpoll.broker.server.client_sockets import host_of, kept_by_the_system
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.step_places import Place, StepPlaces
+from rocketpoll.broker.server.strangers import protocol_of
+from rocketpoll.broker.server.unread_answers import ANSWER_BYTES_MIN
+from rocketpoll.broker.settings.config import ServerLimits
+from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
+
+if TYPE_CHECKING:
+    from rocketpoll.broker.connection import Connection, Steps
+
+_log = logging.getLogger(__name__)
+_RESPONSE = CommandFlag.RESPONSE.value
+_LINGER_SECONDS = 2.0
+
+Dispatch = Callable[["Connection", RemotingCommand], "RemotingCommand | Steps | None"]
+
+
+def _nothing() -> None:
+    """Do nothing at the end of a turn."""
+
+
+class ConnectionTable(Protocol):
+    """The server's side of a connection: it is told of events, and watches over all connections."""
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
+
+    @property
+    def step_places(self) -> StepPlaces:
+        """The places for requests of many steps."""
+
+    def opened(self, connection: ClientConnection) -> str | None:
+        """Count a new connection. Return None, or why it may not stay."""
+
+    def understood(self, connection: ClientConnection) -> None:
+        """Note that the header of a client's first request has arrived."""
+
+    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+        """Note that ``size`` bytes of requests are incomplete or have to wait."""
+
+    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
+
+    def read_all(self, connection: ClientConnection) -> None:
+        """Note that the client has read all that was kept."""
+
+    def closed(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """The asyncio protocol of one client: reads requests, dispatches them, and writes answers.
+
+    Nothing is read from a client that does not read its answers, nor while its requests wait for
+    their turn.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: ServerLimits,
+        table: ConnectionTable,
+        dispatch: Dispatch,
+        turn: LoopTurn,
+        end_turn: Callable[[], None] = _nothing,
+    ) -> None:
+        """Prepare the protocol of one client.
+
+        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave.
+        """
+        self._loop = loop
+        self._limits = limits
+        self._table = table
+        self._dispatch = dispatch
+        self._turn = turn
+        self._end_turn = end_turn
+        self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
+        self._transport: asyncio.Transport
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._is_corked = False
+        self._is_full = False
+        self._unread_bytes = 0
+        self._is_new = True
+        self._first_bytes = b""
+        self._bytes_here = 0
+        self._steps: Steps | None = None
+        """The remaining steps of a request that takes many; the requests behind it wait."""
+        self._steps_bytes = 0
+        self._asked: RemotingCommand
+        self._place: Place | None = None
+        self._is_in_line = False
+        self._is_counted = False
+        """True once the client's addresses are known and the table counts it."""
+        self._is_waiting = False
+        """True while the remaining steps need something that is not there yet."""
+        self._questions = Questions(loop)
+        self.extensions: frozenset[Extension] = frozenset()
+        self.is_closed = False
+        self.is_congested = False
+        self.is_held_back = False
+        self.last_active = 0.0
+        self.remote_host = self.local_host = Host(bytes(4), 0)
+
+    # ---- what asyncio tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the socket and register the client, unless it is gone already."""
+        self._transport = cast("asyncio.Transport", transport)
+        names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if not all(names):  # as load balancers do who look whether somebody listens
+            self.abort()
+            return
+        self._transport.set_write_buffer_limits(
+            0
+        )  # we want to know of all that the system does not take
+        self.remote_host, self.local_host = map(host_of, names)
+        tcp: socket.socket = transport.get_extra_info("socket")
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.last_active = self._loop.time()
+        self._is_counted = True
+        refusal = self._table.opened(self)
+        if refusal is not None:
+            self.close(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next piece of the client's stream."""
+        self.last_active = now = self._loop.time()
+        if self._is_new and not self._first_bytes:
+            self._first_bytes = data[:8]
+        try:
+            self._reader.feed(data)
+        except MemoryError as error:  # a part of its stream is lost
+            self.close(what_is_wrong(error))
+            return
+        if not self._is_in_line and not self._turn.begin(self._take_turn, now):
+            self._wait_in_line()
+
+    def pause_writing(self) -> None:
+        """Note that the system takes no more bytes now, as the client does not read."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Go on with requests: the system has taken all that was written."""
+        self._is_full = self.is_congested = False
+        self._unread_bytes = 0
+        self.last_active = self._loop.time()
+        self._table.read_all(self)
+        self._loop.call_soon(self._go_on)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clean up after a connection that the client or the broker has closed."""
+        self.is_closed = True
+        if not self._is_counted:
+            return
+        self._out.clear()
+        self._end_steps()
+        if exc is not None and not isinstance(exc, ConnectionError):
+            _log.info("%s: lost: %s", self.remote_host, exc)
+        self._table.closed(self)
+        self._questions.give_up()
+
+    # ---- what others may do
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes."""
+        return self._table.answer_bytes_max
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """True if it is the broker that does not read now, rather than the client."""
+        return self._is_in_line or self._is_waiting or (self.is_held_back and not self.is_congested)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The bytes written that have not arrived at the client, in all buffers together.
+
+        The bytes in the system's buffer count as well: the system takes more only when a third of
+        the megabytes in it have arrived, so a slow reader would seem to read nothing for a minute.
+        """
+        return self._transport.get_write_buffer_size() + kept_by_the_system(self.descriptor())
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command; an answer for which there is no memory now is refused instead."""
+        size = len(command.body)
+        if size > ANSWER_BYTES_MIN and command.is_response:
+            fault = self._table.answer_fault(size)
+            if fault is not None:
+                code, remark = fault
+                command = command._replace(
+                    code=code, remark=remark, ext_fields=NO_EXT_FIELDS, body=b""
+                )
+        self.send_frame(command.encode())
+
+    def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
+        """Send an encoded frame."""
+        if self.is_closed:
+            return
+        self._out.append(head)
+        self._out_bytes += len(head)
+        if body:
+            self._out += body
+            self._write_out()  # its pieces are large: the answers before it need not wait
+        elif self._out_bytes > self._limits.write_buffer_bytes:
+            self._write_out()
+        elif not self._is_corked:  # answers that are ready at the same time go out together
+            self._loop.call_soon(self._uncork)
+            self._is_corked = True
+
+    def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
+        """Send a request to the client, unless it does not read and so would not answer in time."""
+        if self.is_closed or self.is_congested:
+            self._loop.call_soon(then, None)
+            return
+        asked = self._questions.asked(command, timeout_ms, then)
+        try:
+            self.send(asked)
+        except (
+            BaseException
+        ):  # as its header is too long with what was put in: whoever asks is told now
+            self._questions.withdraw(asked)
+            raise
+
+    def close(self, why: str) -> None:
+        """Close the connection; the client gets what was sent before if it reads at once."""
+        if not self.is_closed:
+            _log.warning("%s: closed: %s", self.remote_host, why)
+            self._write_out()  # what is corked
+            self.is_closed = True
+            self._give_place_back()  # its steps go no further, though it may linger
+            if self.is_congested:
+                self._transport.abort()
+            else:
+                self._transport.close()
+                self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+
+    def finish(self) -> None:
+        """Close the connection in order, as the broker stops."""
+        if self._steps is not None:
+            self._end_steps()
+            if not self._asked.is_one_way:
+                self.send(
+                    self._asked.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker stops")
+                )
+        self._write_out()
+        self.is_closed = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.is_closed = True
+        self._transport.abort()
+
+    def hold_back(self) -> None:
+        """Read nothing until `let_go_on`: the memory for requests is used up."""
+        self.is_held_back = True
+        self._read_or_not()
+
+    def let_go_on(self) -> None:
+        """Read on: there is memory again, perhaps only for this client's own request."""
+        self.is_held_back = False
+        self._loop.call_soon(self._go_on)
+
+    def descriptor(self) -> int:
+        """Return the descriptor of the socket, or -1 if it is closed."""
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
+
+    # ---- within
+
+    @property
+    def _is_stopped(self) -> bool:
+        """True if nothing is done for the client now.
+
+        A request that has begun takes room that all share, and is brought to its end.
+        """
+        return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
+
+    def _go_on(self) -> None:
+        """Take the requests that have arrived already, then read on."""
+        if not (self._is_stopped or self._is_in_line) and not self._turn.begin(self._take_turn):
+            self._wait_in_line()
+        self._read_or_not()
+
+    def _wait_in_line(self) -> None:
+        """Wait for a later turn: this one is over, and there is more to do."""
+        self._is_in_line = True
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """Read from the client, unless what it sends would pile up here."""
+        if self.is_closed:
+            return
+        if self.is_congested or self.is_kept_waiting:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _take_turn(self, until: float) -> bool:
+        """Answer waiting requests as long as there is time and the client reads the answers.
+
+        Return whether none is left to be taken now.
+        """
+        if self.is_closed:
+            return True
+        time, take_step = self._loop.time, self._take_step
+        is_over = False
+        wrong: Exception | None = None
+        self._is_corked = True
+        try:
+            try:
+                while not (is_over or self._is_stopped) and take_step():
+                    is_over = time() >= until
+            finally:  # whatever happens, what others have sent is to be written
+                self._end_turn()
+                self._uncork()
+        except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
+            wrong = error
+        if wrong is not None:
+            self.close(self._what_is_wrong(wrong))
+        here = self._reader.bytes_held + self._steps_bytes
+        if here != self._bytes_here:
+            self._bytes_here = here
+            self._table.holds_requests(self, here)
+        is_done = not is_over or self._is_stopped or not (here or self._steps is not None)
+        if is_done and self._is_in_line:
+            self._is_in_line = False
+            self._read_or_not()
+        return is_done
+
+    def _take_step(self) -> bool:
+        """Take a request, or do a step of the last one; return False if there is none."""
+        if self._steps is not None:
+            answer = self._next_step(self._steps)
+        else:
+            frame = self._reader.next_frame()
+            if frame is None:
+                begun = self._reader.begun_frame() if self._is_new else None
+                if begun is not None:
+                    decode_command(begun)
+                    self._is_understood()
+                return False
+            if self._bytes_here:  # the request is whole now, and must not keep itself out
+                self._bytes_here = 0
+                self._table.holds_requests(self, 0)
+            command = decode_command(frame)
+            if self._is_new:
+                self._is_understood()
+            if command.flag & _RESPONSE:
+                self._questions.answered(command)
+                return True
+            if command.remark is not None:  # nobody asks for a request's, and it may be long
+                command = command._replace(remark=None)
+            dispatched = self._dispatch(self, command)
+            if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
+                self._begin_steps(
+                    command, dispatched, PREFIX_BYTES + len(frame.header) + len(frame.body)
+                )
+                return True
+            answer = dispatched
+        if answer is not None:
+            self.send(answer)
+        return True
+
+    def _is_understood(self) -> None:
+        """Note that a first request header has arrived; the limits of requests apply now."""
+        self._is_new = False
+        self._first_bytes = b""
+        self._table.understood(self)
+
+    def _begin_steps(self, request: RemotingCommand, steps: Steps, frame_bytes: int) -> None:
+        self._steps, self._steps_bytes = steps, frame_bytes
+        self._asked = request.bare()
+        self._place = place = self._table.step_places.place(frame_bytes)
+        if not place.granted.done():
+            self._wait_for(place.granted)
+
+    def _next_step(self, steps: Steps) -> RemotingCommand | None:
+        """Do one step of a long request, and return the answer if it was the last."""
+        try:
+            awaited = next(steps)
+        except StopIteration as end:
+            answer: RemotingCommand | None = end.value
+            self._end_steps()
+            return answer
+        if awaited is not None:
+            self._wait_for(awaited)
+        return None
+
+    def _end_steps(self) -> None:
+        """Drop the request of many steps, whether it has come to its end or not."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps, self._steps_bytes = None, 0
+        self._give_place_back()
+
+    def _give_place_back(self) -> None:
+        if self._place is not None:
+            self._place.release()
+            self._place = None
+
+    def _wait_for(self, awaited: Future[None]) -> None:
+        self._is_waiting = True
+        self._read_or_not()
+        self._turn.when_done(awaited, self._has_come)
+
+    def _has_come(self) -> None:
+        self._is_waiting = False
+        self._go_on()
+
+    def _uncork(self) -> None:
+        self._is_corked = False
+        self._write_out()
+
+    def _write_out(self) -> None:
+        out = self._out
+        if out and not self.is_closed:
+            if len(out) == 1:
+                self._transport.write(out[0])
+            else:
+                self._transport.writelines(out)
+            if self._is_full:
+                self._leaves_unread(sum(map(len, out)))
+        out.clear()
+        self._out_bytes = 0
+
+    def _leaves_unread(self, more_bytes: int) -> None:
+        """Account for bytes written, which take memory until the system has taken the rest."""
+        self._unread_bytes += more_bytes
+        self._table.leaves_unread(self, self._unread_bytes)
+        if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:
+            self.is_congested = True
+            self._read_or_not()
+
+    def _what_is_wrong(self, error: Exception) -> str:
+        if not isinstance(error, (FrameError, HeaderError)):
+            if not is_lack(error):
+                _log.error("%s: its requests cannot be taken", self.remote_host, exc_info=error)
+            return what_is_wrong(error)
+        name = protocol_of(self._first_bytes)
+        if name is not None:
+            return f"it speaks {name}, not RocketMQ's remoting protocol"
+        return f"not RocketMQ's remoting protocol: {error}"

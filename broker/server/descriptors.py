@@ -1,0 +1,73 @@
+"""The file descriptors of this process, and how the store's files and connections share them.
+
+Each open file and each connection takes one. This module opens nothing, and knows neither.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+import socket
+from typing import Final, NamedTuple
+
+_log = logging.getLogger(__name__)
+
+LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""The errors of a call that gets no descriptor or no memory for one, for a while."""
+_OTHERS: Final = 100
+"""Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
+_FILES_SHARE: Final = 4
+"""Files get at least a quarter: the store opens and closes them as needed, but that takes time."""
+
+
+class Descriptors(NamedTuple):
+    """The numbers of files and connections that may be open at once."""
+
+    open_files_max: int
+    connections_max: int
+
+
+def shared(allowed: int, open_files_wanted: int, connections_wanted: int) -> Descriptors:
+    """Divide the allowed descriptors: as wanted if there are enough, at least one of each."""
+    left = allowed - _OTHERS
+    open_files_max = max(
+        min(open_files_wanted, max(left // _FILES_SHARE, left - connections_wanted)), 1
+    )
+    return Descriptors(open_files_max, max(min(connections_wanted, left - open_files_max), 1))
+
+
+def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descriptors:
+    """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
+
+    A warning is logged if the system allows fewer than wanted.
+    """
+    wanted = open_files_wanted + connections_wanted + _OTHERS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return Descriptors(open_files_wanted, connections_wanted)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    given = shared(allowed, open_files_wanted, connections_wanted)
+    if allowed < wanted:
+        _log.warning(
+            "maxConnections is %d and maxOpenFiles %d, as the system allows %d descriptors "
+            "(ulimit -Hn); %d connections and %d files would need %d",
+            given.connections_max,
+            given.open_files_max,
+            allowed,
+            connections_wanted,
+            open_files_wanted,
+            wanted,
+        )
+    return given
+
+
+def lack() -> OSError | None:
+    """Return the error for which no connection could be let in now, or None if one could."""
+    try:
+        socket.socket().close()
+    except OSError as error:
+        if error.errno in LACKS:
+            return error
+    return None

@@ -1,0 +1,117 @@
+"""Listener: a port on which clients connect, and wait while the system cannot accept them.
+
+    loop's server ── accepts ──> a connection
+    look ── nobody can be let in ──> the loop's server ends, its socket stays: clients wait in the
+                                     system
+         ── one can be let in ────> there is a server of the loop again
+
+asyncio waits for a second when it cannot accept a client. uvloop says nothing and tries again at
+once, endlessly: only another attempt to accept finds out, and only the end of the server stops it.
+So the owner of a listener looks once in a while. It knows no client and no limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from rocketpoll.broker.server.descriptors import LACKS
+
+_BACKLOG = 1_024
+_AT_ONCE = 16
+"""The backlog, which asyncio also takes for the number of clients it accepts in one turn."""
+
+
+class Listener:
+    """One port, at all the addresses that its name stands for."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        """Prepare a listener, without listening yet."""
+        self._loop = loop
+        self._waits_by_itself = isinstance(loop, asyncio.BaseEventLoop)  # which uvloop's is not
+        self._new_connection = new_connection
+        self._servers: list[asyncio.Server] = []
+        self._sockets: list[socket.socket] = []
+        """Duplicates of the servers' sockets, which outlive the servers."""
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        """References to running tasks, which the loop itself does not keep alive."""
+        self._is_closed = False
+
+    async def open(self, address: str, port: int) -> int:
+        """Listen, and return the port, which was chosen if 0 was asked for.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        server = await self._loop.create_server(
+            self._new_connection, address, port, backlog=_AT_ONCE
+        )
+        self._servers = [server]
+        for each in server.sockets:
+            if each.fileno() >= 0:  # a simulated one has none
+                own = socket.socket(fileno=os.dup(each.fileno()))
+                own.setblocking(False)  # noqa: FBT003  # named by the standard library
+                own.listen(_BACKLOG)
+                self._sockets.append(own)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of the listening sockets."""
+        sockets = [each for server in self._servers for each in server.sockets] + self._sockets
+        return [each.fileno() for each in sockets]
+
+    def look(self) -> OSError | None:
+        """Accept a waiting client, and return the error if the system lacks what that needs."""
+        lacks = [self._try(own) for own in self._sockets]
+        lack = next(filter(None, lacks), None)
+        if lack is not None and not self._waits_by_itself:
+            self._end_servers()
+        elif not self._servers and not self._tasks and not self._is_closed:
+            self._begin(self._serve_again())
+        return lack
+
+    def _try(self, own: socket.socket) -> OSError | None:
+        try:
+            client, _ = own.accept()
+        except OSError as error:  # mostly, nobody waits
+            return error if error.errno in LACKS else None
+        self._begin(self._loop.connect_accepted_socket(self._new_connection, client))
+        return None
+
+    def close(self) -> None:
+        """Stop listening and close the port."""
+        self._is_closed = True
+        self._end_servers()
+        for own in self._sockets:
+            own.close()
+        self._sockets.clear()
+
+    async def _serve_again(self) -> None:
+        with suppress(OSError):  # then the next look tries again
+            for own in tuple(self._sockets):
+                again = own.dup()
+                self._servers.append(
+                    await self._loop.create_server(
+                        self._new_connection, sock=again, backlog=_AT_ONCE
+                    )
+                )
+                own.listen(_BACKLOG)
+        if self._is_closed:
+            self._end_servers()
+
+    def _end_servers(self) -> None:
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
+
+    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))

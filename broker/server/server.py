@@ -1,0 +1,317 @@
+"""RemotingServer: listens, and watches over all connections together.
+
+What one client may do is in `client_connection`; here is what all of them share: how many there
+are, in all and from one address and within a second; how much memory their half requests take, and
+their unread answers (`UnreadAnswers`); which of them has been silent, or half-way through a
+request, or not reading, for too long. It knows no processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.server import descriptors
+from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.server.listener import Listener
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.step_places import StepPlaces
+from rocketpoll.broker.server.unread_answers import UnreadAnswers
+from rocketpoll.broker.settings.config import ServerLimits
+
+_log = logging.getLogger(__name__)
+_SWEEP_SECONDS = 1.0
+_SWEEPS_PER_IDLE_CHECK = 10
+_SMALL_PARTIAL_BYTES = 4_096
+"""A client is not held back for so few bytes, nor closed for them while it reads answers."""
+_FINISH_SECONDS = 2.0
+_READS_NOT = "its requests wait, as it does not read its answers"
+
+
+class CannotListen(RocketPollError):
+    """The port is in use, or the address is not this machine's."""
+
+
+class RemotingServer:
+    """A server on a port or two, with any number of clients."""
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        dispatch: Dispatch,
+        on_closed: Callable[[ClientConnection], None],
+        turn: LoopTurn,
+        end_turn: Callable[[], None],
+    ) -> None:
+        """Prepare a server; ``on_closed`` gets each client that is gone.
+
+        ``end_turn`` is called at the end of each turn, as by `ClientConnection`.
+        """
+        self._limits = limits
+        self._dispatch = dispatch
+        self._on_closed = on_closed
+        self._turn = turn
+        self._end_turn = end_turn
+        self.step_places = StepPlaces()
+        self._connections: dict[ClientConnection, None] = {}
+        self._per_address: Counter[bytes] = Counter()
+        self._since_new: dict[ClientConnection, float] = {}
+        self._since_partial: dict[ClientConnection, float] = {}
+        self._request_bytes: dict[ClientConnection, int] = {}
+        self._in_flight = 0
+        self._unread = UnreadAnswers(limits.unread_bytes_max)
+        self.is_short_of_memory = False
+        self._held_back: dict[ClientConnection, None] = {}
+        self._favoured: ClientConnection | None = None
+        self._accepts = float(limits.max_accepts_per_second)
+        self._accepts_at = 0.0
+        self._lets_nobody_in = False
+        self._sweeps = 0
+        self._listeners: list[Listener] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._all_gone: asyncio.Event | None = None
+
+    # ---- for the broker
+
+    @property
+    def connections(self) -> int:
+        """The number of clients."""
+        return len(self._connections)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The bytes of requests that are incomplete or have to wait."""
+        return self._in_flight
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of answers that clients have not read."""
+        return self._unread.bytes
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
+        return [
+            number
+            for number in (
+                *(number for listener in self._listeners for number in listener.descriptors()),
+                *(connection.descriptor() for connection in self._connections),
+            )
+            if number >= 0
+        ]
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen on a first port; return it, which was chosen if 0 was asked for."""
+        self._loop = asyncio.get_running_loop()
+        self._accepts_at = self._loop.time()
+        found = await self.listen(address, port)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        return found
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen on one more port, for clients like all others; return it.
+
+        Raises:
+            CannotListen: The port is in use, or the address is not this machine's.
+        """
+        listener = Listener(self._loop, self._new_connection)
+        try:
+            found = await listener.open(address, port)
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {address}:{port}: {error.strerror or error}; choose another "
+                "listenPort or bindAddress, or stop the program that has it"
+            ) from error
+        self._listeners.append(listener)
+        return found
+
+    def stop_listening(self) -> None:
+        """Accept no more clients."""
+        for listener in self._listeners:
+            listener.close()
+
+    async def stop(self) -> None:
+        """Close all connections, after a short while in which clients may read their answers."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.finish()
+        if self._connections:
+            self._all_gone = asyncio.Event()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), _FINISH_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
+
+    # ---- what connections ask and tell
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+        return self._unread.answer_bytes_max
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
+        return self._unread.answer_fault(size)
+
+    def opened(self, connection: ClientConnection) -> str | None:
+        """Count a new connection. Return None, or why it may not stay."""
+        now = self._loop.time()
+        limits = self._limits
+        address = connection.remote_host.address
+        self._connections[connection] = None
+        self._per_address[address] += 1
+        refill = (now - self._accepts_at) * limits.max_accepts_per_second
+        self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
+        self._accepts_at = now
+        if len(self._connections) > limits.max_connections:
+            return f"there are {limits.max_connections} connections already (maxConnections)"
+        if self._per_address[address] > limits.max_connections_per_address:
+            most = limits.max_connections_per_address
+            return f"this address has {most} connections already (maxConnectionsPerAddress)"
+        if self._accepts < 1:
+            return (
+                f"over {limits.max_accepts_per_second} new connections a second "
+                "(maxAcceptsPerSecond)"
+            )
+        self._accepts -= 1
+        self._since_new[connection] = now
+        return None
+
+    def understood(self, connection: ClientConnection) -> None:
+        """Note that a client speaks the protocol."""
+        self._since_new.pop(connection, None)
+
+    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+        """Account for a client's unfinished requests, and hold it back if all take too much."""
+        self._count(size - self._request_bytes.pop(connection, 0))
+        if not size:
+            self._since_partial.pop(connection, None)
+            if self._favoured is connection:
+                self._favoured = None
+            self._let_go_on()
+            return
+        self._request_bytes[connection] = size
+        self._since_partial.setdefault(connection, self._loop.time())
+        if size > _SMALL_PARTIAL_BYTES and self.is_short_of_memory and not connection.is_held_back:
+            # One client may always finish: else all would wait for each other.
+            if self._favoured is None:
+                self._favoured = connection
+            elif self._favoured is not connection:
+                self._held_back[connection] = None
+                connection.hold_back()
+
+    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+        """Account for answers that a client does not read."""
+        self._unread.note(connection, size, self._loop.time())
+
+    def read_all(self, connection: ClientConnection) -> None:
+        """Note that a client has read all its answers."""
+        self._unread.forget(connection)
+
+    def closed(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended."""
+        self._connections.pop(connection, None)
+        address = connection.remote_host.address
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
+        self._since_new.pop(connection, None)
+        self._held_back.pop(connection, None)
+        self._unread.forget(connection)
+        self.holds_requests(connection, 0)
+        self._on_closed(connection)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    # ---- within
+
+    def _new_connection(self) -> ClientConnection:
+        return ClientConnection(
+            loop=self._loop,
+            limits=self._limits,
+            table=self,
+            dispatch=self._dispatch,
+            turn=self._turn,
+            end_turn=self._end_turn,
+        )
+
+    def _count(self, more_bytes: int) -> None:
+        self._in_flight += more_bytes
+        self.is_short_of_memory = self._in_flight >= self._limits.in_flight_bytes_max
+
+    def _let_go_on(self) -> None:
+        while self._held_back and (not self.is_short_of_memory or self._favoured is None):
+            connection = next(iter(self._held_back))
+            del self._held_back[connection]
+            if not connection.is_closed:
+                if self.is_short_of_memory:
+                    self._favoured = connection
+                connection.let_go_on()
+
+    def _sweep(self) -> None:
+        """Look after all clients, in steps."""
+        self._sweeps += 1
+        self._turn.work(self._swept(self._loop.time()))
+
+    def _swept(self, now: float) -> Iterator[None]:
+        """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
+        try:
+            lacks = [listener.look() for listener in self._listeners]
+            self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
+            for connection, why in self._to_close(now):
+                if connection is not None:
+                    connection.close(why)
+                yield
+        except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
+            _log.exception("looking after the clients failed")
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
+        """Yield the connections to close, with the reasons; None for those that may stay."""
+        limits = self._limits
+        for times in (self._since_new, self._since_partial):
+            for connection in times:
+                size = self._request_bytes.get(connection, 0)
+                reads_first = connection.is_congested and size <= _SMALL_PARTIAL_BYTES
+                if connection.is_kept_waiting or reads_first:
+                    times[connection] = connection.last_active = now
+        yield from _since(
+            self._since_new, now - limits.first_frame_timeout_ms / 1000, "it says nothing"
+        )
+        partial_since = now - limits.partial_frame_timeout_ms / 1000
+        for connection, why in _since(
+            self._since_partial, partial_since, "its request does not end"
+        ):
+            yield connection, _READS_NOT if connection.is_congested else why
+        self._unread.look_again(now)
+        yield from self._unread.to_close(now, limits.slow_reader_timeout_ms / 1000)
+        if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
+            idle_since = now - limits.idle_timeout_ms / 1000
+            for connection in tuple(self._connections):
+                is_idle = connection.last_active < idle_since and not connection.is_closed
+                yield connection if is_idle else None, "it has been idle"
+
+    def _tell_of_lack(self, lack: OSError | None) -> None:
+        """Log when clients cannot get in any more, and when they can again."""
+        if lack is not None and not self._lets_nobody_in:
+            _log.error("no new clients get in while the system says: %s", lack.strerror)
+        elif lack is None and self._lets_nobody_in:
+            _log.warning("new clients get in again")
+        self._lets_nobody_in = lack is not None
+
+
+def _since(
+    times: dict[ClientConnection, float], since: float, why: str
+) -> Iterator[tuple[ClientConnection, str]]:
+    """Yield the connections noted in a table since before a time, unless removed meanwhile."""
+    for connection in [connection for connection, time in times.items() if time < since]:
+        if connection in times:
+            yield connection, why

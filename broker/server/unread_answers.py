@@ -1,0 +1,110 @@
+"""UnreadAnswers: the size of all answers that clients leave unread, and how much more there may be.
+
+An answer may be a quarter of the room that is left, so that those who do not read share it among
+them and leave something for those who do; when none is left, it is small. One that cannot be
+shorter may be half of all while everybody reads, else it could never be given. Who reads nothing
+for too long is to be closed, and sooner if there is no room left because of such as he is.
+
+It knows no socket, and no clock: sizes and times come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rocketpoll.broker.server.client_connection import ClientConnection
+
+ANSWER_BYTES_MIN: Final = 65_536
+"""The size that an answer may always have, so that a client that reads makes progress."""
+_SHARE: Final = 4
+_SHARE_ALONE: Final = 2
+_PATIENCE_SECONDS: Final = 1.0
+"""Seconds for which a client may read nothing while no room is left."""
+
+
+class UnreadAnswers:
+    """The unread bytes of each client, in the order in which the clients last read something."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Begin with no unread answers; ``bytes_max`` limits those of all clients together."""
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sizes: dict[ClientConnection, int] = {}
+        self._unwritten: dict[ClientConnection, int] = {}
+        self._since: dict[ClientConnection, float] = {}
+        self.answer_bytes_max = 0
+        """The maximum size of one more answer, in bytes."""
+        self._count(0)
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer that cannot be shorter is not given now, or never, None if it is."""
+        if size <= self.answer_bytes_max:
+            return None
+        alone = self._bytes_max // _SHARE_ALONE
+        if size > alone:
+            return ResponseCode.SYSTEM_ERROR, (
+                f"an answer of {size} bytes is over the {alone} that one may have, half of "
+                "maxUnreadBytes; ask for less, or raise that setting"
+            )
+        if self._bytes:
+            return ResponseCode.SYSTEM_BUSY, (
+                f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others "
+                "are not read"
+            )
+        return None
+
+    @property
+    def bytes(self) -> int:
+        """The unread bytes of all clients together."""
+        return self._bytes
+
+    def note(self, connection: ClientConnection, size: int, now: float) -> None:
+        """Record that a client leaves ``size`` bytes unread now."""
+        self._count(size - self._sizes.get(connection, 0))
+        self._sizes[connection] = size
+        if connection not in self._since:
+            self._since[connection] = now
+            self._unwritten[connection] = connection.unwritten_bytes
+
+    def forget(self, connection: ClientConnection) -> None:
+        """Drop a client that has read everything, or is gone."""
+        self._count(-self._sizes.pop(connection, 0))
+        self._since.pop(connection, None)
+        self._unwritten.pop(connection, None)
+
+    def look_again(self, now: float) -> None:
+        """Find the clients that have read something since the last look."""
+        for connection, before in tuple(self._unwritten.items()):
+            unwritten = self._unwritten[connection] = connection.unwritten_bytes
+            if unwritten < before:
+                del self._since[connection]
+                self._since[connection] = now
+
+    def to_close(
+        self, now: float, timeout_seconds: float
+    ) -> Iterator[tuple[ClientConnection, str]]:
+        """Yield the clients that have read nothing for too long, each with the reason."""
+        excess = self._bytes - self._bytes_max
+        for connection, since in tuple(self._since.items()):
+            if (
+                self._since.get(connection) != since
+            ):  # it has read, or gone, while others were closed
+                continue
+            if now - since > timeout_seconds:
+                yield connection, "it does not read its answers"
+            elif excess > 0 and now - since > _PATIENCE_SECONDS:
+                yield (
+                    connection,
+                    "it does not read, and there is no room for answers (maxUnreadBytes)",
+                )
+            else:
+                return
+            excess -= self._sizes.get(connection, 0)
+
+    def _count(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
+        self.answer_bytes_max = max((self._bytes_max - self._bytes) // _SHARE, ANSWER_BYTES_MIN)

@@ -1,0 +1,154 @@
+"""The declaration of a setting: its key, the kind of its values, its default and its purpose.
+
+A setting is a field of a frozen dataclass, in the room that uses it, declared by `setting`: that is
+the one place where all there is to say about it stands. `settings.keys` gathers them by their keys.
+
+A kind of values parses their text, and shows them as a file would say them. A text that cannot be
+parsed raises a ValueError, whose message says what is needed instead. This module knows no
+particular setting.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+_Value = TypeVar("_Value")
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Generic[_Value]):
+    """A kind of values: a function that parses their text, and one that shows them as text."""
+
+    parse: Callable[[str], _Value]
+    show: Callable[[_Value], str] = str
+
+
+def number(low: int, high: int = (1 << 63) - 1) -> Values[int]:
+    """Return the kind of whole numbers from ``low`` to ``high``, both included."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError(
+                f"a number from {low} to {high}" if high < 1 << 31 else f"a number from {low} on"
+            )
+        return int(text)
+
+    return Values(parse)
+
+
+def choice(choices: type[_Choice], more: str = "") -> Values[_Choice]:
+    """Return the kind of the members of an Enum, by name; ``more`` says why there are no others."""
+
+    def parse(text: str) -> _Choice:
+        if text not in choices.__members__:
+            raise ValueError(" or ".join(choices.__members__) + more)
+        return choices[text]
+
+    return Values(parse, lambda member: member.name)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", text):
+        raise ValueError("letters, digits and % | _ . - only")
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ValueError("an IP address, as 127.0.0.1") from None
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a directory")
+    return Path(text).expanduser()
+
+
+def _hours(text: str) -> tuple[int, ...]:
+    hours = tuple(int(hour) for hour in text.split(";") if re.fullmatch(r"\d{1,2}", hour.strip()))
+    if not hours or len(hours) != len(text.split(";")) or max(hours) > 23:
+        raise ValueError("hours of the day, as 04 or 04;16")
+    return hours
+
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _delay_levels(text: str) -> tuple[int, ...]:
+    levels = [re.fullmatch(r"(\d{1,9})([smhd])", word) for word in text.split()]
+    if not levels or None in levels:
+        raise ValueError("delays separated by spaces, as 1s 5s 10m 2h 1d")
+    return tuple(int(level[1]) * _UNITS_MS[level[2]] for level in levels if level)
+
+
+def _show_delay_levels(levels: Iterable[int]) -> str:
+    words = []
+    for delay_ms in levels:
+        unit = next(unit for unit in "dhms" if delay_ms % _UNITS_MS[unit] == 0)
+        words.append(f"{delay_ms // _UNITS_MS[unit]}{unit}")
+    return " ".join(words)
+
+
+SIZE: Final = number(1)
+MS: Final = number(0, 1 << 40)
+COUNT: Final = number(1, 1 << 30)
+FLAG: Final = Values(_flag, lambda value: str(value).lower())
+NAME: Final = Values(_name)
+ADDRESS: Final = Values(_address)
+ADDRESS_OR_NOTHING: Final = Values(lambda text: _address(text) if text else "")
+DIRECTORY: Final = Values(_directory)
+PERCENT: Final = Values(
+    lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100))
+)
+HOURS: Final = Values(_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours))
+DELAY_LEVELS: Final = Values(_delay_levels, _show_delay_levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The description of one setting.
+
+    Attributes:
+        key: Its name in a file, which is RocketMQ's own where RocketMQ has it.
+        values: The kind of its values.
+        comment: One line on its purpose, with its unit.
+        rocketmq: RocketMQ's default, where it is another; empty where it is the same, or there is
+            none.
+    """
+
+    key: str
+    values: Values[Any]
+    comment: str
+    rocketmq: str
+
+
+SETTING: Final = "setting"
+"""Key of a field's metadata under which its `Setting` is found."""
+
+
+def setting(
+    key: str, values: Values[_Value], comment: str, *, default: _Value, rocketmq: str = ""
+) -> _Value:
+    """Declare a field of a dataclass as a setting; see `Setting` for the arguments."""
+    return field(default=default, metadata={SETTING: Setting(key, values, comment, rocketmq)})
+
+
+def required_setting(key: str, values: Values[_Value], comment: str) -> _Value:
+    """Declare a field as a setting that whoever makes the dataclass has to give."""
+    made: _Value = field(metadata={SETTING: Setting(key, values, comment, "")})
+    return made

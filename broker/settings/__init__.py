@@ -1,0 +1,4 @@
+"""Settings: RocketMQ's names and texts on one side, the broker's frozen values on the other.
+
+Nothing here knows a server, a processor or a running broker.
+"""

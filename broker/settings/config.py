@@ -1,0 +1,318 @@
+"""Every setting of the broker that no room has for itself, and all of them as one value.
+
+What a room alone uses stands there: `store.config`, `longpolling.hold_limits`, `filter.sql_limits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmq_spark.wire.framing import HEADER_BYTES_MAX
+from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.setting import (
+    ADDRESS,
+    ADDRESS_OR_NOTHING,
+    COUNT,
+    FLAG,
+    MS,
+    NAME,
+    SIZE,
+    number,
+    setting,
+)
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.picking import USUAL_LIMITS
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """The share of the broker's resources that one client, and all together, may take."""
+
+    max_connections: int = setting(
+        "maxConnections",
+        COUNT,
+        "maximum number of clients; fewer where the system allows fewer descriptors",
+        default=12_000,
+    )
+    max_connections_per_address: int = setting(
+        "maxConnectionsPerAddress",
+        COUNT,
+        "maximum number of clients from one address",
+        default=2_048,
+    )
+    max_accepts_per_second: int = setting(
+        "maxAcceptsPerSecond",
+        COUNT,
+        "maximum number of new clients per second; more are turned away",
+        default=200,
+    )
+    frame_bytes_max: int = setting(
+        "maxFrameBytes",
+        number(1_024, 16 * _MIB),
+        "maximum size of one request, in bytes",
+        default=16 * _MIB,
+    )
+    header_bytes_max: int = setting(
+        "maxHeaderBytes",
+        number(4_096, HEADER_BYTES_MAX),
+        "maximum size of the header of a request, which carries message properties, in bytes",
+        default=HEADER_BYTES_MAX,
+    )
+    json_body_bytes_max: int = setting(
+        "maxJsonBodyBytes",
+        number(1_024, 16 * _MIB),
+        "maximum size of a JSON body, such as a heartbeat or a list of topics, in bytes",
+        default=262_144,
+    )
+    first_frame_timeout_ms: int = setting(
+        "firstFrameTimeoutMills",
+        COUNT,
+        "a client that has not sent the header of a first request by then is disconnected; ms",
+        default=10_000,
+    )
+    partial_frame_timeout_ms: int = setting(
+        "partialFrameTimeoutMills",
+        COUNT,
+        "a client that does not finish a request within this time is disconnected; ms",
+        default=30_000,
+    )
+    idle_timeout_ms: int = setting(
+        "serverChannelMaxIdleTimeMills",
+        COUNT,
+        "a client that is idle for this time is disconnected; ms",
+        default=120_000,
+    )
+    write_buffer_bytes: int = setting(
+        "maxWriteBufferBytes",
+        SIZE,
+        "unread answers of one client, in bytes; beyond, nothing more is read from it",
+        default=65_536,
+    )
+    slow_reader_timeout_ms: int = setting(
+        "slowReaderTimeoutMills",
+        COUNT,
+        "a client that reads none of its answers for this time is disconnected; ms",
+        default=30_000,
+    )
+    unread_bytes_max: int = setting(
+        "maxUnreadBytes",
+        SIZE,
+        "unread answers of all clients, in bytes; near it, answers to pulls get shorter",
+        default=64 * _MIB,
+    )
+    in_flight_bytes_max: int = setting(
+        "maxInFlightBytes",
+        SIZE,
+        "incomplete or waiting requests of all clients, in bytes; beyond, sends are refused as "
+        "busy",
+        default=64 * _MIB,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterLimits(SqlLimits):
+    """The limits of SQL92 expressions in subscriptions, and whether any are allowed."""
+
+    enable_property_filter: bool = setting(
+        "enablePropertyFilter",
+        FLAG,
+        "whether SQL92 subscriptions are allowed",
+        default=True,
+        rocketmq="false",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """All settings of a broker, frozen.
+
+    `rocketpoll.broker.settings.settings` reads them from files.
+    """
+
+    store: StoreConfig
+    server: ServerLimits = field(default_factory=ServerLimits)
+    holds: HoldLimits = field(default_factory=HoldLimits)
+    filters: FilterLimits = field(default_factory=FilterLimits)
+    broker_cluster_name: str = setting(
+        "brokerClusterName",
+        NAME,
+        "name of the cluster that the broker belongs to",
+        default="DefaultCluster",
+    )
+    broker_name: str = setting(
+        "brokerName",
+        NAME,
+        "name of the broker, part of the name of every queue",
+        default="broker-a",
+        rocketmq="the machine's name",
+    )
+    listen_port: int = setting(
+        "listenPort",
+        number(0, 65_535),
+        "TCP port for all requests; 0 picks any free port",
+        default=9876,
+        rocketmq="10911",
+    )
+    vip_channel_enable: bool = setting(
+        "vipChannelEnable",
+        FLAG,
+        "listen on listenPort - 2 as well, for clients up to 4.4 and the dashboard; not with "
+        "listenPort=0",
+        default=True,
+    )
+    bind_address: str = setting(
+        "bindAddress",
+        ADDRESS,
+        "the address to listen on",
+        default="127.0.0.1",
+        rocketmq="all addresses",
+    )
+    broker_ip1: str = setting(
+        "brokerIP1",
+        ADDRESS_OR_NOTHING,
+        "address advertised to clients; empty: the one that each client connected to",
+        default="",
+        rocketmq="the machine's address",
+    )
+    allow_remote_without_authentication: bool = setting(
+        "allowRemoteWithoutAuthentication",
+        FLAG,
+        "true: anybody who reaches a non-loopback bindAddress may read, write and delete",
+        default=False,
+    )
+    broker_permission: int = setting(
+        "brokerPermission",
+        number(0, 6),
+        "permissions of the whole broker: 4 read + 2 write",
+        default=6,
+    )
+    region_id: str = setting(
+        "regionId", NAME, "region reported to producers for their traces", default="DefaultRegion"
+    )
+    trace_on: bool = setting("traceOn", FLAG, "whether producers may record traces", default=True)
+    auto_create_topic_enable: bool = setting(
+        "autoCreateTopicEnable",
+        FLAG,
+        "whether a send to an unknown topic creates the topic",
+        default=True,
+    )
+    auto_create_subscription_group: bool = setting(
+        "autoCreateSubscriptionGroup",
+        FLAG,
+        "whether a consumer of an unknown group creates the group",
+        default=True,
+    )
+    default_topic_queue_nums: int = setting(
+        "defaultTopicQueueNums",
+        number(1, 1_024),
+        "maximum number of queues of an automatically created topic",
+        default=8,
+    )
+    max_topics: int = setting(
+        "maxTopics",
+        COUNT,
+        "maximum number of topics, retry topics included; more are refused",
+        default=10_000,
+    )
+    max_queues: int = setting(
+        "maxQueues",
+        COUNT,
+        "maximum number of queues of all topics together; more are refused",
+        default=82_000,
+    )
+    max_groups: int = setting(
+        "maxGroups", COUNT, "maximum number of consumer groups; more are refused", default=5_000
+    )
+    max_groups_per_connection: int = setting(
+        "maxGroupsPerConnection",
+        COUNT,
+        "maximum number of groups that one client may be a member of",
+        default=500,
+    )
+    max_group_members: int = setting(
+        "maxGroupMembers",
+        COUNT,
+        "maximum number of group members; a client counts once in each of its groups",
+        default=50_000,
+    )
+    subscription_bytes_max: int = setting(
+        "maxSubscriptionBytes",
+        SIZE,
+        "bytes of the subscriptions of all groups; one client may use a sixteenth of them",
+        default=64 * _MIB,
+    )
+    max_consumer_offsets: int = setting(
+        "maxConsumerOffsets",
+        COUNT,
+        "maximum number of stored offsets, one for each group and queue; more are refused",
+        default=200_000,
+    )
+    send_queue_capacity: int = setting(
+        "sendThreadPoolQueueCapacity",
+        COUNT,
+        "maximum number of sends waiting for the disk; more are refused as busy",
+        default=10_000,
+    )
+    send_wait_max_ms: int = setting(
+        "osPageCacheBusyTimeOutMills",
+        MS,
+        "when sends wait longer than this for the disk, new ones are refused as busy; ms",
+        default=1_000,
+    )
+    sync_flush_timeout_ms: int = setting(
+        "syncFlushTimeout",
+        MS,
+        "a send waiting longer for the disk is answered FLUSH_DISK_TIMEOUT; ms",
+        default=5_000,
+    )
+    max_transfer_count: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        COUNT,
+        "maximum number of messages in the answer to one pull",
+        default=USUAL_LIMITS.count_max,
+    )
+    max_transfer_bytes: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        SIZE,
+        "maximum size of the answer to one pull, in bytes",
+        default=USUAL_LIMITS.bytes_max,
+    )
+    max_transfer_bytes_extended: int = setting(
+        "maxTransferBytesExtended",
+        number(1, 15 * _MIB),
+        "maximum size of the answer to a client that supports large pulls, in bytes",
+        default=8 * _MIB,
+    )
+    client_expired_timeout_ms: int = setting(
+        "clientExpiredTimeoutMills",
+        COUNT,
+        "a client without a heartbeat for this time leaves its groups; ms",
+        default=120_000,
+    )
+    checkpoint_interval_ms: int = setting(
+        "checkpointIntervalMills",
+        COUNT,
+        "interval between checkpoints, which limits the work of a start after a crash; ms",
+        default=60_000,
+    )
+    flush_consumer_offset_interval_ms: int = setting(
+        "flushConsumerOffsetInterval",
+        COUNT,
+        "interval between saves of the offsets of consumer groups; ms",
+        default=5_000,
+    )
+    flush_delay_offset_interval_ms: int = setting(
+        "flushDelayOffsetInterval",
+        COUNT,
+        "interval between saves of the offsets of delay levels; ms",
+        default=10_000,
+    )
+    clean_resource_interval_ms: int = setting(
+        "cleanResourceInterval",
+        COUNT,
+        "interval between checks for files to delete; ms",
+        default=10_000,
+    )

@@ -1,0 +1,43 @@
+"""Every setting by its key: where its value is kept in `BrokerConfig`, and what it is.
+
+The order is that of `conf/broker.conf`. Each is declared at its field: see `setting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
+
+from rocketpoll.broker.longpolling.hold_limits import HoldLimits
+from rocketpoll.broker.setting import SETTING, Setting
+from rocketpoll.broker.settings.config import BrokerConfig, FilterLimits, ServerLimits
+from rocketpoll.broker.store.config import StoreConfig
+
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "": BrokerConfig,
+    "holds": HoldLimits,
+    "filters": FilterLimits,
+    "server": ServerLimits,
+    "store": StoreConfig,
+}
+"""Classes of the values by their fields in `BrokerConfig`; the empty one is its own."""
+
+
+class Key(NamedTuple):
+    """The description of one setting, and the place of its value."""
+
+    section: str  # one of SECTIONS
+    name: str
+    setting: Setting
+
+
+def _keys() -> Iterator[tuple[str, Key]]:
+    for section, kind in SECTIONS.items():
+        for each in fields(kind):
+            if SETTING in each.metadata:
+                said: Setting = each.metadata[SETTING]
+                yield said.key, Key(section, each.name, said)
+
+
+KEYS: Final[Mapping[str, Key]] = dict(_keys())

@@ -1,0 +1,135 @@
+"""The settings under RocketMQ's own names, as `conf/broker.conf` and arguments give them.
+
+A file consists of ``key=value`` lines; ``#`` begins a comment. Arguments of the same form override
+the file. A key that is not in `keys.KEYS` is refused, with the nearest known key as a
+suggestion; so is a value that cannot be parsed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rmq_spark.errors import RocketPollError
+from rocketpoll.broker.setting import DIRECTORY
+from rocketpoll.broker.settings.absent_settings import ABSENT
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.keys import KEYS, SECTIONS
+
+
+class ConfigError(RocketPollError):
+    """A setting is unknown, its value cannot be parsed, or settings contradict each other."""
+
+
+DEFAULT_STORE: Final = "~/store"
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> BrokerConfig:
+    """Return the configuration in a file, with ``key=value`` overrides applied.
+
+    Args:
+        path: A file of ``key=value`` lines such as `conf/broker.conf`; None for the defaults.
+        overrides: ``key=value`` texts, which take precedence over the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or settings are wrong. The message names all faults,
+            not only the first.
+    """
+    values: dict[str, str] = {}
+    faults: list[str] = []
+    sources = [(f"argument {text!r}", text) for text in overrides]
+    if path is not None:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources
+    for place, line in sources:
+        text = line.strip()
+        if text and not text.startswith("#"):
+            fault = _take(values, text)
+            if fault:
+                faults.append(f"{place}: {fault}")
+    if faults:
+        raise ConfigError("; ".join(faults))
+    return config_of(values)
+
+
+def config_of(values: Mapping[str, str]) -> BrokerConfig:
+    """Return the configuration with the given settings, and defaults for all others.
+
+    Args:
+        values: Texts of values by key, such as ``{"listenPort": "9877"}``.
+
+    Raises:
+        ConfigError: A key is unknown, or a value is wrong.
+    """
+    fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    fields["store"]["store_path_root_dir"] = DIRECTORY.parse(DEFAULT_STORE)
+    for name, text in values.items():
+        fault = _fault_of(name, text)
+        if fault:
+            raise ConfigError(fault)
+        key = KEYS[name]
+        fields[key.section][key.name] = key.setting.values.parse(text)
+    sections = {section: kind(**fields[section]) for section, kind in SECTIONS.items() if section}
+    config = BrokerConfig(**sections, **fields[""])
+    _check(config)
+    return config
+
+
+def settings_of(config: BrokerConfig) -> dict[str, str]:
+    """Return all settings of a configuration by key, each value in the form used in a file."""
+    return {
+        name: key.setting.values.show(
+            getattr(getattr(config, key.section) if key.section else config, key.name)
+        )
+        for name, key in KEYS.items()
+    }
+
+
+def _take(values: dict[str, str], text: str) -> str | None:
+    name, equals, value = text.partition("=")
+    if not equals:
+        return f"needed key=value, found {text!r}"
+    name, value = name.strip(), value.strip()
+    values[name] = value
+    return _fault_of(name, value)
+
+
+def _fault_of(name: str, value: str) -> str | None:
+    key = KEYS.get(name)
+    if key is None and name in ABSENT:
+        return f"there is no setting {name!r}: {ABSENT[name]}"
+    if key is None:
+        nearest = difflib.get_close_matches(name, KEYS, 1)
+        return f"there is no setting {name!r}" + (
+            f"; did you mean {nearest[0]}?" if nearest else ""
+        )
+    try:
+        key.setting.values.parse(value)
+    except ValueError as error:
+        return f"{name} must be {error}, not {value!r}"
+    return None
+
+
+def _check(config: BrokerConfig) -> None:
+    """Raise ConfigError if settings contradict each other."""
+    faults = []
+    if not ipaddress.ip_address(config.bind_address).is_loopback and not (
+        config.allow_remote_without_authentication
+    ):
+        faults.append(
+            f"bindAddress={config.bind_address} lets other machines in, and nobody is asked who "
+            "they are: whoever reaches it may read, write and delete. If that is meant, say "
+            "allowRemoteWithoutAuthentication=true"
+        )
+    if config.holds.suspend_timeout_min_ms > config.holds.suspend_timeout_max_ms:
+        faults.append("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")
+    if config.store.max_message_size > config.store.mapped_file_size_commit_log:
+        faults.append("maxMessageSize does not fit into mappedFileSizeCommitLog")
+    if faults:
+        raise ConfigError("; ".join(faults))

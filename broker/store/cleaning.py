@@ -1,0 +1,59 @@
+"""Cleaning: old files go, in an order that no crash can turn into a wrong answer.
+
+A checkpoint comes first: a crash must not find queues that end before deleted messages, or offsets
+would be given twice. `retention` says which files are old; this module must not know who asks, nor
+what becomes of messages that are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.config import BrokerRole
+from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.retention import Retention
+
+
+class Cleaning:
+    """The cleaning of a store; ``refuse`` is told why it must refuse messages, or None."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        checkpointing: Checkpointing,
+        now_ms: Callable[[], int],
+        save_checkpoint: Callable[[], bool],
+        refuse: Callable[[str | None], object],
+    ) -> None:
+        self._config, self._disk, self._log = parts.config, parts.disk, parts.log
+        self._checkpointing = checkpointing
+        self._now_ms = now_ms
+        self._save_checkpoint = save_checkpoint
+        self._refuse = refuse
+        self._retention = Retention(parts.config, parts.disk, parts.log.files)
+
+    def clean(self) -> int:
+        """Delete the files that are to go, and return their number.
+
+        Without room for a checkpoint, an older one decides what may go.
+        """
+        checkpointing = self._checkpointing
+        expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
+        if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
+            self._save_checkpoint()
+        deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
+        self._refuse_when_full()
+        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
+            checkpointing.expire_entries()
+            if not checkpointing.is_under_way:  # else that one notes it
+                self._save_checkpoint()
+        checkpointing.delete_expired()
+        return deleted
+
+    def _refuse_when_full(self) -> None:
+        used = self._disk.usage(self._config.store_path_root_dir).ratio
+        limit = self._config.disk_space_warning_level_ratio
+        if self._config.broker_role is not BrokerRole.SLAVE:
+            is_full = used >= limit
+            self._refuse(f"the disk is {used:.0%} full, over {limit:.0%}" if is_full else None)

@@ -1,0 +1,78 @@
+"""WrongEntries: which entry of a consume queue is the wrong one, and what is served before it.
+
+An entry that overlaps the one before is wrong, unless that one is: their records tell. Whoever
+begins at an entry has to know of the one before it, or the wrong one would be passed over where
+another get had stopped.
+"""
+
+from __future__ import annotations
+
+from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.entry_check import HEAD_BYTES, WrongEntry, is_of_entry
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.picking import Limits
+
+
+class WrongEntries:
+    """A search for wrong entries of the queues of one log."""
+
+    def __init__(self, log: CommitLog) -> None:
+        """Take the log, in which records tell whose they are."""
+        self._log = log
+
+    def limits_before(
+        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: int, limits: Limits
+    ) -> Limits:
+        """Return limits that end before a wrong entry; while it is not known which, half is tried.
+
+        Raises:
+            UnreadableFile: There is nothing before it.
+        """
+        fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
+        if wrong.number:
+            return limits._replace(count_max=wrong.number)
+        if wrong.overlapped is not None:
+            fewer = wrong.overlapped
+            if fewer and not self.is_right(queue, queue_offset + fewer - 1):
+                fewer -= 1
+        if not fewer:
+            raise damaged(queue, f"that of offset {queue_offset}", wrong) from None
+        return limits._replace(scan_max=fewer)
+
+    def is_right(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Return whether an entry is blank or leads to its record."""
+        entry = queue.read(queue_offset, 1)
+        if not len(entry):
+            return False
+        place, size, _ = ENTRY_STRUCT.unpack(entry)
+        if size == BLANK_SIZE or place < self._log.min_offset:
+            return True
+        head = self._log.files.read(place, HEAD_BYTES)
+        return len(head) == HEAD_BYTES and is_of_entry(
+            head, 0, place, size, range(queue_offset, queue_offset + 1)
+        )
+
+    def end_before(self, queue: ConsumeQueue, queue_offset: int, entries: Buffer) -> int:
+        """Return the end of the record before; 0 unless the entries overlap it, and it is right."""
+        if queue_offset <= queue.min_offset:
+            return 0
+        before = queue.read(queue_offset - 1, 1)
+        if not len(before):
+            return 0
+        place, size, _ = ENTRY_STRUCT.unpack(before)
+        next_place, next_size, _ = ENTRY_STRUCT.unpack_from(entries)
+        if BLANK_SIZE in (size, next_size) or next_place >= place + size:
+            return 0
+        return int(place + size) if self.is_right(queue, queue_offset - 1) else 0
+
+
+def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
+    """Return the error for an entry that does not lead to its message, with how to go on."""
+    return UnreadableFile(
+        f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
+        f"{wrong.place} of the commit log: it is damaged, or the record there. To have the queue "
+        "made again, stop the broker, delete that directory, and start the broker, which names a "
+        "damaged record and passes over it"
+    )

@@ -1,0 +1,168 @@
+"""Arrow reads: what a topic holds, as one Arrow table, at bulk speed.
+
+    spans of offsets (`read_bounds`) ──> bulk pulls ──> readable chunks
+        ──> record batches ──> a table
+
+The columns are those of the Spark source, by the same code. A broker of ours gives megabytes at a
+time, a RocketMQ broker 32 messages, several times at once. This module must not know what a table
+is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+import pyarrow as pa
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.arguments import check_kind, check_text, wrong_kind
+from rmq_spark.client.errors import MessageRejected, ProtocolError
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.read_bounds import (
+    EARLIEST,
+    LATEST,
+    READER_GROUP,
+    Bound,
+    Span,
+    spans_to_read,
+)
+from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatches
+from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.errors import excerpt, legible
+from rmq_spark.wire.chunk import COLUMNS
+from rmq_spark.wire.message_queue import MessageQueue
+
+PULL_TIMEOUT_MS: Final = 30_000
+"""Several megabytes wait for those before them."""
+
+_FIRST: Final = ("topic", BROKER_NAME)
+COLUMN_NAMES: Final = (*_FIRST, *(name for name in COLUMNS if name not in _FIRST))
+DEFAULT_COLUMNS: Final = COLUMN_NAMES[:9]
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+def read_table(
+    topic: str,
+    name_servers: str | Iterable[str] | None = None,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    columns: Iterable[str] | None = None,
+    tags: str | None = None,
+    instance: ClientInstance | None = None,
+) -> pa.Table:
+    """Return the messages of a topic as a pyarrow Table; no group's offsets change.
+
+        columns = ["body", "storeTimestamp"]
+        orders = rocketpoll.read_table("orders", "localhost:9876", columns=columns)
+        orders.to_pandas()
+
+    Args:
+        topic: The topic to read.
+        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        start: The first messages to read; see `Admin.read_table`.
+        end: The messages before which to end.
+        columns: Names of columns; nothing else is decoded.
+        tags: ``"a || b"`` for messages with one of these tags.
+        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+
+    Raises:
+        RouteNotFound: There is no such topic.
+    """
+    with Admin(name_servers, instance=instance) as admin:
+        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
+
+
+def table_of(
+    instance: ClientInstance,
+    topic: str,
+    start: Bound,
+    end: Bound,
+    columns: Iterable[str] | None,
+    tags: str | None,
+) -> pa.Table:
+    """Read a topic; what `Admin.read_table` does."""
+    schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
+    if tags is not None:
+        check_text("tags", tags, "created || paid")
+    wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0)
+    rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
+    batches: list[pa.RecordBatch] = []
+    for span in spans_to_read(instance, topic, start, end):
+        bad = _Refused(span.address)
+        rows = RecordBatches(schema, bad, tags=wanted.tags_set)
+        for records, next_offset, fault in readable_chunks(
+            _pull(instance, span, rules), span.start, is_filtered=bool(wanted.tags_set)
+        ):
+            batches += rows.of(records, span.queue.broker_name)
+            if fault is not None:
+                bad.met(span.queue, next_offset, fault)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def checked_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of columns, if there are such columns.
+
+    Raises:
+        MessageRejected: One is unknown, or named twice, or there are none.
+        TypeError: They are no names.
+    """
+    example = '["body", "storeTimestamp"]'
+    if isinstance(names, str):
+        raise wrong_kind(
+            "columns", "several names", f"str {excerpt(names)}", f'["{legible(names[:60])}"]'
+        )
+    check_kind("columns", names, Iterable, "several names", example)
+    found = tuple(names)
+    for name in found:
+        check_text("one of columns", name, "body")
+    unknown = [name for name in found if name not in COLUMN_NAMES]
+    if unknown:
+        by_lower = {name.lower(): name for name in COLUMN_NAMES}
+        near = get_close_matches(unknown[0].lower(), by_lower, 1)
+        hint = f" (did you mean {by_lower[near[0]]}?)" if near else ""
+        raise MessageRejected("columns", f"some of {', '.join(COLUMN_NAMES)}{hint}", unknown[0])
+    if not found or len(set(found)) < len(found):
+        raise MessageRejected("columns", "one name or more, each once", ", ".join(found) or "none")
+    return found
+
+
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    """Return the columns of these names with the types that the Spark source has."""
+    return pa.schema([pa.field(name, _type_of(name)) for name in names])
+
+
+def _type_of(name: str) -> pa.DataType:
+    if name == BROKER_NAME:
+        return pa.string()
+    found = COLUMNS[name].type
+    return _TIMESTAMP if pa.types.is_timestamp(found) else found
+
+
+def _pull(instance: ClientInstance, span: Span, rules: PullRules) -> BulkPull:
+    return BulkPull(
+        api=instance.api,
+        address=span.address,
+        group=READER_GROUP,
+        queue=span.queue,
+        start=span.start,
+        end=span.end,
+        rules=rules,
+    )
+
+
+class _Refused:
+    """Ends a read with the first message that cannot be read."""
+
+    are_kept = False
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        why = f"the message at offset {queue_offset} of {queue} cannot be read: {problem}"
+        raise ProtocolError(self._address, why)

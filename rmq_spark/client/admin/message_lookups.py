@@ -1,0 +1,171 @@
+"""MessageLookups: messages of a topic by key or id, or all as a table, of all brokers that have it.
+
+`Admin` adds to this what an operator does with topics and groups. No consumer group takes
+part, and nothing is changed; this module must not know offsets of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rmq_spark.client.arguments import INT32_MAX, check_range, check_text, check_timestamp_ms
+from rmq_spark.client.errors import NotFound, ProtocolError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.routes import MASTER_ID
+from rmq_spark.client.message import MessageExt, decode_messages
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, Bound
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.errors import WireError, legible
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.properties import UNIQ_KEY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ADMIN_TIMEOUT_MS: Final = 5_000
+FOREVER_MS: Final = (1 << 63) - 1
+QUERY_MESSAGES_MAX: Final = 64
+
+_Found = TypeVar("_Found")
+
+
+class MessageLookups:
+    """Looks up messages, in all brokers that have a topic."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        self._api = BrokerApi(instance.connections, ADMIN_TIMEOUT_MS)
+
+    def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        messages_max: int = QUERY_MESSAGES_MAX,
+    ) -> tuple[MessageExt, ...]:
+        """Return the newest messages of a topic that have a key.
+
+        Args:
+            topic: Name of the topic.
+            key: One of the message's keys.
+            begin_ms: Earliest store time, in milliseconds since the epoch.
+            end_ms: Latest store time, in milliseconds since the epoch.
+            messages_max: Most messages to return of each broker.
+        """
+        check_text("topic", topic, "orders")
+        check_text("key", key, "order-42")
+        check_timestamp_ms("begin_ms", begin_ms)
+        check_timestamp_ms("end_ms", end_ms)
+        check_range("messages_max", messages_max, 1, INT32_MAX)
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=messages_max,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key_query=False,
+        )
+        found = self._query(header, self._brokers_of(topic))
+        return tuple(message for message in found if key in message.keys)
+
+    def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
+        """Return the messages with an id given by their producer; several, if one was resent.
+
+        Args:
+            topic: Name of the topic.
+            message_id: The id, as in ``SendResult.message_id``.
+
+        Raises:
+            NotFound: There are none.
+        """
+        check_text("topic", topic, "orders")
+        check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=message_id,
+            max_num=QUERY_MESSAGES_MAX // 2,
+            begin_timestamp=0,
+            end_timestamp=FOREVER_MS,
+            unique_key_query=True,
+        )
+        brokers = self._brokers_of(topic)
+        found = tuple(
+            m for m in self._query(header, brokers) if m.properties.get(UNIQ_KEY) == message_id
+        )
+        if not found:
+            asked = ", ".join(address for _, address in brokers)
+            raise NotFound(22, f"no message of {topic} has the id {legible(message_id)}", asked, 12)
+        return found
+
+    def read_table(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the messages of a topic as a pyarrow Table; no group's offsets change.
+
+        Names and types of the columns are those of the Spark source. Rows come queue by queue, in
+        the order of their offsets. The whole table is held in memory: choose ``columns`` and a
+        range where a topic is large.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
+                since 1970) from which messages were stored, or ``{queue: offset}``, which also says
+                which queues are read.
+            end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
+                once, when the read begins: so it ends on a topic that others write to.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
+            tags: ``"a || b"`` for messages with one of these tags.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            MessageRejected: An argument means nothing.
+            OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            OffsetMoved: The broker has deleted messages before they were read.
+            ProtocolError: A message cannot be read; the error names it.
+        """
+        from rmq_spark.client.admin.arrow_reads import table_of  # noqa: PLC0415  # brings pyarrow
+
+        return table_of(self.instance, topic, start, end, columns, tags)
+
+    def _query(
+        self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]
+    ) -> Iterator[MessageExt]:
+        for name, address in brokers:
+            records = self._api.admin.query_message(address, header)
+            found = self._decoded(address, partial(_messages, records, name))
+            yield from (message for message in found if message.topic == header.topic)
+
+    def _decoded(self, address: str, decode: Callable[[], _Found]) -> _Found:
+        try:
+            return decode()
+        except WireError as error:
+            raise ProtocolError(address, str(error)) from error
+
+    def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
+        """Return the names and addresses of a topic's masters, after asking for its route again."""
+        route = self.instance.routes.refresh(topic)
+        found = [
+            (name, broker.broker_addrs[MASTER_ID])
+            for name, broker in sorted(route.brokers.items())
+            if MASTER_ID in broker.broker_addrs
+        ]
+        if not found:
+            raise RouteNotFound(topic, "none of its brokers has a master")
+        return found
+
+
+def _messages(records: Buffer, broker_name: str) -> list[MessageExt]:
+    return list(decode_messages(records, broker_name))

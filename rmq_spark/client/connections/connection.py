@@ -1,0 +1,465 @@
+"""Connection: one socket to one address, requests matched with their answers.
+
+    request ──> opaque (`waiters`) ──> socket (`frame_writer`) ──> FrameReader ──> opaque ──> waiter
+
+Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) the thread
+that waits does, which saves two switches of threads for each request: made for a program with one
+puller.
+
+Every wait is bounded, and ends in an exception: on garbage, on answers that nobody asked for, and
+on the stream's end all that wait are told at once. This module knows neither routes nor what
+requests mean.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
+from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters
+from rmq_spark.client.errors import (
+    ClientError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    RequestTimeout,
+)
+from rmq_spark.errors import FrameError, HeaderError, RocketPollError
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
+
+if TYPE_CHECKING:
+    from rmq_spark.client.connections.tls_client import TlsClient
+    from rmq_spark.client.connections.tls_socket import TlsSocket
+
+_log = logging.getLogger(__name__)
+
+OnRequest = Callable[["Connection", RemotingCommand], "RemotingCommand | None"]
+"""Handles a request of a broker, in the thread that reads: it must not wait for the connection."""
+
+CONNECT_TIMEOUT_MS: Final = 3_000
+
+SILENCE_SECONDS: Final = 1.0
+"""A peer that sends nothing for so long while a request waits in vain counts as gone."""
+
+_SILENCE: Final = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 60_000,
+}
+"""Socket options that find a silent peer: times in seconds, TCP_USER_TIMEOUT in milliseconds."""
+
+_READ_BYTES: Final = 1 << 18
+_ONE_WAY: Final = CommandFlag.ONE_WAY.value
+
+
+def as_it_is(command: RemotingCommand) -> RemotingCommand:
+    """Return the raw response; the caller interprets it."""
+    return command
+
+
+class Connection:
+    """A socket to one address, for requests and responses. All methods are thread-safe."""
+
+    def __init__(
+        self,
+        sock: socket.socket | TlsSocket,
+        address: str,
+        on_request: OnRequest | None = None,
+        on_closed: Callable[[Connection], None] | None = None,
+        *,
+        reads_itself: bool = False,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Take over a connected socket.
+
+        ``on_closed`` is called once, by the thread that finds out; ``clock`` is `time.monotonic` by
+        default.
+        """
+        self.address = address
+        self.clock = clock = clock or time.monotonic
+        self.peer_version = 0
+        self._socket = sock
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._frames = FrameReader(frame_bytes_max)
+        self._waiters = Waiters(address)
+        self._writer = FrameWriter(
+            sock=sock,
+            address=address,
+            clock=clock,
+            check=self._check_has_not_ended,
+            end=self._end,
+            why_gone=self._why_gone,
+        )
+        self._received_at = clock()
+        self._silent_since: float | None = None
+        self.fell_silent = False
+        self._swept_at = clock()
+        self._reads_itself = reads_itself
+        self._is_read = False
+        self._turn = threading.Condition()
+        sock.settimeout(TICK_SECONDS)
+        if not reads_itself:
+            threading.Thread(
+                target=self._read_on, name=f"rocketpoll reader {address}", daemon=True
+            ).start()
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        on_request: OnRequest | None = None,
+        on_closed: Callable[[Connection], None] | None = None,
+        *,
+        reads_itself: bool = False,
+        timeout_ms: int = CONNECT_TIMEOUT_MS,
+        tls: TlsClient | None = None,
+    ) -> Connection:
+        """Connect to ``host:port``; a TLS handshake has the time that connecting leaves.
+
+        Raises:
+            ConnectionFailed: No connection, or no TLS, within ``timeout_ms``.
+        """
+        host, port = parse_address(address)
+        deadline = time.monotonic() + timeout_ms / 1000
+        try:
+            sock = socket.create_connection((host, port), timeout_ms / 1000)
+        except TimeoutError as error:
+            raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
+        except OSError as error:
+            raise ConnectionFailed(address, error.strerror or str(error)) from error
+        _tell_silence_early(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        under_tls = (
+            None if tls is None else tls.handshake(sock, address, host, deadline - time.monotonic())
+        )
+        try:
+            return cls(under_tls or sock, address, on_request, on_closed, reads_itself=reads_itself)
+        except RuntimeError as error:  # at a limit of threads
+            (under_tls or sock).close()
+            raise ConnectionFailed(
+                address, f"no thread can be started that reads from it: {error}"
+            ) from error
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the connection has ended."""
+        return self._waiters.ended is not None
+
+    @property
+    def waiting(self) -> int:
+        """Number of answers that are waited for."""
+        return len(self._waiters)
+
+    @property
+    def local_address(self) -> str:
+        """Address of this machine on the way to the peer; empty once the connection has ended."""
+        try:
+            return str(self._socket.getsockname()[0])
+        except OSError:
+            return ""
+
+    # ---- asking
+
+    def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request, wait for the response, and return it, whatever its code is.
+
+        Raises:
+            RequestTimeout: No response came in time. If the peer has been silent for a second, the
+                connection is closed as well.
+            ConnectionClosed: The stream ended first.
+            ProtocolError: The bytes that came are not a response.
+        """
+        answer: Answer[RemotingCommand] = self.request_async(command, timeout_ms)
+        try:
+            return answer.result(max(answer.deadline - self.clock(), 0))
+        except FutureTimeout:
+            self._give_up_on(answer)
+            return answer.result(TICK_SECONDS)  # it was given up, or is being answered this moment
+
+    def request_async(
+        self,
+        command: RemotingCommand,
+        timeout_ms: int,
+        interpret: Callable[[RemotingCommand], Any] = as_it_is,
+        *,
+        may_gather: bool = False,
+    ) -> Answer[Any]:
+        """Send a request and return a future of the response, as ``interpret`` turns it.
+
+        If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
+        the thread that reads: they must not wait for this connection.
+        """
+        answer: Answer[Any] = Answer(self, command.code, timeout_ms, self.clock(), interpret)
+        self.ask(answer, command, may_gather=may_gather)
+        return answer
+
+    def ask(self, waiter: Waiter, command: RemotingCommand, *, may_gather: bool = False) -> None:
+        """Send a request; the thread that reads tells the waiter the response.
+
+        ``may_gather`` leaves writing to a thread, which sends all that has gathered at once: many
+        times as fast for somebody who has thousands to send, and a switch of threads slower for
+        one.
+        """
+        command = command.with_opaque(self._waiters.add(waiter))
+        try:
+            if may_gather and not self._reads_itself:
+                self._writer.gather(command)
+            else:
+                self._writer.write(command, waiter.deadline, waiter.timeout_ms)
+        except RocketPollError as error:
+            if self._waiters.remove(waiter):
+                if isinstance(error, RequestTimeout):
+                    self._waited_in_vain(waiter)
+                raise
+
+    def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
+        """Send a request that is not answered."""
+        command = command._replace(opaque=self._waiters.next_opaque(), flag=command.flag | _ONE_WAY)
+        self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
+
+    def send(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+        """Send a command as it is: an answer to a request of the broker."""
+        self._waiters.check_has_not_ended()
+        self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Tell a waiter nothing, whatever comes: its answer is not wanted any more."""
+        self._waiters.forget(waiter)
+
+    def close(self, why: str = "it was closed here") -> None:
+        """Close the connection, and tell all that wait."""
+        self._end(ConnectionClosed(self.address, why))
+
+    def _check_has_not_ended(self) -> None:
+        self.notice_end()
+        self._waiters.check_has_not_ended()
+
+    def notice_end(self) -> None:
+        """Find out whether the broker has closed the connection, where no thread reads."""
+        if (
+            self._reads_itself
+            and not self.is_closed
+            and len(self._waiters) <= 1
+            and self._has_gone()
+        ):
+            self._end(ConnectionClosed(self.address, self._why_gone("the broker has closed it")))
+
+    def _has_gone(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLRDHUP)
+        except ValueError:  # it is closed here, too
+            return True
+        return bool(poll.poll(0))
+
+    # ---- reading
+
+    def read_for(self, answer: Answer[Any], timeout: float | None) -> float | None:
+        """Read until the answer is there or time is over, in turns with others, if no thread does.
+
+        Return the seconds that are still to be waited for.
+        """
+        if not self._reads_itself:
+            return timeout
+        deadline = (
+            answer.deadline if timeout is None else min(answer.deadline, self.clock() + timeout)
+        )
+        while not answer.done():
+            remaining = deadline - self.clock()
+            if remaining <= 0:
+                self._sweep()
+                break
+            if self._takes_turn(answer, remaining):
+                try:
+                    self._read_once(min(remaining, TICK_SECONDS))
+                finally:
+                    with self._turn:
+                        self._is_read = False
+                        self._turn.notify_all()
+        return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
+
+    def _takes_turn(self, answer: Answer[Any], seconds: float) -> bool:
+        with self._turn:
+            if self._is_read and not answer.done():
+                self._turn.wait(seconds)
+            if self._is_read or answer.done():
+                return False
+            self._is_read = True
+            return True
+
+    def _read_on(self) -> None:
+        """Read until the connection ends: the work of its thread."""
+        while not self.is_closed:
+            self._read_once(None)
+            if self.clock() - self._swept_at >= TICK_SECONDS:
+                self._sweep()
+
+    def _read_once(self, seconds: float | None) -> None:
+        """Handle the data that has arrived, or arrives within this time."""
+        try:
+            if seconds is not None:
+                self._socket.settimeout(seconds)
+            count = self._receive()
+        except (TimeoutError, BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            why = error.strerror or str(error)
+            is_cut = isinstance(error, ConnectionResetError)
+            self._end(ConnectionClosed(self.address, self._why_gone(why) if is_cut else why))
+            return
+        if not count:
+            why = "the broker has closed it"
+            if self._frames.bytes_held:
+                why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
+            self._end(ConnectionClosed(self.address, self._why_gone(why)))
+            return
+        self._received_at = self.clock()
+        try:
+            while (frame := self._frames.next_frame()) is not None:
+                self._received(decode_command(frame))
+        except (FrameError, HeaderError) as error:
+            self._end(ProtocolError(self.address, str(error)))
+
+    def _why_gone(self, why: str) -> str:
+        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
+        if (
+            self.peer_version or self._frames.bytes_held >= PREFIX_BYTES
+        ):  # an alert of TLS is shorter
+            return why
+        is_plain = isinstance(self._socket, socket.socket)
+        wanted = "TLS" if is_plain else "a certificate from this client, or another one"
+        return f"{why}, and never answered anything: does it want {wanted}?"
+
+    def _receive(self) -> int:
+        """Read, and return the number of bytes; those of a large answer go to their place."""
+        room = self._frames.room()
+        if room is None:
+            data = self._socket.recv(_READ_BYTES)
+            self._frames.feed(data)
+            return len(data)
+        count = self._socket.recv_into(room)
+        self._frames.wrote(count)
+        return count
+
+    def _received(self, command: RemotingCommand) -> None:
+        if not command.is_response:
+            self._asked(command)
+            return
+        self.peer_version = command.version
+        try:
+            self._waiters.answered(command)
+        except ProtocolError as error:
+            self._end(error)
+
+    def _asked(self, command: RemotingCommand) -> None:
+        """Answer a request of the broker."""
+        try:
+            if self._on_request is None:
+                answer: RemotingCommand | None = command.respond(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f" request type {command.code} not supported",
+                )
+            else:
+                answer = self._on_request(self, command)
+        except Exception as error:  # noqa: BLE001  # the broker gets an answer in any case
+            _log.exception("%s: request %d of the broker failed", self.address, command.code)
+            answer = command.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if answer is not None and not command.is_one_way:
+            with suppress(ClientError):  # the broker has gone, and needs no answer
+                self.send(answer)
+
+    # ---- ends
+
+    def _sweep(self) -> None:
+        """Tell the waiters whose time is over."""
+        self._swept_at = now = self.clock()
+        for waiter in self._waiters.late(now):
+            self._give_up_on(waiter)
+
+    def _give_up_on(self, waiter: Waiter) -> None:
+        error = RequestTimeout(self.address, waiter.request_code, waiter.timeout_ms)
+        if self._waiters.give_up(waiter, error):
+            self._waited_in_vain(waiter)
+
+    def _waited_in_vain(self, waiter: Waiter) -> None:
+        """End the connection if the peer is not slow but silent, which would stall every request.
+
+        One request that had little time says nothing of the peer: others wait on this connection,
+        too.
+        """
+        if self._received_at > waiter.asked_at:
+            return
+        if self._silent_since is None or self._silent_since < self._received_at:
+            self._silent_since = waiter.asked_at
+        silent_seconds = self.clock() - self._silent_since
+        if silent_seconds >= SILENCE_SECONDS:
+            self.fell_silent = True
+            why = f"it has been silent for {int(silent_seconds * 1000)} ms"
+            self._end(ConnectionClosed(self.address, why))
+
+    def _end(self, error: ClientError) -> None:
+        waiters = self._waiters.end(error)
+        if waiters is None:
+            return
+        self._writer.close()
+        with suppress(OSError):
+            self._socket.shutdown(
+                socket.SHUT_RDWR
+            )  # closing alone does not wake a thread that reads
+        self._socket.close()
+        for waiter in waiters:
+            waiter.failed(type(error)(*error.args))
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def forked(self) -> None:
+        """Let go of the socket, which stays open in the parent; nothing is sent on it here."""
+        error = ConnectionClosed(
+            self.address, "it belongs to the process that this one was forked from"
+        )
+        self._waiters.forked(error)
+        with suppress(OSError):
+            os.close(self._socket.detach())
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[v6]:port``."""
+    host, _, port = address.strip().rpartition(":")
+    if (
+        not host
+        or "/" in host
+        or not port.isascii()
+        or not port.isdigit()
+        or not 0 < int(port) < 1 << 16
+    ):
+        raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:  # looking the host up would raise it
+        raise ConnectionFailed(address, "its host cannot be a host's name") from error
+    return host, int(port)
+
+
+def _tell_silence_early(sock: socket.socket) -> None:
+    """Have the system probe a silent peer soon; its default, two hours, is too late for a NAT."""
+    for name, value in _SILENCE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

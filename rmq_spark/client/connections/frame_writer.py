@@ -1,0 +1,198 @@
+"""FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
+
+    write     the asking thread writes: soonest for one
+    gather    a thread writes all that has come in the meantime at once: many times as fast for
+              thousands
+
+Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
+rest to the next that writes: others share the connection. It ends where a peer takes nothing of
+what has gathered for long, and where nobody knows how much was sent.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.arguments import unsendable
+from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.errors import WireError
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    from rmq_spark.client.connections.tls_socket import TlsSocket
+
+TICK_SECONDS: Final = 1.0
+"""Most seconds of one call to the socket: the socket's own timeout."""
+
+WRITE_TIMEOUT_MS: Final = 30_000
+"""Milliseconds for gathered requests; a peer that takes nothing for so long is left."""
+
+_LARGE_BODY_BYTES: Final = 1 << 16
+
+
+class FrameWriter:
+    """Writes frames to one socket. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        sock: socket.socket | TlsSocket,
+        address: str,
+        clock: Callable[[], float],
+        check: Callable[[], None],
+        end: Callable[[ClientError], None],
+        why_gone: Callable[[str], str],
+    ) -> None:
+        """Make a writer; ``check`` raises if nothing can be written any more, ``end`` closes.
+
+        ``why_gone`` says more of why the peer may have gone.
+        """
+        self._socket = sock
+        self._address = address
+        self._clock = clock
+        self._check = check
+        self._end = end
+        self._why_gone = why_gone
+        self._writing = threading.Lock()
+        self._unsent: deque[memoryview] = (
+            deque()
+        )  # its first piece may be the rest of another's request
+        self._mutex = threading.Lock()
+        self._has_gathered = threading.Condition(self._mutex)
+        self._gathered: deque[Buffer] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def write(self, command: RemotingCommand, deadline: float, timeout_ms: int) -> None:
+        """Write a request now.
+
+        Raises:
+            RequestTimeout: The peer takes nothing, or not all of it.
+            ConnectionClosed: The connection has ended.
+        """
+        if not self._writing.acquire(timeout=max(deadline - self._clock(), 0)):
+            raise RequestTimeout(self._address, command.code, timeout_ms)
+        try:
+            self._check()
+            if not self._write_until(deadline, _pieces_of(command)):
+                raise RequestTimeout(self._address, command.code, timeout_ms)
+        finally:
+            self._writing.release()
+
+    def gather(self, command: RemotingCommand) -> None:
+        """Have a request written soon, with those that gather until then."""
+        pieces = _pieces_of(command)
+        with self._mutex:
+            is_first = not self._gathered
+            self._gathered.extend(pieces)
+            if not is_first:
+                return  # the thread was notified, and has not woken yet
+            if self._has_thread():
+                self._has_gathered.notify()
+                return
+        self._write_gathered()
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            name = f"rocketpoll writer {self._address}"
+            thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+            try:
+                thread.start()
+            except (
+                RuntimeError
+            ):  # at a limit of threads: then it is written here, until there is room for one
+                return False
+            self._thread = thread
+        return True
+
+    def close(self) -> None:
+        """Write nothing more, and let the thread end."""
+        self._is_closed = True
+        with self._mutex:
+            self._has_gathered.notify()
+
+    def _write_on(self) -> None:
+        """Write what has gathered, again and again: the work of the thread."""
+        while not self._is_closed:
+            with self._mutex:
+                while not self._gathered and not self._is_closed:
+                    self._has_gathered.wait(TICK_SECONDS)
+            self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        with suppress(ClientError), self._writing:  # a failure is told to the waiters
+            with self._mutex:
+                pieces, self._gathered = self._gathered, deque()
+            deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
+            if not self._write_until(deadline, _joined(pieces)):
+                self._end(ConnectionClosed(self._address, "it takes no more requests"))
+
+    def _write_until(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
+        """Write the rest of what another has begun, and then these; return False if time ran out.
+
+        Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
+        """
+        own = [memoryview(piece).cast("B") for piece in pieces]
+        self._unsent.extend(own)
+        try:
+            while self._unsent:
+                self._write_some()
+                if self._unsent and self._clock() >= deadline:
+                    self._withdraw(own)
+                    return False
+        except ClientError:
+            raise  # the connection has ended
+        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
+            self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            raise
+        return True
+
+    def _write_some(self) -> None:
+        unsent = self._unsent
+        try:
+            sent = self._socket.send(unsent[0])
+        except TimeoutError:
+            return  # a tick is over; the deadline decides
+        except OSError as error:
+            closed = ConnectionClosed(self._address, self._why_gone(error.strerror or str(error)))
+            self._end(closed)
+            self._check()  # the reading thread may know better why
+            raise closed from error
+        if sent == len(unsent[0]):
+            unsent.popleft()
+        else:
+            unsent[0] = unsent[0][sent:]
+
+    def _withdraw(self, own: list[memoryview]) -> None:
+        if any(piece is own[0] for piece in self._unsent):
+            for _ in own:
+                self._unsent.pop()
+
+
+def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:
+    """Return a frame in pieces, so that a large body is not copied."""
+    body = command.body
+    try:
+        if len(body) < _LARGE_BODY_BYTES:
+            return (command.encode(),)
+        return (command.encode_head(len(body)), body)
+    except WireError as error:
+        raise unsendable(error) from error
+
+
+def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
+    """Return the pieces with small ones joined, so that they are written together."""
+    found: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) < _LARGE_BODY_BYTES:
+            small.append(piece)
+            continue
+        found += (b"".join(small), piece)
+        small = []
+    return [piece for piece in (*found, b"".join(small)) if piece]

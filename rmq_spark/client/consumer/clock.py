@@ -1,0 +1,13 @@
+"""The clock of consumers: milliseconds that never go back, for what is due and what is too old.
+
+It must not know what is timed.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,59 @@
+"""Rebalance: a member's share of a topic's queues, from the topic's route and the group's members.
+
+The brokers know the members; the consumer decides what to do with its share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rmq_spark.client.consumer.rebalance.strategies import (
+    AllocateMessageQueueStrategy,
+    in_java_order,
+    in_queue_order,
+)
+from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class GroupView(Protocol):
+    """A group and its topics, as a member sees them."""
+
+    @property
+    def client_id(self) -> str:
+        """Name of this member among the others."""
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return all queues of a topic that can be read; raise an error if there are none."""
+
+    def consumer_ids(self, topic: str) -> tuple[str, ...]:
+        """Return the members of the group, as a broker of the topic knows them."""
+
+
+class Share(NamedTuple):
+    """All queues of a topic, and this member's; ``is_known`` tells if brokers know the member."""
+
+    all: tuple[MessageQueue, ...]
+    mine: tuple[MessageQueue, ...]
+    is_known: bool = True
+
+
+class Rebalance(NamedTuple):
+    """The rule by which one member finds its share."""
+
+    message_model: MessageModel
+    strategy: AllocateMessageQueueStrategy
+
+    def share(self, topic: str, view: GroupView) -> Share | None:
+        """Return this member's share; None if brokers know no member at all, as after a restart.
+
+        A member that is missing among known ones has no queues: the others have them.
+        """
+        queues = in_queue_order(view.queues(topic))
+        if self.message_model is MessageModel.BROADCASTING:
+            return Share(tuple(queues), tuple(queues))
+        members = in_java_order(view.consumer_ids(topic))
+        if not members:
+            return None
+        mine = tuple(self.strategy.allocate(view.client_id, queues, members))
+        return Share(tuple(queues), mine, view.client_id in members)

@@ -1,0 +1,211 @@
+"""Strategies that share the queues of a topic among the members of a group.
+
+Every member computes its own share from the same two lists, in the same order: the shares fit
+together only if all use the same strategy, with the same result to the last queue. So these are
+RocketMQ's, and a group may have Java's members too. Order is that of Java's strings, by UTF-16 code
+units.
+
+A strategy knows names and numbers, no broker: finding the members is left to `rebalance`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from rmq_spark.wire.message_queue import MessageQueue
+
+Room = str
+_ROOM_SEPARATOR = "@"
+
+
+class AllocateMessageQueueStrategy(Protocol):
+    """A way of sharing; all lists are in order (`in_queue_order`, `in_java_order`)."""
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of the strategy."""
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the queues of member ``my_id``; empty if it is not among ``client_ids``."""
+
+
+def in_java_order(texts: Collection[str]) -> list[str]:
+    """Return texts as Java sorts them."""
+    return sorted(texts, key=_utf_16)
+
+
+def in_queue_order(queues: Collection[MessageQueue]) -> list[MessageQueue]:
+    """Return queues as Java sorts them: by topic, broker and number."""
+    return sorted(
+        queues, key=lambda each: (_utf_16(each.topic), _utf_16(each.broker_name), each.queue_id)
+    )
+
+
+def _utf_16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+class AllocateMessageQueueAveragely(NamedTuple):
+    """Gives each member neighbouring queues, the first members one more (AVG). The default."""
+
+    name: str = "AVG"
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the member's stretch of the queues."""
+        if my_id not in client_ids:
+            return []
+        mine = client_ids.index(my_id)
+        each, left_over = divmod(len(queues), len(client_ids))
+        start = mine * each + min(mine, left_over)
+        return list(queues[start : start + each + (mine < left_over)])
+
+
+class AllocateMessageQueueAveragelyByCircle(NamedTuple):
+    """Deals the queues to the members like cards (AVG_BY_CIRCLE)."""
+
+    name: str = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return every n-th queue, where n is the number of members."""
+        if my_id not in client_ids:
+            return []
+        return list(queues[client_ids.index(my_id) :: len(client_ids)])
+
+
+class AllocateMessageQueueByConfig(NamedTuple):
+    """Gives this member the configured queues, whatever members there are (CONFIG)."""
+
+    message_queues: tuple[MessageQueue, ...] = ()
+    name: str = "CONFIG"
+
+    def allocate(
+        self,
+        my_id: str,  # noqa: ARG002  # the interface of all strategies
+        queues: Sequence[MessageQueue],  # noqa: ARG002  # as above
+        client_ids: Sequence[str],  # noqa: ARG002  # as above
+    ) -> list[MessageQueue]:
+        """Return the queues that were configured."""
+        return list(self.message_queues)
+
+
+class AllocateMessageQueueByMachineRoom(NamedTuple):
+    """Shares only queues of brokers in some rooms, by names like ``room@broker`` (MACHINE_ROOM)."""
+
+    rooms: frozenset[Room] = frozenset()
+    name: str = "MACHINE_ROOM"
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the member's stretch of these rooms' queues, and one of those left over."""
+        if my_id not in client_ids:
+            return []
+        mine = client_ids.index(my_id)
+        near = [queue for queue in queues if self._is_near(queue)]
+        each, left_over = divmod(len(near), len(client_ids))
+        share = near[mine * each : (mine + 1) * each]
+        if mine < left_over:
+            share.append(near[each * len(client_ids) + mine])
+        return share
+
+    def _is_near(self, queue: MessageQueue) -> bool:
+        # Java's split drops what is empty at the end: "room@" has no second part.
+        parts = queue.broker_name.rstrip(_ROOM_SEPARATOR).split(_ROOM_SEPARATOR)
+        return len(parts) == 2 and parts[0] in self.rooms
+
+
+class AllocateMachineRoomNearby(NamedTuple):
+    """Gives queues to members in their room; those of rooms without members go to everybody."""
+
+    strategy: AllocateMessageQueueStrategy
+    broker_room: Callable[[MessageQueue], Room]
+    consumer_room: Callable[[str], Room]
+
+    @property
+    def name(self) -> str:
+        """Name that says how a room's queues are shared."""
+        return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the member's share of its room's queues, then of each room without members."""
+        if my_id not in client_ids:
+            return []
+        queues_by_room: dict[Room, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_by_room.setdefault(_checked(self.broker_room(queue), queue), []).append(queue)
+        members_by_room: dict[Room, list[str]] = {}
+        for client_id in client_ids:
+            members_by_room.setdefault(
+                _checked(self.consumer_room(client_id), client_id), []
+            ).append(client_id)
+        my_room = self.consumer_room(my_id)
+        near = queues_by_room.pop(my_room, [])
+        share = self.strategy.allocate(my_id, near, members_by_room[my_room]) if near else []
+        for room in in_java_order(queues_by_room):
+            if room not in members_by_room:
+                share += self.strategy.allocate(my_id, queues_by_room[room], client_ids)
+        return share
+
+
+def _checked(room: Room, of: object) -> Room:
+    if not room:
+        raise ValueError(
+            f"there is no machine room for {of}: name one for each broker and each consumer"
+        )
+    return room
+
+
+class AllocateMessageQueueConsistentHash(NamedTuple):
+    """Puts members and queues on a ring; a queue belongs to the member at the next point.
+
+    So a member that joins or leaves moves few queues, but the shares may be uneven.
+    """
+
+    virtual_nodes: int = 10
+    name: str = "CONSISTENT_HASH"
+
+    def allocate(
+        self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the queues whose next point on the ring is the member's."""
+        if my_id not in client_ids:
+            return []
+        # A later member takes over a point that equals an earlier one's.
+        owners = {
+            _ring_point(f"{client_id}-{number}"): client_id
+            for client_id in client_ids
+            for number in range(self.virtual_nodes)
+        }
+        points = sorted(owners)
+        if not points:
+            return []
+        return [
+            queue
+            for queue in queues
+            if owners[points[bisect_left(points, _ring_point(_java_text(queue))) % len(points)]]
+            == my_id
+        ]
+
+
+def _ring_point(text: str) -> int:
+    from hashlib import md5  # noqa: PLC0415  # brings OpenSSL, which no other strategy needs
+
+    digest = md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _java_text(queue: MessageQueue) -> str:
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )

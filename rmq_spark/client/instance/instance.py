@@ -1,0 +1,356 @@
+"""ClientInstance: the connections and threads that the producers and consumers of a process share.
+
+    connections, name servers, routes, calls      one of each
+    routes       refreshed every 30 s
+    heartbeats   every 30 s and when something has changed: to all brokers of all known topics if
+                 there are consumers, else to the masters
+    requests of brokers, passed to the members that they are for
+
+It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all,
+within two seconds, whatever is under way: calls that wait for an answer raise an error. In a
+process that was forked it is another client, with an id of its own, that is not started yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.arguments import check_flag, check_kind, check_period_ms
+from rmq_spark.client.connections.connection import CONNECT_TIMEOUT_MS, parse_address
+from rmq_spark.client.connections.connections import REQUEST_TIMEOUT_MS, Connections, Credentials
+from rmq_spark.client.connections.detours import Detours
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.instance.broker_requests import BrokerRequests
+from rmq_spark.client.instance.heartbeats import Heartbeats
+from rmq_spark.client.instance.members import ConsumerMember, ProducerMember
+from rmq_spark.client.instance.routes import Routes
+from rmq_spark.client.names import check_client_id, check_group
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.requests.name_servers import NameServers
+from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.periodic import Periodic
+from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+
+if TYPE_CHECKING:
+    from rmq_spark.client.connections.tls_settings import TlsSettings
+
+_log = logging.getLogger(__name__)
+
+ROUTE_INTERVAL_MS: Final = 30_000
+HEARTBEAT_INTERVAL_MS: Final = 30_000
+NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
+
+SHUTDOWN_MS: Final = 2_000
+"""Most milliseconds that `shutdown` takes, whatever is under way."""
+
+_ANY_ADDRESS: Final = "127.0.0.1"
+
+
+class ClientInstance(ProcessBound):
+    """Connections, routes and heartbeats that producers and consumers share.
+
+    A producer or consumer without an instance makes one of its own; pass one to have several share
+    its connections and threads, or to set what only the instance knows: credentials, TLS, timeouts.
+    It starts with its first user and ends with its last; in a ``with`` statement it is in use
+    itself. All methods may be called from any thread.
+
+    Example:
+        with ClientInstance("localhost:9876", credentials=Credentials("key", "secret")) as instance:
+            producer = Producer("shop", instance=instance)
+            consumer = LitePullConsumer("billing", instance)
+
+    Args:
+        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        credentials: Keys that requests are signed with, for brokers with access lists.
+        tls: TLS settings, for name servers and brokers alike, on their usual ports.
+        client_id: Name of this client; it must differ from those of all other clients, in this
+            process and others. At most 255 bytes, without ``/``: a directory has it in
+            BROADCASTING. By default one is made of address, process id and time.
+        extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
+        reads_itself: Whether the threads that wait for responses also read them, instead of a
+            thread for each connection. `Producer.send_async` is not available then.
+        broker_addresses: Addresses at which brokers are reached, by broker name or by the address
+            that name servers give: for brokers in containers or behind a NAT.
+        request_timeout_ms: Milliseconds to wait for the response to a request.
+        connect_timeout_ms: Milliseconds to wait for a connection.
+        route_interval_ms: Milliseconds between refreshes of the routes.
+        heartbeat_interval_ms: Milliseconds between heartbeats.
+
+    Raises:
+        MessageRejected: A number is out of range, or ``client_id`` cannot be one.
+        TlsRejected: The TLS settings cannot work.
+        TypeError: An argument has the wrong type.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
+        tls: TlsSettings | None = None,
+        client_id: str | None = None,
+        extensions: frozenset[Extension] = frozenset(Extension),
+        reads_itself: bool = False,
+        broker_addresses: Mapping[str, str] | None = None,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        route_interval_ms: int = ROUTE_INTERVAL_MS,
+        heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
+    ) -> None:
+        example = "Credentials('key', 'secret')"
+        check_kind("credentials", credentials, (Credentials, NoneType), "Credentials", example)
+        if client_id is not None:
+            check_client_id(client_id)
+        check_flag("reads_itself", reads_itself)
+        for name, number in (
+            ("request_timeout_ms", request_timeout_ms),
+            ("connect_timeout_ms", connect_timeout_ms),
+            ("route_interval_ms", route_interval_ms),
+            ("heartbeat_interval_ms", heartbeat_interval_ms),
+        ):
+            check_period_ms(name, number)
+        _check_extensions(extensions)
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._producers: dict[str, ProducerMember | None] = {}
+        addresses = (
+            name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
+        )
+        self.name_servers = NameServers(
+            addresses, self._ask_name_server, request_timeout_ms, Detours(broker_addresses)
+        )
+        self.local_address = local_address(self.name_servers.addresses)
+        self._given_client_id = client_id
+        self.client_id = self._own_client_id()
+        self.connections = Connections(
+            credentials=credentials,
+            tls=tls,
+            on_request=BrokerRequests(lambda: self.client_id, self._consumers, self._producers),
+            on_ready=self._broker_is_ready,
+            on_closed=self._connection_closed,
+            extensions=extensions,
+            reads_itself=reads_itself,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self.api = BrokerApi(self.connections, request_timeout_ms)
+        self.routes = Routes(self.name_servers.route)
+        self._telling = Heartbeats(self.api, self._heartbeat_data)
+        self._lock = threading.RLock()
+        self._users = 0
+        self._is_shut_down = False
+        self._route_interval_ms = route_interval_ms
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._refreshing: Periodic | None = None
+        self._heartbeats: Periodic | None = None
+        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
+        ProcessBound.__init__(self)
+
+    def _own_client_id(self) -> str:
+        return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
+
+    # ---- users
+
+    @property
+    def is_shut_down(self) -> bool:
+        """True if the instance has ended, for all of its users."""
+        return self._is_shut_down
+
+    def start(self) -> None:
+        """Add a user; the first one starts the instance. Each `start` needs its `stop`.
+
+        Raises:
+            ClientShutDown: The instance has ended, and cannot be started again.
+        """
+        with self._lock:
+            if self._is_shut_down:
+                raise ClientShutDown
+            self._users += 1
+            if self._heartbeats is None:
+                refreshing = Periodic("routes", self._route_interval_ms, self.routes.refresh_all)
+                heartbeats = Periodic("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
+                refreshing.start()
+                heartbeats.start()
+                self._refreshing, self._heartbeats = refreshing, heartbeats
+
+    def stop(self) -> None:
+        """Remove a user; the last one ends the instance."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._users <= 0
+        if is_last:
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """Leave all groups and close all connections, for all users, within two seconds."""
+        self._is_shut_down = True
+        self._ending.run()
+
+    def _end(self) -> None:
+        for periodic in (self._refreshing, self._heartbeats):
+            if periodic is not None:
+                periodic.stop()
+        producers, consumers = list(self._producers), list(self._consumers)
+        self._producers.clear()
+        self._consumers.clear()
+        self._leave(producers, consumers)
+        self._telling.stop()
+        self.connections.shutdown()
+
+    def forked(self) -> None:
+        """Become another client in the child process; the members remain the parent's."""
+        self._lock = threading.RLock()
+        self._users = 0
+        self._refreshing = self._heartbeats = None
+        self._producers.clear()
+        self._consumers.clear()
+        self.client_id = self._own_client_id()
+        self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
+
+    def __enter__(self) -> ClientInstance:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # ---- groups
+
+    def register_consumer(self, group: str, consumer: ConsumerMember) -> None:
+        """Name a consumer in all heartbeats from now on, and pass requests of brokers to it.
+
+        Raises:
+            MessageRejected: The name is not valid, or another consumer of this client has the
+                group.
+        """
+        with self._lock:
+            if check_group(group) in self._consumers:
+                raise MessageRejected(
+                    "consumer group", "one consumer of a group in each client", group
+                )
+            self._consumers[group] = consumer
+        self.heartbeat_soon()
+
+    def unregister_consumer(self, group: str) -> None:
+        """Leave a consumer group: the brokers have its other members share out the queues again."""
+        if self._consumers.pop(group, None) is not None:
+            self._leave([], [group])
+
+    def register_producer(self, group: str, producer: ProducerMember | None = None) -> None:
+        """Name a producer group in all heartbeats from now on.
+
+        Args:
+            group: Name of the producer group.
+            producer: Answers the requests that brokers make of the group.
+
+        Raises:
+            MessageRejected: The name is not valid, or another producer of this client has the
+                group.
+        """
+        with self._lock:
+            if check_group(group) in self._producers:
+                raise MessageRejected(
+                    "producer group", "one producer of a group in each client", group
+                )
+            self._producers[group] = producer
+        self.heartbeat_soon()
+
+    def unregister_producer(self, group: str) -> None:
+        """Leave a producer group."""
+        with self._lock:
+            was_there = group in self._producers
+            self._producers.pop(group, None)
+        if was_there:
+            self._leave([group], [])
+
+    def refresh_routes_soon(self) -> None:
+        """Have all known routes asked for again, in another thread."""
+        if self._refreshing is not None:
+            self._refreshing.soon()
+
+    # ---- heartbeats
+
+    def heartbeat_soon(self) -> None:
+        """Have a heartbeat sent at once, in another thread."""
+        if self._heartbeats is not None:
+            self._heartbeats.soon()
+
+    def heartbeat(self) -> None:
+        """Tell all brokers now that this client lives, and the groups that it is in.
+
+        Return when they have answered, or after a second: slow ones are left to the background.
+        """
+        data = self._heartbeat_data()
+        if data.consumer_data_set or data.producer_data_set:
+            self._telling.tell(self.routes.addresses(masters_only=not data.consumer_data_set))
+
+    @property
+    def broker_versions(self) -> Mapping[str, int]:
+        """The version that each broker answered the last heartbeat with, by address."""
+        return self._telling.versions
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        with self._lock:
+            producers, consumers = list(self._producers), list(self._consumers.values())
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=tuple(ProducerData(group_name=group) for group in producers),
+            consumer_data_set=tuple(consumer.consumer_data() for consumer in consumers),
+        )
+
+    # ---- within
+
+    def _ask_name_server(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        return self.connections.request(address, command, timeout_ms, is_broker=False)
+
+    def _broker_is_ready(self, address: str) -> None:
+        if not self._is_shut_down and (self._consumers or self._producers):
+            self._telling.tell_again(address)
+
+    def _connection_closed(self, address: str) -> None:
+        """Send a heartbeat soon: a broker forgets a client whose connection ends."""
+        self._telling.forgotten_by(address)
+        for consumer in list(self._consumers.values()):
+            consumer.connection_ended(address)
+        if not self._is_shut_down and (self._consumers or self._producers):
+            self.heartbeat_soon()
+
+    def _leave(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
+        self._telling.leave(self.connections.agreed_addresses(), producers, consumers)
+
+
+def _check_extensions(found: Iterable[Extension]) -> None:
+    needed, example = "a set of Extension", "frozenset(Extension)"
+    check_kind("extensions", found, frozenset, needed, example)
+    for each in found:
+        check_kind("one of extensions", each, Extension, needed, example)
+
+
+def local_address(peers: Iterable[str]) -> str:
+    """Return this machine's address on the way to the first reachable peer; nothing is sent."""
+    for peer in peers:
+        try:
+            host, port = parse_address(peer)
+            kind, *_, name = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+                probe.connect(name)
+                return str(probe.getsockname()[0]).partition("%")[0]
+        except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
+            continue
+    return _ANY_ADDRESS

@@ -1,0 +1,260 @@
+"""Routes: the remembered queues of topics, and the brokers' addresses that follow from them.
+
+    publish queues     of brokers with a master, where the topic may be written
+    subscribe queues   where it may be read
+    addresses          of a master for writes; for reads the one that was suggested, or any other
+
+A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are
+known. The answers of name servers are kept until they change: one that has just started knows
+nothing yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    ClientError,
+    NoNameServer,
+    RouteNotFound,
+    TopicNotUsable,
+)
+from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+MASTER_ID: Final = 0
+QUEUES_MAX: Final = 1 << 16
+_READ: Final = TopicPermission.READ.value
+_WRITE: Final = TopicPermission.WRITE.value
+
+
+class TopicRoute(NamedTuple):
+    """One topic's queues and brokers, in order."""
+
+    topic: str
+    publish_queues: tuple[MessageQueue, ...]
+    subscribe_queues: tuple[MessageQueue, ...]
+    brokers: Mapping[str, BrokerData]
+
+
+def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
+    """Return the route that a name server's answer stands for."""
+    brokers = {broker.broker_name: broker for broker in data.broker_datas}
+    queues = sorted(data.queue_datas, key=lambda queue: queue.broker_name)
+    writable = {
+        queue.broker_name: queue.write_queue_nums
+        for queue in queues
+        if queue.perm & _WRITE and _has_master(brokers.get(queue.broker_name))
+    }
+    publish = _ordered_queues(data.order_topic_conf) or list(writable.items())
+    return TopicRoute(
+        topic,
+        _queues(topic, publish),
+        _queues(topic, [(q.broker_name, q.read_queue_nums) for q in queues if q.perm & _READ]),
+        brokers,
+    )
+
+
+class Routes(ProcessBound):
+    """The routes that one client knows. All methods may be called from any thread."""
+
+    def __init__(self, ask: Callable[[str], TopicRouteData]) -> None:
+        """Make an empty table; ``ask`` returns a name server's answer about a topic."""
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._table: dict[str, TopicRoute] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        ProcessBound.__init__(self)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics whose routes are known."""
+        return frozenset(self._table)
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerData]:
+        """All brokers of all known topics, by name."""
+        return self._brokers
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return a topic's route, asking for it if it is not known.
+
+        Raises:
+            RouteNotFound: The name servers know no such topic.
+            NoNameServer: None of them answers.
+        """
+        return self._table.get(topic) or self.refresh(topic)
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that a topic's messages may be sent to.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            TopicNotUsable: The topic cannot be written anywhere.
+        """
+        queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
+        if not queues:
+            why = (
+                "no broker with a master lets it be written; let it be (perm 6), or see that its "
+                "masters run"
+            )
+            raise TopicNotUsable(topic, why)
+        return queues
+
+    def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that a topic's messages may be pulled from.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            TopicNotUsable: The topic cannot be read anywhere.
+        """
+        queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
+        if not queues:
+            raise TopicNotUsable(topic, "no broker lets it be read; let it be (perm 6)")
+        return queues
+
+    def queues_to_send_to(
+        self, topic: str, default_topic: str, queue_nums: int
+    ) -> tuple[MessageQueue, ...]:
+        """Return `publish_queues`, or those that the topic will have when a send creates it.
+
+        Raises:
+            RouteNotFound: There is no such topic, and no broker creates topics.
+            TopicNotUsable: The topic cannot be written anywhere, though a RocketMQ broker would
+                take messages.
+        """
+        try:
+            return self.publish_queues(topic)
+        except TopicNotUsable:
+            raise
+        except RouteNotFound:
+            return self._queues_to_be_made(topic, default_topic, queue_nums)
+
+    def _queues_to_be_made(
+        self, topic: str, default_topic: str, queue_nums: int
+    ) -> tuple[MessageQueue, ...]:
+        """Return the queues that a missing topic will have once a message was sent to one."""
+        try:
+            model = self.refresh(default_topic)
+        except RouteNotFound as error:
+            raise RouteNotFound(
+                topic, "there is none, and no broker makes topics by itself"
+            ) from error
+        counts: dict[str, int] = {}
+        for queue in model.publish_queues:
+            counts[queue.broker_name] = min(counts.get(queue.broker_name, 0) + 1, queue_nums)
+        if not counts:
+            raise RouteNotFound(topic, "there is none, and no broker makes topics by itself")
+        return _queues(topic, list(counts.items()))
+
+    # ---- addresses
+
+    def master_address(self, broker_name: str) -> str:
+        """Return the address to write to.
+
+        Raises:
+            BrokerNotFound: No route leads to a broker of this name, or it has no master.
+        """
+        address = self._broker(broker_name).broker_addrs.get(MASTER_ID)
+        if address is None:
+            raise BrokerNotFound(broker_name, "it has no master at the moment")
+        return address
+
+    def address_for_read(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Return the address to read from: the broker of that number, or else the master, or any.
+
+        Raises:
+            BrokerNotFound: No route leads to a broker of this name.
+        """
+        addresses = self._broker(broker_name).broker_addrs
+        for number in (broker_id, MASTER_ID, *sorted(addresses)):
+            if number in addresses:
+                return addresses[number]
+        raise BrokerNotFound(broker_name, "its route names no address")
+
+    def addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:
+        """Return the addresses of all known brokers, each once."""
+        found = {
+            address: None
+            for broker in self._brokers.values()
+            for number, address in sorted(broker.broker_addrs.items())
+            if number == MASTER_ID or not masters_only
+        }
+        return tuple(found)
+
+    # ---- asking again
+
+    def refresh(self, topic: str) -> TopicRoute:
+        """Ask a name server for a topic's route again, and return it.
+
+        Raises:
+            RouteNotFound: The name servers know no such topic. The route known before is kept.
+            NoNameServer: None of them answers. The route known before is kept.
+        """
+        found = topic_route(topic, self._ask(topic))
+        with self._lock:
+            # The newest comes last, as its addresses count: those of a deleted topic grow old.
+            self._table = {name: route for name, route in self._table.items() if name != topic}
+            self._table[topic] = found
+            self._brokers = {
+                name: broker
+                for route in self._table.values()
+                for name, broker in route.brokers.items()
+            }
+        return found
+
+    def refresh_all(self) -> None:
+        """Ask again for the route of every known topic; keep those that cannot be found out now."""
+        for topic in sorted(self._table):
+            try:
+                self.refresh(topic)
+            except NoNameServer as error:  # noqa: PERF203  # the other topics may do better
+                _log.warning("routes stay as they are: %s", error)
+                return
+            except ClientError as error:
+                _log.warning("the route of %s stays as it is: %s", topic, error)
+
+    def forget(self, topic: str) -> None:
+        """Forget the route of a deleted topic, until somebody needs it."""
+        with self._lock:
+            self._table.pop(topic, None)
+
+    def forked(self) -> None:
+        """Keep the routes, but not the lock, which another thread of the parent may hold."""
+        self._lock = threading.Lock()
+
+    def _broker(self, broker_name: str) -> BrokerData:
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            raise BrokerNotFound(broker_name)
+        return broker
+
+
+def _has_master(broker: BrokerData | None) -> bool:
+    return broker is not None and MASTER_ID in broker.broker_addrs
+
+
+def _queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
+    if sum(count for _, count in counts) > QUEUES_MAX:
+        raise RouteNotFound(topic, f"its route claims over {QUEUES_MAX} queues")
+    return tuple(
+        MessageQueue(topic, name, number) for name, count in counts for number in range(count)
+    )
+
+
+def _ordered_queues(text: str | None) -> list[tuple[str, int]]:
+    """Return the brokers and numbers of queues in ``broker-a:4;broker-b:4``."""
+    found = []
+    for part in (text or "").split(";"):
+        name, _, count = part.rpartition(":")
+        if name and count.isascii() and count.isdigit():
+            found.append((name, int(count)))
+    return found

@@ -1,0 +1,199 @@
+"""AsyncSends: sends whose results come by futures, tried again where a connection fails.
+
+    send ──> request ──> answered: the future has the result, or the refusal
+                └─ connection fails ──> once more to another broker, by a thread of its own: the one
+                                        that finds out has answers of others to read
+
+Only so many sends, with so many bytes, may wait for answers at once; a caller who wants to send
+more waits, and gets an error if that takes too long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rmq_spark.client.connections.waiters import Waiter
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    ClientError,
+    MessageRejected,
+    SendFailed,
+    TooManyPending,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.producer.outgoing import Outgoing
+from rmq_spark.client.producer.pending_sends import PendingSends
+from rmq_spark.client.producer.queue_choice import QueueChoice
+from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, forget_frames
+from rmq_spark.client.requests.answers import sent
+from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
+
+QueuesOf = Callable[[str], Sequence[MessageQueue]]
+
+RETRY_MS_MIN: Final = 50
+"""Least milliseconds for a try; with less, it would be given up while the broker stores."""
+
+_AGAIN_THREADS: Final = 4
+
+
+class AsyncSends:
+    """The sends of one producer that are under way. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        choice: QueueChoice,
+        queues_of: QueuesOf,
+        *,
+        retries: int,
+        pending_max: int,
+        pending_bytes_max: int,
+    ) -> None:
+        self.instance = instance
+        self.choice = choice
+        self.queues_of = queues_of
+        self.retries = retries
+        self._pending_max = pending_max
+        self._pending_bytes_max = pending_bytes_max
+        self._begin()
+
+    def _begin(self) -> None:
+        self.pending = PendingSends(self._pending_max, self._pending_bytes_max)
+        self._callbacks = Callbacks("rocketpoll callbacks")
+        self._again = ScheduledTasks("rocketpoll sends again", _AGAIN_THREADS)
+        self._mutex = threading.Lock()
+        self._to_send_again: dict[_AsyncSend, None] = {}
+
+    def start(self) -> None:
+        """Have failures tried again from now on; forget sends that waited in another process."""
+        self._begin()
+
+    def stop(self) -> None:
+        """Try nothing again from now on."""
+        self._again.stop(0)
+        with self._mutex:
+            left, self._to_send_again = self._to_send_again, {}
+        for send in left:
+            send.ends()
+
+    def send(self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int) -> SendFuture:
+        """Send a message and return the future of its result; to ``fixed``, if given, with one try.
+
+        Raises:
+            TooManyPending: Too much waits for answers, and no room was made within the time.
+            MessageRejected: The instance has no threads that would read the answer.
+        """
+        if self.instance.connections.reads_itself:
+            needed = "a ClientInstance whose connections are read by threads"
+            raise MessageRejected("send_async", needed, "reads_itself=True")
+        if not self.pending.enter(len(prepared.body), timeout_ms / 1000):
+            raise TooManyPending(self.pending.count, self.pending.bytes)
+        send = _AsyncSend(self, prepared, fixed, timeout_ms, SendFuture(self._callbacks))
+        send.attempt()
+        return send.future
+
+    def try_again(self, send: _AsyncSend) -> bool:
+        """Have a send tried again soon; return False if no thread can do that."""
+        with self._mutex:
+            self._to_send_again[send] = None
+        task = self._again.schedule(lambda: self._try_again(send))
+        # A cancelled task has run already, or never will: there is no thread, or this has stopped.
+        # Taking the send out tells which.
+        may_be_left = task.is_cancelled or not self._again.thread_count
+        return not (may_be_left and self._is_taken(send))
+
+    def _try_again(self, send: _AsyncSend) -> None:
+        if self._is_taken(send):
+            send.attempt()
+
+    def _is_taken(self, send: _AsyncSend) -> bool:
+        with self._mutex:
+            return self._to_send_again.pop(send, send) is None
+
+
+class _AsyncSend(Waiter):
+    """One send, which waits for the answers to its tries."""
+
+    def __init__(
+        self,
+        sends: AsyncSends,
+        prepared: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+        future: SendFuture,
+    ) -> None:
+        super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
+        self.future = future
+        self._sends = sends
+        self._prepared = prepared
+        self._fixed = fixed
+        self._tries: list[ClientError] = []
+        self._failed: str | None = None
+
+    def attempt(self) -> None:
+        """Send the message, to a queue that has not failed."""
+        sends, prepared = self._sends, self._prepared
+        try:
+            chosen = self._fixed or sends.choice.choose(
+                sends.queues_of(prepared.topic), self._failed
+            )
+            self._failed = chosen.broker_name  # the queue to avoid, should this try fail
+            self.asked_at = time.monotonic()
+            self._address = sends.instance.routes.master_address(chosen.broker_name)
+            self._header = prepared.header(chosen)
+            sends.instance.connections.reach(self._address, self._connect_ms())
+            sends.instance.api.send_to(self, self._address, self._header, prepared.body)
+        except Exception as error:  # noqa: BLE001  # any error must reach the future
+            self.failed(error)
+
+    def _connect_ms(self) -> int:
+        """Return the milliseconds that connecting may take: other brokers have their share."""
+        tries_left = 0 if self._fixed else self._sends.retries - len(self._tries)
+        return max(int((self.deadline - self.asked_at) * 1000), 1) // (max(tries_left, 0) + 1)
+
+    def answered(self, command: RemotingCommand) -> None:
+        """Resolve the future: the message is stored, or refused."""
+        result = sent(
+            self._address, self.request_code, command, self._header, self._prepared.message_id
+        )
+        self._sends.choice.sent(
+            self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000
+        )
+        self._leave()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(result)
+
+    def failed(self, error: Exception) -> None:
+        """Have the send tried again, or let the future fail."""
+        if isinstance(error, ClientError):
+            forget_frames(error)  # a future that is kept would keep the message alive
+        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
+            self._tries.append(error)
+            if self._failed is not None:
+                self._sends.choice.failed(self._failed)
+            is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
+            if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
+                self.ends()
+        else:
+            self._ends_with(error)
+
+    def ends(self) -> None:
+        """Let the future fail: the send is not tried again."""
+        error = SendFailed(self._prepared.topic, self._tries)
+        error.__cause__ = self._tries[-1]
+        self._ends_with(error)
+
+    def _ends_with(self, error: Exception) -> None:
+        self._leave()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _leave(self) -> None:
+        self._sends.pending.leave(len(self._prepared.body))

@@ -1,0 +1,500 @@
+"""Producer: sends messages, in each of RocketMQ's ways.
+
+    send            waits for the answer; up to three tries, each at another broker if there is one
+    send_async      a future; up to three tries as well, but only where a connection fails
+    send_one_way    nobody ever knows
+    send_batch      several messages of one topic in as few requests as brokers take
+    send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sends`)
+
+A send is tried again where another broker, or another moment, may do better (`sends`), and not
+where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
+queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is passed
+over while others can be.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.client.arguments import (
+    check_flag,
+    check_kind,
+    check_range,
+    check_time_ms,
+    wrong_kind,
+)
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    ClientError,
+    ClientShutDown,
+    MessageIllegal,
+    PartlySent,
+    SendFailed,
+)
+from rmq_spark.client.health import ProducerHealth
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.members import ProducerMember
+from rmq_spark.client.message import Message
+from rmq_spark.client.names import check_group
+from rmq_spark.client.producer.async_sends import AsyncSends
+from rmq_spark.client.producer.outgoing import (
+    Outgoing,
+    SendRules,
+    batch_of,
+    batch_parts,
+    outgoing,
+    split,
+)
+from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
+from rmq_spark.client.producer.send_checks import check_bulk_settings, check_member, of_topic
+from rmq_spark.client.producer.sends import Sends
+from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
+from rmq_spark.client.results import SendResult
+from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.producer.arrow_sends import BulkResult
+
+SEND_TIMEOUT_MS: Final = 3_000
+RETRY_TIMES: Final = 2
+PENDING_MAX: Final = 10_000
+PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
+
+
+class Producer(ProcessBound):
+    """Sends messages under the name of a producer group.
+
+    Call `start` before the first send and `shutdown` after the last, or use the producer in a
+    ``with`` statement. All methods may be called from any thread. In a forked child process, a
+    producer that was running starts again when it is first used.
+
+    Example:
+        with Producer("shop", "localhost:9876") as producer:
+            result = producer.send(Message("orders", b"one", keys="order-42"))
+            print(result.queue, result.queue_offset)
+
+    Args:
+        group: Name of the producer group.
+        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        instance: A `ClientInstance` to share with other producers and consumers; ``name_servers``
+            is then ignored. Without it, the producer has an instance of its own.
+        rules: Settings of the messages: size limit, compression, queues of new topics.
+        send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
+        retry_times_when_send_failed: Further tries of `send`, `send_batch` and `send_one_way` after
+            the first one failed; 2 by default.
+        retry_times_when_send_async_failed: Further tries of `send_async` after the first one
+            failed; 2 by default.
+        retry_another_broker_when_not_store_ok: Whether `send` tries another broker if the message
+            was stored, but with a status other than ``SendStatus.SEND_OK``.
+        send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
+        pending_max: Number of sends of `send_async` that may wait for their responses at once;
+            10,000 by default.
+        pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
+            default.
+        member: Answers the requests that brokers make of producers (transaction checks).
+
+    Raises:
+        MessageRejected: The group is not a valid name, or a number is out of range.
+        TypeError: An argument has the wrong type.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        rules: SendRules | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times_when_send_failed: int = RETRY_TIMES,
+        retry_times_when_send_async_failed: int = RETRY_TIMES,
+        retry_another_broker_when_not_store_ok: bool = False,
+        send_latency_fault_enable: bool = False,
+        pending_max: int = PENDING_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+        member: ProducerMember | None = None,
+    ) -> None:
+        self.group = check_group(group)
+        for name, number, least in (
+            ("retry_times_when_send_failed", retry_times_when_send_failed, 0),
+            ("retry_times_when_send_async_failed", retry_times_when_send_async_failed, 0),
+            ("pending_max", pending_max, 1),
+            ("pending_bytes_max", pending_bytes_max, 1),
+        ):
+            check_range(name, number, least)
+        check_flag("retry_another_broker_when_not_store_ok", retry_another_broker_when_not_store_ok)
+        check_flag("send_latency_fault_enable", send_latency_fault_enable)
+        check_time_ms("send_timeout_ms", send_timeout_ms)
+        check_kind(
+            "instance",
+            instance,
+            (ClientInstance, NoneType),
+            "a ClientInstance",
+            "ClientInstance('localhost:9876')",
+        )
+        check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
+        check_member(member)
+        self.instance = instance or ClientInstance(name_servers)
+        self.rules = rules or SendRules(group)
+        self.send_timeout_ms = send_timeout_ms
+        self._member = member
+        self.ids = UniqueIds(self.instance.local_address)
+        self.choice = QueueChoice(
+            time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
+        )
+        self.sends = Sends(
+            self.instance,
+            self.choice,
+            self.publish_queues,
+            retries=retry_times_when_send_failed,
+            retries_not_ok=retry_another_broker_when_not_store_ok,
+        )
+        self._async_sends = AsyncSends(
+            self.instance,
+            self.choice,
+            self.publish_queues,
+            retries=retry_times_when_send_async_failed,
+            pending_max=pending_max,
+            pending_bytes_max=pending_bytes_max,
+        )
+        self._is_running = False
+        self._has_to_start_again = False
+        self._changing_state = threading.RLock()
+        self._ending = self._new_ending()
+        ProcessBound.__init__(self)
+
+    def _new_ending(self) -> Ending:
+        return Ending(f"{self.group} ends", self._end, SHUTDOWN_MS / 1000)
+
+    # ---- its life
+
+    @property
+    def is_running(self) -> bool:
+        """True if the producer was started in this process, and it and its instance still run."""
+        return self._is_running and not self.instance.is_shut_down
+
+    def health(self) -> ProducerHealth:
+        """Return the state of this producer right now, without asking or waiting for anybody."""
+        pending = self._async_sends.pending
+        return ProducerHealth(
+            is_running=self.is_running,
+            pending_sends=pending.count,
+            pending_bytes=pending.bytes,
+            silent_brokers=self.instance.connections.silent_addresses,
+        )
+
+    def start(self) -> None:
+        """Start the producer. Calling it again has no effect.
+
+        Raises:
+            MessageRejected: Another producer of the instance has the same group.
+            ClientShutDown: The instance was shut down.
+        """
+        with self._changing_state:
+            if self._is_running:
+                return
+            self.instance.start()
+            try:
+                self.instance.register_producer(self.group, self._member)
+            except BaseException:
+                self.instance.stop()
+                raise
+            self._async_sends.start()
+            self._ending = self._new_ending()
+            self._has_to_start_again = False
+            self._is_running = True
+
+    def shutdown(self) -> None:
+        """Stop the producer, within two seconds. Calling it again has no effect.
+
+        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
+        as well, that is, if nobody else uses it.
+        """
+        self._has_to_start_again = False
+        if self._is_running:
+            self._is_running = False
+            self._ending.run()
+
+    def _end(self) -> None:
+        self._async_sends.stop()
+        self.instance.unregister_producer(self.group)
+        self.instance.stop()
+
+    def forked(self) -> None:
+        """Let a producer that was running start again when the child process first uses it."""
+        self._has_to_start_again |= self._is_running
+        self._is_running = False
+        self._changing_state = threading.RLock()
+        self.ids = UniqueIds(self.instance.local_address)
+
+    def __enter__(self) -> Producer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # ---- sending
+
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until a broker has stored it.
+
+        A send that fails is tried again at another broker, if there is one, with what is left of
+        the time: a broker that falls silent may use it up. A message with a given queue or a
+        sharding key is tried once only: elsewhere it would be out of order.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            The queue and the offset at which the message is stored.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            BrokerRefused: A broker refused the message for a reason that makes trying again
+                useless.
+            SendFailed: All tries failed. The message may have been stored all the same.
+            ClientError: The only try of a message with a given queue or a sharding key failed.
+        """
+        prepared = self._prepared(message)
+        timeout_ms = self._time(timeout_ms)
+        fixed = self._fixed_queue(message, queue)
+        if fixed is not None:
+            return self.sends.send_once(prepared, fixed, timeout_ms)
+        return self.sends.send(prepared, timeout_ms)
+
+    def send_async(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """Send a message and return a future of the result, without waiting for the response.
+
+        A send whose connection fails is tried again as in `send`. The future's callbacks run in a
+        thread of this producer; its exceptions are those of `send`. The call itself may wait: for
+        a broker that is not connected, until it is and has answered a first question, up to the
+        try's share of the time (1 s by default, 3 s with a given queue or a sharding key); for the
+        topic's route, if that is not known yet; and for room, while too many sends are pending.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            A future that yields the `SendResult`.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            TooManyPending: Too many sends wait for responses, and no room was made within the time.
+        """
+        prepared = self._prepared(message)
+        timeout_ms = self._time(timeout_ms)
+        fixed = self._fixed_queue(message, queue)
+        return self._async_sends.send(prepared, fixed, timeout_ms)
+
+    def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
+        """Send a message without a response: nothing tells whether it was stored.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            ConnectionFailed, BrokerNotFound: The broker of the given queue cannot be reached.
+            ConnectionClosed: The connection failed while the message was written.
+            SendFailed: No broker that was tried can be reached.
+        """
+        prepared = self._prepared(message)
+        fixed = self._fixed_queue(message, queue)
+        if fixed is not None:
+            self.sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
+        else:
+            self.sends.send_one_way(prepared, self.send_timeout_ms)
+
+    def send_batch(
+        self, messages: Iterable[Message], timeout_ms: int | None = None
+    ) -> list[SendResult]:
+        """Send messages of one topic together, in as few requests as the brokers' limits allow.
+
+        Args:
+            messages: Messages with the same ``topic`` and ``wait_store_ok``, without a delay level.
+            timeout_ms: Milliseconds for each request; ``send_timeout_ms`` by default.
+
+        Returns:
+            One result for each request, in the order of the messages.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept one of the messages, or they cannot be sent
+                together. None was sent.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed, BrokerRefused: The first request failed.
+        """
+        self._check_runs()
+        rules = self.rules
+        timeout_ms = self._time(timeout_ms)
+        check_kind(
+            "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
+        )
+        todo = list(split(batch_parts(messages, rules, self.ids), rules.max_message_bytes))
+        todo.reverse()
+        results: list[SendResult] = []
+        sent = 0
+        while todo:
+            parts = todo.pop()
+            try:
+                results.append(self.sends.send(batch_of(parts, rules, now_ms()), timeout_ms))
+            except ClientError as error:
+                half = len(parts) // 2
+                if not half or not isinstance(error, MessageIllegal):
+                    raise self._not_all(error, results, sent) from error
+                # The broker's limit is below ours: the two halves may pass.
+                todo += [parts[half:], parts[:half]]
+            else:
+                sent += len(parts)
+        return results
+
+    def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
+        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
+
+        For example::
+
+            orders = pandas.DataFrame({"body": ["one", "two"], "tags": "paid"})
+            producer.send_table(orders, "orders")
+
+        Args:
+            table: A table of pyarrow, pandas or polars, with the column ``body`` (binary or text)
+                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
+                text), ``flag`` and ``bornTimestamp``.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: Keyword arguments of `send_batches`.
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            TypeError: No table, or a column of a type that its name cannot have.
+            MessageRejected: A column is unknown, or a row cannot be a message. Rows that were sent
+                before stay sent.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed: The first request failed.
+        """
+        return self.send_batches([table], topic, **settings)
+
+    def send_batches(
+        self, batches: Iterable[Any], topic: str | None = None, **settings: Any
+    ) -> BulkResult:
+        """Send each row of several tables, record batches or DataFrames as a message.
+
+        Args:
+            batches: Tables with the columns that `send_table` lists.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
+                no second try; ``in_flight`` is the number of requests sent at once (4),
+                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            TypeError, MessageRejected, PartlySent, SendFailed: As `send_table` does.
+        """
+        from rmq_spark.client.producer import arrow_sends  # noqa: PLC0415  # brings pyarrow
+
+        self._check_runs()
+        check_bulk_settings(settings)
+        return arrow_sends.send_batches(self, batches, topic, **settings)
+
+    # ---- within
+
+    def _prepared(self, message: Message) -> Outgoing:
+        self._check_runs()
+        return outgoing(message, self.rules, self.ids, now_ms())
+
+    def _time(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.send_timeout_ms
+        check_time_ms("timeout_ms", timeout_ms)
+        return timeout_ms
+
+    def _check_runs(self) -> None:
+        if self._has_to_start_again:
+            self.start()
+        if not self._is_running:
+            raise ClientShutDown(
+                "the producer does not run: start it, or use it in a with statement"
+            )
+
+    def _is_silent(self, broker_name: str) -> bool:
+        if not self.instance.connections.silent_addresses:  # the usual case, without a look-up
+            return False
+        try:
+            return self.instance.connections.is_silent(
+                self.instance.routes.master_address(broker_name)
+            )
+        except BrokerNotFound:
+            return False
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that a topic's messages may go to, or will, once it is created."""
+        rules = self.rules
+        return self.instance.routes.queues_to_send_to(
+            topic, rules.create_topic_key, rules.default_topic_queue_nums
+        )
+
+    def _fixed_queue(
+        self, message: Message, queue: MessageQueue | Selector | None
+    ) -> MessageQueue | None:
+        if isinstance(queue, MessageQueue):
+            self.publish_queues(message.topic)  # so that the broker's address is known
+            return of_topic("queue", queue, message.topic)
+        if queue is not None:
+            example = "lambda queues: queues[0]"
+            if not callable(queue):
+                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
+            return of_topic(
+                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
+            )
+        if message.sharding_key is not None:
+            return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
+        return None
+
+    def _not_all(self, error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
+        if not results:
+            return error
+        tries = error.tries if isinstance(error, SendFailed) else (error,)
+        topic = results[0].queue.topic
+        return PartlySent(topic, tries, results, sent)

@@ -1,0 +1,95 @@
+"""QueueChoice: the queue of the next message: in turn, past brokers that failed or are slow.
+
+    latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
+    not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
+
+Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be
+reached, always is, as long as there is another. This module knows no connection; the clock is
+given.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.tags import java_string_hash
+
+LATENCIES_MS: Final = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
+NOT_AVAILABLE_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
+FAILURE_LATENCY_MS: Final = 30_000
+
+
+def not_available_ms(latency_ms: float) -> int:
+    """Return the milliseconds for which a broker is avoided after a send of that latency."""
+    return NOT_AVAILABLE_MS[max(bisect_right(LATENCIES_MS, latency_ms) - 1, 0)]
+
+
+class QueueChoice:
+    """Chooses queues for one producer. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_silent: Callable[[str], bool],
+        *,
+        send_latency_fault_enable: bool = False,
+    ) -> None:
+        """Make a choice; ``clock`` is in seconds and never jumps.
+
+        ``is_silent`` tells whether a broker, by name, cannot be reached.
+        """
+        self._clock = clock
+        self._is_silent = is_silent
+        self._avoids_slow = send_latency_fault_enable
+        self._turns = threading.local()
+        self._available_at: dict[str, float] = {}
+
+    def choose(
+        self, queues: Sequence[MessageQueue], failed_broker: str | None = None
+    ) -> MessageQueue:
+        """Return the next of a topic's queues; not on the failed broker, if there is another."""
+        turn = self._next_turn()
+        first: MessageQueue | None = None
+        for step in range(len(queues)):
+            queue = queues[(turn + step) % len(queues)]
+            if queue.broker_name == failed_broker:
+                continue
+            if self.is_available(queue.broker_name):
+                return queue
+            if first is None or self._is_sooner(queue, first):
+                first = queue
+        return first or queues[turn % len(queues)]
+
+    def sent(self, broker_name: str, latency_ms: float) -> None:
+        """Note the milliseconds that a broker took to answer."""
+        if self._avoids_slow:
+            self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
+
+    def failed(self, broker_name: str) -> None:
+        """Note that a broker could not be reached, or has not answered."""
+        self.sent(broker_name, FAILURE_LATENCY_MS)
+
+    def is_available(self, broker_name: str) -> bool:
+        """Return whether a broker can be reached, and is not to be avoided as slow."""
+        if self._is_silent(broker_name):
+            return False
+        return not self._avoids_slow or self._clock() >= self._available_at.get(broker_name, 0.0)
+
+    def _is_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
+        available_at = self._available_at
+        return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
+
+    def _next_turn(self) -> int:
+        turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
+        self._turns.turn = turn + 1
+        return turn
+
+
+def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """Return the queue of all messages with a key, as chosen by Java's SelectMessageQueueByHash."""
+    return queues[abs(java_string_hash(key)) % len(queues)]

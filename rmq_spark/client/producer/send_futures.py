@@ -1,0 +1,96 @@
+"""SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
+
+A callback may take as long as it likes, raise what it likes, and use the client: it runs in a
+thread of its producer, and not in the one that reads the answers of all who share the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from rmq_spark.client.connections.waiters import OwnFuture
+from rmq_spark.client.results import SendResult
+
+_log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 1.0
+"""Seconds that the thread waits for more callbacks before it ends."""
+
+
+class Callbacks:
+    """Runs callbacks one after the other, in a thread that is there while there are some."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._mutex = threading.Lock()
+        self._has_come = threading.Condition(self._mutex)
+        self._calls: deque[Callable[[], object]] = deque()
+        self._has_thread = False
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Have a callback run soon, after those that came before."""
+        with self._mutex:
+            self._calls.append(action)
+            if self._has_thread:
+                self._has_come.notify()
+                return
+            self._has_thread = True
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:  # at a limit of threads, or as Python ends: then here
+            self._run()
+
+    def _run(self) -> None:
+        while (action := self._next()) is not None:
+            _run(action)
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._mutex:
+            if not self._calls:
+                self._has_come.wait(IDLE_SECONDS)
+            if self._calls:
+                return self._calls.popleft()
+            self._has_thread = False
+            return None
+
+
+class SendFuture(OwnFuture[SendResult]):
+    """A future whose callbacks run in a thread of the producer."""
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+        """Have a function called with this future when it is done, in a thread of the producer.
+
+        If the future is done already, the function is called at once, in this thread.
+        """
+        if self.done():
+            super().add_done_callback(fn)
+        else:
+            super().add_done_callback(lambda future: self._callbacks.call(lambda: fn(future)))
+
+
+def _run(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
+        _log.exception("a callback of a send failed")
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
+    found: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while found:
+        each = found.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            found += (each.__cause__, each.__context__)

@@ -1,0 +1,202 @@
+"""Sends: sends that are waited for, try by try, until stored, out of time, or hopeless.
+
+    a try ──> stored
+       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
+       └─ any other refusal ──> the end
+
+A connection that is yet to be made has its share of the time, so that other brokers have theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    ClientError,
+    ConnectionFailed,
+    RequestTimeout,
+    SendFailed,
+    TopicNotFound,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.producer.async_sends import RETRY_MS_MIN, QueuesOf
+from rmq_spark.client.producer.outgoing import Outgoing
+from rmq_spark.client.producer.queue_choice import QueueChoice
+from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+        ResponseCode.NO_PERMISSION.value,
+        ResponseCode.TOPIC_NOT_EXIST.value,
+        ResponseCode.NO_BUYER_ID.value,
+        ResponseCode.NOT_IN_CURRENT_UNIT.value,
+    }
+)
+"""Response codes after which a send is tried again, as RocketMQ's producer has them."""
+
+
+class _Try(NamedTuple):
+    """One try of a send: its queue, its time, and the number of tries left after it."""
+
+    target: MessageQueue
+    remaining_ms: int
+    left: int
+    deadline: float
+
+    @property
+    def is_followed(self) -> bool:
+        """True if there will be another try after a failure of this one."""
+        return self.left > 0 and not _is_over(self.deadline)
+
+
+class Sends:
+    """The tries of one producer's sends. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        choice: QueueChoice,
+        queues_of: QueuesOf,
+        *,
+        retries: int,
+        retries_not_ok: bool,
+    ) -> None:
+        """Set up the tries.
+
+        With ``retries_not_ok``, a message that is stored less safely than it should be is sent
+        again.
+        """
+        self.retries = retries
+        self._instance = instance
+        self._choice = choice
+        self._queues_of = queues_of
+        self._retries_not_ok = retries_not_ok
+
+    def send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
+        """Send to a queue of the topic, and elsewhere again if that fails.
+
+        Raises:
+            BrokerRefused: A broker refused for a reason that makes trying again useless.
+            SendFailed: All tries failed.
+        """
+        tries: list[ClientError] = []
+        stored: SendResult | None = None
+        for each in self._tries(prepared.topic, timeout_ms):
+            try:
+                stored = self.send_once(prepared, each.target, each.remaining_ms, each.left)
+            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
+                if isinstance(error, BrokerRefused) and error.code not in RETRIED_CODES:
+                    if stored is None:
+                        raise
+                    break
+                tries.append(error)
+                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
+            else:
+                is_ok = stored.send_status is SendStatus.SEND_OK
+                if is_ok or not self._retries_not_ok or not each.left:
+                    return stored
+        if stored is not None:  # though less safely than wanted
+            return stored
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_once(
+        self, prepared: Outgoing, target: MessageQueue, timeout_ms: int, tries_left: int = 0
+    ) -> SendResult:
+        """Send to one queue, with one try.
+
+        Raises:
+            ClientError: The try failed. Unless the broker refused it, the message may be stored.
+        """
+        instance = self._instance
+        started = time.monotonic()
+        try:
+            address = instance.routes.master_address(target.broker_name)
+            instance.connections.reach(address, timeout_ms // (tries_left + 1))
+            remaining_ms = max(timeout_ms - int((time.monotonic() - started) * 1000), 1)
+            header = prepared.header(target)
+            result = instance.api.send(
+                address, header, prepared.body, prepared.message_id, remaining_ms
+            )
+        except CONNECTION_FAULTS:
+            self._choice.failed(target.broker_name)
+            raise
+        self._choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
+        return result
+
+    def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
+        """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
+
+        Raises:
+            ConnectionClosed: The connection failed meanwhile: part of the message may have been
+                sent.
+            SendFailed: No broker that was tried can be reached.
+        """
+        tries: list[ClientError] = []
+        for each in self._tries(prepared.topic, timeout_ms):
+            try:
+                return self.send_one_way_once(
+                    prepared, each.target, each.remaining_ms // (each.left + 1)
+                )
+            except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
+                tries.append(error)
+                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
+        raise SendFailed(prepared.topic, tries) from tries[-1]
+
+    def send_one_way_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> None:
+        """Send to one queue without a response, with one try.
+
+        Raises:
+            ClientError: The broker cannot be reached, or the connection failed.
+        """
+        try:
+            address = self._instance.routes.master_address(target.broker_name)
+            self._instance.connections.reach(address, timeout_ms)
+            self._instance.api.send_one_way(address, prepared.header(target), prepared.body)
+        except CONNECTION_FAULTS:
+            self._choice.failed(target.broker_name)
+            raise
+
+    def _tries(self, topic: str, timeout_ms: int) -> Iterator[_Try]:
+        """Yield one try after the other while there is time, each at another broker if any."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        failed: str | None = None
+        for left in range(self.retries, -1, -1):
+            if failed is not None and _is_over(deadline):
+                return
+            target = self._choice.choose(self._queues_of(topic), failed)
+            # Finding out where the topic lives may have taken its time.
+            remaining_ms = max(
+                int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN)
+            )
+            yield _Try(target, remaining_ms, left, deadline)
+            failed = target.broker_name
+
+    def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
+        """Refresh the topic's route, if the error says that it has changed.
+
+        Where there will be no other try, that is done in the background, for the next sends.
+        """
+        if isinstance(error, RequestTimeout) or not isinstance(
+            error, (*CONNECTION_FAULTS, TopicNotFound)
+        ):
+            return
+        if not is_waited_for:
+            self._instance.refresh_routes_soon()
+            return
+        try:
+            self._instance.routes.refresh(topic)
+        except ClientError:
+            return  # the known route stays
+
+
+def _is_over(deadline: float) -> bool:
+    return deadline - time.monotonic() < RETRY_MS_MIN / 1000

@@ -1,0 +1,65 @@
+"""UniqueIds: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
+
+Address, process and a random number are this generator's own; behind them stand the milliseconds
+since the month began, from which RocketMQ's tools read when a message was born, and a counter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from rmq_spark.wire.message_id import UniqueId
+
+_HOUR_MS: Final = 3_600_000
+_TAIL_DIGITS: Final = 12  # of the time and the counter
+
+
+def now_ms() -> int:
+    """Return the time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class UniqueIds:
+    """Generates the ids of one producer's messages. Methods may be called from any thread."""
+
+    def __init__(self, address: str, now_ms: Callable[[], int] = now_ms) -> None:
+        import ipaddress  # noqa: PLC0415  # needed by producers only
+
+        packed = ipaddress.ip_address(address).packed
+        own = UniqueId(packed, os.getpid(), int.from_bytes(os.urandom(4), "big"), 0, 0)
+        self._start = own.encode()[:-_TAIL_DIGITS]
+        self._now_ms = now_ms
+        self._counter = itertools.count()
+        self._month_began_ms = 0
+        self._checked_until_ms = 0
+
+    def next(self) -> str:
+        """Return an id that no other message has."""
+        return f"{self._start_now()}{next(self._counter) & 0xFFFF:04X}"
+
+    def take(self, count: int) -> list[str]:
+        """Return a number of new ids at once."""
+        start = self._start_now()
+        return [
+            f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)
+        ]
+
+    def _start_now(self) -> str:
+        now_ms = self._now_ms()
+        if not self._month_began_ms <= now_ms < self._checked_until_ms:
+            self._month_began_ms = month_began_ms(now_ms)
+            self._checked_until_ms = now_ms - now_ms % _HOUR_MS + _HOUR_MS
+        since = (now_ms - self._month_began_ms) & 0xFFFFFFFF
+        return f"{self._start}{since:08X}"
+
+
+def month_began_ms(now_ms: int) -> int:
+    """Return the beginning of a time's month in this machine's time zone, as Java has it, in ms."""
+    local = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return int(began.astimezone().timestamp() * 1000)

@@ -1,0 +1,164 @@
+"""Read bounds: from where to where a topic is read, as offsets of its queues.
+
+    "earliest", "latest", a time, {queue: offset}  ──>  one span of offsets for each queue
+
+Brokers are asked once, when the read begins: so it ends, also where others go on writing. This
+module must not know what becomes of the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Final, NamedTuple, TypeAlias
+
+from rmq_spark.client.arguments import check_kind, check_number, check_queue, check_timestamp_ms
+from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.names import check_topic
+from rmq_spark.client.reading.time_search import Search
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+READER_GROUP: Final = "TOOLS_CONSUMER"
+"""RocketMQ's own name for programs that look without consuming: every broker has this group."""
+
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MS: Final = timedelta(milliseconds=1)
+_NEEDED: Final = (
+    '"earliest", "latest", a datetime with a time zone, milliseconds, or {queue: offset}'
+)
+_EXAMPLE: Final = "datetime(2026, 1, 31, 12, tzinfo=timezone.utc)"
+
+Bound: TypeAlias = "str | int | datetime | Mapping[MessageQueue, int]"
+
+
+class Span(NamedTuple):
+    """Offsets of one queue, from ``start`` to before ``end``, and the address to read them from."""
+
+    queue: MessageQueue
+    address: str
+    start: int
+    end: int
+
+
+def checked_bound(name: str, bound: Bound) -> Bound:
+    """Return a start or an end, times as milliseconds since 1970.
+
+    Raises:
+        MessageRejected: A text that means nothing, a time without a zone, or seconds.
+        TypeError: Something of another kind.
+    """
+    check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
+    if isinstance(bound, str):
+        if bound not in (EARLIEST, LATEST):
+            raise MessageRejected(name, _NEEDED, bound)
+        return bound
+    if isinstance(bound, Mapping):
+        for queue, queue_offset in bound.items():
+            check_queue(f"a key of {name}", queue)
+            check_number(f"the offset of {name}", queue_offset, 42)
+        return bound
+    if isinstance(bound, datetime):
+        if bound.utcoffset() is None:
+            needed = f"a datetime with a time zone, for example {_EXAMPLE}"
+            raise MessageRejected(name, needed, str(bound))
+        return int((bound - _EPOCH) // _MS)
+    return check_timestamp_ms(name, bound)
+
+
+def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[Span]:
+    """Ask the brokers of a topic where a read of it begins and ends in each queue, in order.
+
+    Raises:
+        MessageRejected: A start or an end means nothing, or names queues that the topic does not
+            have.
+        OffsetOutOfRange: A queue does not hold an offset that is given for it.
+        RouteNotFound: There is no such topic, or it may not be read.
+    """
+    check_topic(topic)
+    start, end = checked_bound("start", start), checked_bound("end", end)
+    if isinstance(start, int) and isinstance(end, int) and start > end:
+        raise MessageRejected(
+            "end", f"a time that is not before the start, {start} ms", f"{end} ms"
+        )
+    instance.routes.refresh(topic)
+    queues = instance.routes.subscribe_queues(topic)
+    api = instance.api
+    spans = []
+    for queue in _chosen(topic, sorted(queues), start, end):
+        address = instance.routes.address_for_read(queue.broker_name)
+        high = api.max_offset(address, queue)
+        held = Span(queue, address, min(api.min_offset(address, queue), high), high)
+        first, last = _offset_of(instance, held, start), _offset_of(instance, held, end)
+        spans.append(held._replace(start=first, end=max(first, last)))
+    return spans
+
+
+def _chosen(topic: str, queues: list[MessageQueue], start: Bound, end: Bound) -> list[MessageQueue]:
+    """Return the queues to read: all, unless a map names some."""
+    named = [frozenset(bound) for bound in (start, end) if isinstance(bound, Mapping)]
+    if not named:
+        return queues
+    if named[0] != named[-1]:
+        only_one = ", ".join(map(str, sorted(named[0] ^ named[-1])))
+        raise MessageRejected(
+            "end", "the queues that start names", f"in only one of the two: {only_one}"
+        )
+    strangers = sorted(named[0].difference(queues))
+    if strangers:
+        there = f"queues of {topic}, {queues[0]} to {queues[-1]}"
+        raise MessageRejected("start or end", there, ", ".join(map(str, strangers)))
+    return [queue for queue in queues if queue in named[0]]
+
+
+def _offset_of(instance: ClientInstance, held: Span, bound: Bound) -> int:
+    """Return a start or an end as an offset of one queue."""
+    if isinstance(bound, Mapping):
+        queue_offset = bound[held.queue]
+        if not held.start <= queue_offset <= held.end:
+            raise OffsetOutOfRange(held.queue, queue_offset, held.start, held.end)
+        return queue_offset
+    if isinstance(bound, int):
+        return _first_since(instance, held, bound)
+    return held.start if bound == EARLIEST else held.end
+
+
+def _first_since(instance: ClientInstance, held: Span, timestamp_ms: int) -> int:
+    """Return the offset of the first message stored at a time or later; the end without one.
+
+    Releases of RocketMQ answer differently where times are equal, or later than the last: their
+    answer is where the search begins, and not its result.
+    """
+    api, queue = instance.api, held.queue
+    try:
+        hint = api.search_offset(held.address, queue, timestamp_ms)
+    except BrokerRefused:
+        hint = held.start
+    search = Search(timestamp_ms, held.start, held.end, hint)
+    while (probe := search.probe()) is not None:
+        header = PullMessageRequestHeader(
+            consumer_group=READER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=probe,
+            max_msg_nums=1,
+            sys_flag=_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type=TAG_EXPRESSION,
+        )
+        pulled = api.pull(held.address, header)
+        message = pulled.first_message()
+        if message is None:
+            search.found(pulled.next_begin_offset, None)
+        else:
+            search.found(message.queue_offset, message.store_timestamp)
+    return search.low

@@ -1,0 +1,195 @@
+"""RecordBatches: chunks of records to record batches of the types asked for, in bounded memory.
+
+    bodies checked against their CRC ──> tags compared by text
+        ──> bodies inflated, a slice at a time
+
+Brokers filter tags by a hash that different tags share: so texts are compared here again. A time
+that no Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks
+them. It knows no broker and no offsets but those that stand in the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk.body_checks import damaged_bodies
+from rmq_spark.wire.chunk.inflate import plain_bodies
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import without_namespace
+
+SLICE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of compressed bodies, once inflated, in one record batch."""
+
+BROKER_NAME: Final = "brokerName"
+"""The one column that is in no record."""
+
+_BODY: Final = "body"
+_TAGS: Final = "tags"
+_TOPIC: Final = "topic"
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+_CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
+
+
+class BadRecords(Protocol):
+    """Decides about messages that cannot be read."""
+
+    @property
+    def are_kept(self) -> bool:
+        """True if such a message keeps its row, with a null body; False if it is left out."""
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """Name a message that cannot be read, or raise what is to end the read."""
+
+
+class RecordBatches:
+    """A maker of record batches of one schema from chunks of records."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        bad: BadRecords,
+        *,
+        tags: Collection[str] = (),
+        checks_crc: bool = True,
+        namespace: str | None = None,
+    ) -> None:
+        """Take the exact types that record batches must have.
+
+        Args:
+            schema: Names and types of the columns; of Spark, the result of
+                `schema.arrow_schema_of`.
+            bad: Handles records that cannot be read.
+            tags: The tags of which messages must have one, if any.
+            checks_crc: Check bodies against their CRC, if they are among the columns.
+            namespace: The namespace to leave out of the names in the topic column.
+        """
+        self._schema = schema
+        self._bad = bad
+        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+        self._has_body = _BODY in schema.names
+        self._checks_crc = checks_crc and self._has_body
+        self._namespace = namespace
+
+    def of(self, chunk: RecordChunk, broker_name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk, in order.
+
+        Raises:
+            RecordFault: A body cannot be read, and that is to end the query.
+        """
+        built: dict[str, pa.Array] = {}
+
+        def column(name: str) -> pa.Array:
+            if name not in built:
+                found = COLUMNS[name].build(chunk)
+                built[name] = self._within_namespace(found) if name == _TOPIC else found
+            return built[name]
+
+        is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
+        arrays = {
+            field.name: pa.repeat(broker_name, len(chunk))
+            if field.name == BROKER_NAME
+            else _as(column(field.name), field.type)
+            for field in self._schema
+            if field.name != _BODY
+        }
+        if not self._has_body:
+            yield from self._batch(arrays, is_wanted)
+            return
+        damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
+        for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES):
+            end = first + len(bodies)
+            wrong: dict[int, object] = {
+                **problems,
+                **dict.fromkeys(
+                    damaged[(damaged >= first) & (damaged < end)].tolist(), _CRC_DIFFERS
+                ),
+            }
+            part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
+            kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
+            if wrong:
+                part[_BODY], kept = self._without_wrong(
+                    chunk, broker_name, first, bodies, kept, wrong
+                )
+            else:
+                part[_BODY] = bodies
+            yield from self._batch(part, kept)
+
+    def of_place(self, queue: MessageQueue, queue_offset: int) -> Iterator[pa.RecordBatch]:
+        """Return the row of a record of which only the place is known, if it is to have one."""
+        if not self._bad.are_kept:
+            return
+        known = {
+            _TOPIC: without_namespace(self._namespace, queue.topic),
+            BROKER_NAME: queue.broker_name,
+            "queueId": queue.queue_id,
+            "queueOffset": queue_offset,
+        }
+        arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _within_namespace(self, topics: pa.Array) -> pa.Array:
+        if self._namespace is None:
+            return topics
+        found = pc.dictionary_encode(topics)
+        names = [without_namespace(self._namespace, each) for each in found.dictionary.to_pylist()]
+        return pc.take(pa.array(names, topics.type), found.indices)
+
+    def _without_wrong(
+        self,
+        chunk: RecordChunk,
+        broker_name: str,
+        first: int,
+        bodies: pa.Array,
+        kept: pa.Array | None,
+        wrong: dict[int, object],
+    ) -> tuple[pa.Array, pa.Array | None]:
+        """Say which bodies cannot be read; return them as null, and which rows are kept."""
+        topics = COLUMNS[_TOPIC].build(chunk)
+        for row in sorted(wrong):
+            if kept is None or kept[row - first].as_py():
+                queue = MessageQueue(
+                    topics[row].as_py(), broker_name, int(chunk.head["queue_id"][row])
+                )
+                self._bad.met(queue, int(chunk.head["queue_offset"][row]), wrong[row])
+        is_right = np.ones(len(bodies), bool)
+        is_right[np.fromiter(wrong, np.int64, len(wrong)) - first] = False
+        mask = pa.array(is_right)
+        if not self._bad.are_kept:
+            return bodies, mask if kept is None else pc.and_(kept, mask)
+        return pc.if_else(mask, bodies, pa.scalar(None, bodies.type)), kept
+
+    def _batch(
+        self, arrays: dict[str, pa.Array], kept: pa.Array | None
+    ) -> Iterator[pa.RecordBatch]:
+        columns = [_as(arrays[name], self._schema.field(name).type) for name in self._schema.names]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if kept is not None and not pc.all(kept).as_py():
+            batch = batch.filter(kept)
+        if batch.num_rows:
+            yield batch
+
+
+def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return an array in the type that Spark wants."""
+    if array.type == wanted:
+        return array
+    if pa.types.is_timestamp(wanted):
+        array = _possible(array)
+    return array.cast(wanted)
+
+
+def _possible(times: pa.TimestampArray) -> pa.TimestampArray:
+    """Return times in milliseconds, null where they are none that Spark can show."""
+    ms: npt.NDArray[Any] = np.asarray(times.view(pa.int64()))
+    if not len(ms) or (ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS):
+        return times
+    is_possible = pa.array((ms >= _FIRST_MS) & (ms <= _LAST_MS))
+    return pc.if_else(is_possible, times, pa.scalar(None, times.type))

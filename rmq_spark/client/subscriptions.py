@@ -1,0 +1,120 @@
+"""Subscriptions to topics: tags, or a condition in SQL92, as brokers are told them.
+
+Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
+texts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmq_spark.client.arguments import check_text, check_utf8, wrong_kind
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_topic
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
+from rmq_spark.wire.tags import tags_code
+
+ALL = "*"
+_OR = "||"
+
+
+class MessageSelector(NamedTuple):
+    """A choice of messages of a topic; usually made with `by_tag` or `by_sql`.
+
+    Attributes:
+        expression: Tags, as ``"red || blue"``, or a condition in SQL92.
+        expression_type: Kind of the expression: TAG or SQL92.
+    """
+
+    expression: str = ALL
+    expression_type: str = TAG_EXPRESSION
+
+
+def by_tag(expression: str = ALL) -> MessageSelector:
+    """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
+
+    Example:
+        consumer.subscribe("orders", by_tag("paid || refunded"))
+
+    Raises:
+        TypeError: The expression is not a str.
+    """
+    check_text("expression", expression, "paid || refunded")
+    return MessageSelector(expression, TAG_EXPRESSION)
+
+
+def by_sql(condition: str) -> MessageSelector:
+    """Return a selector of messages whose properties fulfil a condition in SQL92.
+
+    RocketMQ's brokers must have ``enablePropertyFilter=true``, or they refuse the subscription.
+
+    Example:
+        consumer.subscribe("orders", by_sql("size > 3 AND colour = 'red'"))
+
+    Raises:
+        TypeError: The condition is not a str.
+    """
+    check_text("condition", condition, "size > 3")
+    return MessageSelector(condition, SQL92_EXPRESSION)
+
+
+def check_selector(selector: object) -> None:
+    """Raise TypeError for anything that is not a selector of messages."""
+    needed, example = "tags (str) or a selector", "'red || blue', or by_sql('size > 3')"
+    if not isinstance(selector, MessageSelector):
+        raise wrong_kind(
+            "selector", needed, f"{type(selector).__name__} {excerpt(selector)}", example
+        )
+    check_text("expression of selector", selector.expression, "red || blue")
+    check_text("expression_type of selector", selector.expression_type, TAG_EXPRESSION)
+
+
+def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:
+    """Return a subscription as brokers are told it.
+
+    Args:
+        topic: Name of the topic.
+        selector: The messages to select.
+        sub_version: Milliseconds since the epoch at which the subscription was made.
+
+    Raises:
+        MessageRejected: The topic's name is not valid, the condition is missing, or a text cannot
+            be sent.
+    """
+    check_topic(topic)
+    expression = selector.expression.strip()
+    check_utf8("subscription", expression)
+    if selector.expression_type != TAG_EXPRESSION:
+        if not expression:
+            raise MessageRejected(
+                "subscription", f"a condition in {selector.expression_type}", "none"
+            )
+        return SubscriptionData(
+            topic=topic,
+            sub_string=expression,
+            sub_version=sub_version,
+            expression_type=selector.expression_type,
+        )
+    if expression in {"", ALL}:
+        return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
+    tags = frozenset(tag for part in expression.split(_OR) if (tag := part.strip()))
+    if not tags:
+        raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=tags,
+        code_set=frozenset(map(tags_code, tags)),
+        sub_version=sub_version,
+    )
+
+
+def wanted(messages: Iterable[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
+    """Return the messages with the right tags, without those whose tags only have the same hash."""
+    tags = subscription.tags_set
+    if not tags:
+        return list(messages)
+    return [message for message in messages if message.tags in tags]

@@ -1,0 +1,44 @@
+"""ProcessBound: objects with threads, locks or connections belong to the process they began in.
+
+A fork copies objects, locks that somebody holds and open sockets, but of all threads only the one
+that forks. So in the child each such object is told once, before anybody can use it: it lets go of
+what belongs to the parent without a word to anybody, and takes no lock that was there. None of them
+can be pickled. This module knows none of them by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from typing import NoReturn
+
+
+class ProcessBound:
+    """An object that a fork leaves without its threads and connections."""
+
+    def __init__(self) -> None:
+        _living[next(_numbers)] = self
+
+    def forked(self) -> None:
+        """Let go of what is the parent's: this process is a child now, and has one thread."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(
+            f"a {name} has threads and connections, and cannot be sent to another process: make "
+            "one there"
+        )
+
+
+_numbers = itertools.count()
+_living: weakref.WeakValueDictionary[int, ProcessBound] = weakref.WeakValueDictionary()
+
+
+def _tell_all() -> None:
+    for bound in list(_living.values()):
+        bound.forked()
+
+
+os.register_at_fork(after_in_child=_tell_all)

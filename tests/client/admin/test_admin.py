@@ -1,0 +1,159 @@
+import pytest
+from client_members import Consumer
+
+from rmq_spark.client.admin.admin import LATEST_MS, Admin
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    BrokerRefused,
+    MessageRejected,
+    NotFound,
+    NotSupported,
+    RouteNotFound,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 2)
+        yield made
+
+
+@pytest.fixture
+def producer(admin):
+    with Producer("P", instance=admin.instance) as made:
+        yield made
+
+
+def fill(producer, *bodies, queue=QUEUES[0], **more):
+    return [producer.send(Message("T", body, **more), queue) for body in bodies]
+
+
+def test_the_cluster_and_its_brokers(admin, running_broker):
+    assert admin.masters() == {"broker-a": running_broker.address}
+    assert admin.masters("DefaultCluster") == admin.masters()
+    assert admin.cluster_info().cluster_addr_table["DefaultCluster"] == {"broker-a"}
+    assert admin.runtime_info()["broker-a"]["brokerVersionDesc"].startswith("V4_9")
+    with pytest.raises(BrokerNotFound, match="nowhere"):
+        admin.masters("nowhere")
+
+
+def test_topics_come_and_go(admin, producer):
+    assert "T" in admin.topics()
+    assert admin.route("T").queue_datas[0].write_queue_nums == 2
+    fill(producer, b"a", b"b")
+    assert {q: o.max_offset for q, o in admin.topic_offsets("T").items()} == dict(
+        zip(QUEUES, [2, 0], strict=True)
+    )
+    admin.delete_topic("T")
+    assert "T" not in admin.topics()
+    with pytest.raises(RouteNotFound):
+        admin.topic_offsets("T")
+    with pytest.raises(MessageRejected):
+        admin.create_topic("a/b")
+
+
+def test_groups_come_and_go_with_all_that_is_theirs(admin, producer):
+    admin.create_group("G")
+    assert "G" in admin.groups()
+    admin.set_offset("G", QUEUES[0], 0)
+    assert admin.groups_of_topic("T") == {"G"}
+    admin.create_topic("%RETRY%G", 1)
+    admin.delete_group("G")
+    assert "G" not in admin.groups()
+    assert "%RETRY%G" not in admin.topics()
+    assert admin.groups_of_topic("T") == frozenset()
+    with pytest.raises(MessageRejected):
+        admin.create_group("no group")
+
+
+def test_lag_is_known_of_a_group_that_is_offline_too(admin, producer):
+    fill(producer, b"a", b"b", b"c")
+    admin.create_group("G")
+    first, second = admin.lag("G", "T")
+    assert (first.queue, first.broker_offset, first.consumer_offset, first.messages) == (
+        QUEUES[0],
+        3,
+        None,
+        3,
+    )
+    assert second.messages == 0
+    admin.set_offset("G", QUEUES[0], 2)
+    assert [lag.messages for lag in admin.lag("G", "T")] == [1, 0]
+    assert admin.lag("G", "T")[0].last_timestamp > 0
+
+
+def test_an_offset_that_a_queue_does_not_have_cannot_be_set(admin, producer):
+    fill(producer, b"a")
+    with pytest.raises(MessageRejected, match="from 0 to 1"):
+        admin.set_offset("G", QUEUES[0], 2)
+    with pytest.raises(BrokerNotFound):
+        admin.set_offset("G", MessageQueue("T", "nobody", 0), 0)
+
+
+def test_a_group_that_is_offline_is_reset_by_time(admin, producer):
+    fill(producer, b"a", b"b")
+    admin.create_group("G")
+    assert admin.reset_to_time("G", "T", LATEST_MS) == dict(zip(QUEUES, [2, 0], strict=True))
+    assert admin.reset_to_time("G", "T", 0) == dict(zip(QUEUES, [0, 0], strict=True))
+    # Without force nothing goes forward.
+    assert admin.reset_to_time("G", "T", LATEST_MS, is_force=False) == dict(
+        zip(QUEUES, [0, 0], strict=True)
+    )
+    assert [lag.consumer_offset for lag in admin.lag("G", "T")] == [0, 0]
+
+
+def test_a_group_that_is_online_is_told(admin, producer, running_broker):
+    fill(producer, b"a", b"b")
+    with ClientInstance(running_broker.address) as instance:
+        consumer = Consumer()
+        instance.routes.route("T")
+        instance.register_consumer("G", consumer)
+        instance.heartbeat()
+        assert [member.client_id for member in admin.members("G")] == [instance.client_id]
+        admin.set_offset("G", QUEUES[0], 1)
+        assert consumer.resets.acquire(timeout=10)
+        assert consumer.told == [("T", {QUEUES[0]: 1})]
+        assert admin.reset_to_time("G", "T", LATEST_MS)[QUEUES[0]] == 2
+        assert consumer.resets.acquire(timeout=10)
+    assert admin.members("G") == ()
+
+
+def test_4_9_is_not_asked_for_what_it_would_do_to_all_queues(admin, producer, running_broker):
+    fill(producer, b"a", b"b")
+    with ClientInstance(running_broker.address) as instance:
+        consumer = Consumer()
+        instance.routes.route("T")
+        instance.register_consumer("G", consumer)
+        instance.heartbeat()
+        plain = ClientInstance(running_broker.address, extensions=frozenset())
+        with (
+            Admin(instance=plain) as as_of_4_9,
+            pytest.raises(NotSupported, match="stop the group's consumers"),
+        ):
+            as_of_4_9.set_offset("G", QUEUES[0], 1)
+        assert consumer.told == []
+
+
+def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_broker):
+    (result, other) = fill(producer, b"found", b"other", keys=["k1", "k2"])
+    assert {message.body for message in admin.messages_by_key("T", "k1")} == {b"found", b"other"}
+    assert admin.messages_by_key("T", "nothing") == ()
+    (message,) = admin.messages_by_unique_id("T", result.message_id)
+    assert (message.body, message.queue, message.queue_offset) == (b"found", QUEUES[0], 0)
+    assert admin.message_by_offset_id(other.offset_message_id).body == b"other"
+    with pytest.raises(
+        NotFound, match=rf"^{running_broker.address} refused .*no message of T"
+    ) as raised:
+        admin.messages_by_unique_id("T", "0" * 32)
+    assert raised.value.address == running_broker.address
+    with pytest.raises(MessageRejected, match="hexadecimal"):
+        admin.message_by_offset_id("nonsense")
+    with pytest.raises(BrokerRefused):
+        admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")

@@ -1,0 +1,223 @@
+"""A topic as a table, compared with what a consumer that pulls reads of it,
+and with Spark's types."""
+
+import pyarrow as pa
+import pytest
+from source_parts import schema_of as spark_schema_of
+
+import rocketpoll
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, schema_of
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.errors import MessageRejected, ProtocolError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.spark import schema as spark_schema
+from rmq_spark.wire.chunk.inflate import CodecMissing
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
+SAME_HASH = ("AaAa", "BBBB")
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 2)
+        yield made
+
+
+@pytest.fixture
+def producer(admin):
+    with Producer("P", instance=admin.instance) as made:
+        yield made
+
+
+@pytest.fixture(params=["in chunks", "as RocketMQ"])
+def way(request, monkeypatch):
+    """Ours answers in megabytes; a RocketMQ broker knows nothing of that."""
+    if request.param == "as RocketMQ":
+        monkeypatch.setattr(BrokerApi, "takes_chunks", lambda *_: False)
+
+
+def consumed(admin):
+    """All messages of the topic, as a consumer that is assigned its queues polls them."""
+    count = sum(span.max_offset for span in admin.topic_offsets("T").values())
+    found = []
+    consumer = LitePullConsumer("G", instance=admin.instance)
+    consumer.assign(QUEUES)
+    with consumer:
+        for queue in QUEUES:
+            consumer.seek_to_begin(queue)
+        while len(found) < count:
+            found += consumer.poll(1_000)
+    return sorted(found, key=lambda message: (message.queue, message.queue_offset))
+
+
+def row_of(message):
+    properties = dict(message.properties)
+    return {
+        "topic": message.topic,
+        "brokerName": message.queue.broker_name,
+        "queueId": message.queue.queue_id,
+        "queueOffset": message.queue_offset,
+        "keys": properties.get("KEYS"),
+        "tags": message.tags,
+        "body": message.body,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "msgId": message.message_id,
+        "offsetMsgId": message.offset_message_id,
+        "properties": properties,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornHost": message.born_host,
+        "storeHost": message.store_host,
+        "reconsumeTimes": message.reconsume_times,
+        "commitLogOffset": message.commit_log_offset,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+    }
+
+
+def rows_of(table):
+    """Rows as a consumer has them: times in milliseconds, properties as a dict."""
+    rows = table.to_pylist()
+    for row in rows:
+        for name in ("bornTimestamp", "storeTimestamp"):
+            if name in row:
+                row[name] = round(row[name].timestamp() * 1000)
+        if "properties" in row:
+            row["properties"] = dict(row["properties"])
+    return rows
+
+
+def fill(producer):
+    for number in range(40):
+        queue = QUEUES[number % 2]
+        producer.send(Message("T", b"%d" % number, tags=SAME_HASH[number % 2], flag=number), queue)
+    producer.send(
+        Message("T", b"compressed" * 1_000, keys=["a", "b"], properties={"n": "1", "ä": "ö"})
+    )
+    producer.send_batch(
+        [Message("T", b"b%d" % number, keys="k", tags="batch") for number in range(100)]
+    )
+    producer.send_table(pa.table({"body": [b"row", b"another"], "tags": ["t", None]}), "T")
+
+
+def test_the_rows_are_what_a_consumer_pulls(admin, producer, way):
+    fill(producer)
+    table = admin.read_table("T", columns=COLUMN_NAMES)
+    assert table.num_rows == 143
+    assert rows_of(table) == [row_of(message) for message in consumed(admin)]
+
+
+def test_tags_are_compared_by_their_text(admin, producer, way):
+    fill(producer)
+    for tags in ("AaAa", "BBBB || batch", " t||AaAa ", "none"):
+        wanted = {tag.strip() for tag in tags.split("||")}
+        expected = [message.body for message in consumed(admin) if message.tags in wanted]
+        assert admin.read_table("T", tags=tags, columns=["body"]).to_pydict()["body"] == expected
+        assert admin.read_table("T", tags=tags, columns=["queueId"]).num_rows == len(expected)
+    assert admin.read_table("T", tags="*").num_rows == 143
+
+
+def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
+    assert tuple(spark_schema.DDL_TYPES) == COLUMN_NAMES
+    assert spark_schema.DEFAULT_COLUMNS == DEFAULT_COLUMNS
+    of_spark = spark_schema.arrow_schema_of(spark_schema_of(spark_schema.ddl_of(COLUMN_NAMES)))
+    assert schema_of(COLUMN_NAMES).equals(of_spark)
+
+
+def test_an_empty_topic_is_a_table_without_rows(admin):
+    table = admin.read_table("T")
+    assert table.num_rows == 0
+    assert table.schema.equals(schema_of(DEFAULT_COLUMNS))
+    assert admin.read_table("T", columns=["tags", "topic"]).column_names == ["tags", "topic"]
+
+
+def test_nothing_is_decoded_but_the_columns_that_are_asked_for(admin, producer, monkeypatch):
+    fill(producer)
+
+    def inflated(*_):
+        raise CodecMissing("body", at=0, needed="no body", found="a body")
+
+    monkeypatch.setattr("rmq_spark.client.reading.record_batches.plain_bodies", inflated)
+    monkeypatch.setattr("rmq_spark.client.reading.record_batches.damaged_bodies", inflated)
+    assert admin.read_table("T", columns=["queueOffset", "keys"]).num_rows == 143
+    with pytest.raises(CodecMissing):
+        admin.read_table("T", columns=["body"])
+
+
+def test_a_read_ends_where_the_topic_ended_when_it_began(admin, producer, monkeypatch):
+    for body in (b"a", b"b"):
+        producer.send(Message("T", body), QUEUES[0])
+    pull_async = BrokerApi.pull_async
+
+    def busy(*arguments, **more):
+        producer.send(Message("T", b"more"), QUEUES[0])
+        return pull_async(*arguments, **more)
+
+    monkeypatch.setattr(BrokerApi, "pull_async", busy)
+    assert admin.read_table("T").to_pydict()["body"] == [b"a", b"b"]
+    assert admin.read_table("T", tags="*").num_rows == 3
+
+
+def test_a_range_is_read_and_no_more(admin, producer, way):
+    for number in range(100):
+        producer.send(Message("T", b"%d" % number), QUEUES[0])
+    table = admin.read_table("T", start={QUEUES[0]: 10}, end={QUEUES[0]: 75}, columns=["body"])
+    assert table.to_pydict()["body"] == [b"%d" % number for number in range(10, 75)]
+
+
+def test_a_message_that_cannot_be_read_is_named(admin, producer, monkeypatch):
+    fill(producer)
+    monkeypatch.setattr(
+        "rmq_spark.client.reading.record_batches.damaged_bodies", lambda _: pa.array([3]).to_numpy()
+    )
+    with pytest.raises(ProtocolError, match=r"offset 3 of .*queue.*CRC differs"):
+        admin.read_table("T")
+
+
+def test_the_front_door_takes_addresses_or_an_instance(admin, producer, running_broker):
+    producer.send(Message("T", b"x"))
+    assert rocketpoll.read_table("T", running_broker.address).num_rows == 1
+    shared = rocketpoll.read_table("T", instance=admin.instance, columns=["body"])
+    assert shared.to_pydict() == {"body": [b"x"]}
+    assert producer.is_running
+    with pytest.raises(RouteNotFound, match="ordres"):
+        rocketpoll.read_table("ordres", running_broker.address)
+
+
+def test_it_has_no_group_and_leaves_nothing_with_the_broker(admin, producer):
+    producer.send(Message("T", b"x"))
+    groups = admin.groups()
+    admin.read_table("T")
+    assert admin.groups() == groups
+    assert not admin.groups_of_topic("T")
+
+
+WRONG = {
+    "an unknown column": ({"columns": ["bdy"]}, MessageRejected, "did you mean body"),
+    "another case": ({"columns": ["queueid"]}, MessageRejected, "did you mean queueId"),
+    "a column twice": ({"columns": ["body", "body"]}, MessageRejected, "each once"),
+    "no columns": ({"columns": []}, MessageRejected, "one name or more"),
+    "a column alone": ({"columns": "body"}, TypeError, r"for example: \[.body.\]"),
+    "columns of int": ({"columns": [1]}, TypeError, "one of columns"),
+    "columns: int": ({"columns": 1}, TypeError, "columns: needed several names"),
+    "a list of tags": ({"tags": ["a", "b"]}, TypeError, "tags: needed a text.*created"),
+    "no tag": ({"tags": "||"}, MessageRejected, "needed tags"),
+    "a start": ({"start": "now"}, MessageRejected, "start: needed"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "kind", "why"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_refused_and_the_argument_named(admin, arguments, kind, why):
+    with pytest.raises(kind, match=why):
+        admin.read_table("T", **arguments)
+
+
+def test_nobody_is_asked_about_a_mistake():
+    with pytest.raises(MessageRejected):
+        Admin(instance=ClientInstance("127.0.0.1:1")).read_table("T", columns=["bdy"])

@@ -1,0 +1,114 @@
+"""What is shown in a notebook's cell: short, in columns,
+and with nothing in it that the page would run."""
+
+import pickle
+from html.parser import HTMLParser
+
+import pytest
+
+from rmq_spark.client.admin.admin import Lag
+from rmq_spark.client.admin.shown import CHARACTERS_MAX, ROWS_MAX, Lags, Messages, html_of, text_of
+from rmq_spark.client.message import received
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
+
+SCRIPT = "<script>alert('1 & 2')</script>"
+
+
+def message(body=b"one"):
+    stored = StoredMessage("orders", body, queue_offset=7, store_timestamp=1_769_860_800_123)
+    return received(decode_record(encode_record(stored)), "broker-a")
+
+
+class Page(HTMLParser):
+    """The tags and the texts of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags = set()
+        self.texts = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        assert not attrs
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_messages_are_shown_in_columns():
+    assert repr(Messages([message(), message(b"zwei")])) == (
+        "2 messages of orders\n"
+        "queue  offset  tags  keys  stored (UTC)             body\n"
+        "0      7                   2026-01-31 12:00:00.123  one\n"
+        "0      7                   2026-01-31 12:00:00.123  zwei"
+    )
+    page = Page(Messages([message()])._repr_html_())
+    assert page.texts[0] == "1 message of orders"
+    assert page.texts[-1] == "one"
+
+
+def test_of_many_messages_the_first_are_shown_and_of_long_bodies_the_beginning():
+    shown = repr(Messages([message(b"x" * 10_000_000)] * 1_020))
+    assert shown.startswith("1,020 messages of orders\n")
+    assert shown.endswith(f"  {'x' * CHARACTERS_MAX}...\nand 1,000 more")
+    assert shown.count("\n") == ROWS_MAX + 2
+    assert len(Messages([message(b"x" * 10_000_000)] * 1_020)._repr_html_()) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("ö€".encode(), "ö€"),
+        (b"\xff\x00", r"b'\xff\x00'"),
+        (b"\x1b[31mred\n", r"\x1b[31mred\n"),
+        ("€".encode() * 200, "€" * CHARACTERS_MAX + "..."),
+        (b"x" + "€".encode() * 200, "x" + "€" * (CHARACTERS_MAX - 1) + "..."),
+    ],
+)
+def test_a_body_is_its_text_or_else_its_bytes_and_never_more_than_a_line(body, shown):
+    assert repr(Messages([message(body)])).endswith(f"  {shown}")
+
+
+def test_what_others_have_written_is_escaped():
+    page = Page(Messages([message(SCRIPT.encode())])._repr_html_())
+    assert "script" not in page.tags
+    assert page.texts[-1] == SCRIPT
+    assert "script" not in Page(html_of(SCRIPT, [SCRIPT], [[SCRIPT]], 1)).tags
+
+
+def test_lists_of_messages_are_lists_still():
+    one = message()
+    messages = Messages([one])
+    assert messages == [one]
+    assert isinstance(messages, list)
+    assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301  # our own
+    assert repr(Messages()) == "0 messages"
+    assert Messages()._repr_html_() == "<div>0 messages</div>"
+
+
+def test_a_time_that_no_calendar_has_is_a_number():
+    stored = StoredMessage("orders", b"x", store_timestamp=(1 << 63) - 1)
+    assert f"{(1 << 63) - 1} ms" in repr(
+        Messages([received(decode_record(encode_record(stored)), "b")])
+    )
+
+
+def test_lag_is_shown_by_queue_and_in_all():
+    lags = Lags([Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)])
+    assert repr(lags) == (
+        "19 messages behind, in 2 queues\n"
+        "queue              committed  end  behind\n"
+        "orders broker-a 0  nothing    10   10\n"
+        "orders broker-a 1  1          10   9"
+    )
+    assert Page(lags._repr_html_()).texts[-4:] == ["orders broker-a 1", "1", "10", "9"]
+    first, _ = lags
+    assert lags == (first, lags[1])
+    assert pickle.loads(pickle.dumps(lags)) == lags  # noqa: S301  # our own
+
+
+def test_without_rows_there_is_no_table():
+    assert text_of("nothing", ["a"], [], 0) == "nothing"
+    assert html_of("nothing", ["a"], [], 0) == "<div>nothing</div>"

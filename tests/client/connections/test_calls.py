@@ -1,0 +1,63 @@
+import pytest
+
+from rmq_spark.client.connections.calls import Calls, body_of, checked, command_of, header_of
+from rmq_spark.client.errors import NotFound, ProtocolError
+from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.offsets import GetMaxOffsetRequestHeader
+
+MAX_OFFSET = RequestCode.GET_MAX_OFFSET
+HEADER = GetMaxOffsetRequestHeader("T", 1)
+
+
+def answered(answer):
+    asked = []
+
+    def ask(address, command, timeout_ms):
+        asked.append((address, command, timeout_ms))
+        return answer
+
+    return Calls(ask, 3_000), asked
+
+
+def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
+    calls, asked = answered(RemotingCommand(0, ext_fields={"offset": "17"}))
+    assert calls.header("h:1", MAX_OFFSET, HEADER).offset == 17
+    ((address, command, timeout_ms),) = asked
+    assert (address, command.code, timeout_ms) == ("h:1", 30, 3_000)
+    assert command.ext_fields == {"topic": "T", "queueId": "1"}
+
+
+def test_a_body_may_be_a_body_class_or_bytes():
+    assert (
+        command_of(34, None, TopicList(topic_list=frozenset({"T"}))).body == b'{"topicList":["T"]}'
+    )
+    assert command_of(320, None, b"x").body == b"x"
+
+
+def test_a_code_that_is_not_expected_is_a_refusal():
+    calls, _ = answered(RemotingCommand(22, remark="none"))
+    with pytest.raises(NotFound, match="none"):
+        calls.call("h:1", MAX_OFFSET, HEADER)
+    assert calls.call("h:1", MAX_OFFSET, HEADER, accepted={22}, timeout_ms=1).remark == "none"
+    assert checked("h:1", MAX_OFFSET, RemotingCommand(0)).code == 0
+
+
+def test_an_answer_without_what_it_must_have_is_no_answer_of_a_broker():
+    with pytest.raises(ProtocolError, match=r"extFields\.offset"):
+        header_of("h:1", MAX_OFFSET, RemotingCommand(0))
+    with pytest.raises(ProtocolError):
+        body_of("h:1", TopicList, RemotingCommand(0, body=b"<html>"))
+
+
+def test_no_body_is_a_body_with_nothing_in_it():
+    calls, _ = answered(RemotingCommand(0))
+    assert calls.body(TopicList, "h:1", 206) == TopicList()
+
+
+def test_asking_for_a_header_that_does_not_exist_is_a_mistake_of_ours():
+    with pytest.raises(TypeError):
+        command_of(RequestCode.HEART_BEAT, HEADER)
+    with pytest.raises(TypeError):
+        header_of("h:1", RequestCode.HEART_BEAT, RemotingCommand(0))

@@ -1,0 +1,423 @@
+import socket
+import threading
+from concurrent.futures import wait
+
+import pytest
+from fake_servers import FakeServer, answering, silent
+
+from rmq_spark.client.connections.connection import Connection, parse_address
+from rmq_spark.client.connections.waiters import STRAYS_MAX
+from rmq_spark.client.errors import (
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    RequestTimeout,
+)
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.command import RemotingCommand
+
+ASK = RemotingCommand(105, ext_fields={"topic": "T"})
+SECOND = 1_000
+
+
+@pytest.fixture(params=[False, True], ids=["a thread reads", "who waits reads"])
+def reads_itself(request):
+    return request.param
+
+
+@pytest.fixture
+def connect(reads_itself):
+    made = []
+
+    def connect(address, **settings):
+        made.append(Connection.connect(address, reads_itself=reads_itself, **settings))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+def echo(request):
+    return request.respond(0, "echo", request.ext_fields, bytes(request.body))
+
+
+def test_a_request_gets_its_answer(connect):
+    with FakeServer(answering(echo)) as server:
+        connection = connect(server.address)
+        answer = connection.request(ASK._replace(body=b"x"), SECOND)
+        assert (answer.remark, dict(answer.ext_fields), bytes(answer.body)) == (
+            "echo",
+            {"topic": "T"},
+            b"x",
+        )
+        assert connection.peer_version == answer.version
+        assert connection.waiting == 0
+
+
+def test_a_body_of_megabytes_goes_both_ways(connect):
+    body = bytes(range(256)) * (40_000)
+    with FakeServer(answering(echo)) as server:
+        assert (
+            bytes(connect(server.address).request(ASK._replace(body=body), 30 * SECOND).body)
+            == body
+        )
+
+
+def test_answers_come_in_any_order(connect):
+    def story(peer):
+        requests = [peer.receive() for _ in range(3)]
+        for request in reversed(requests):
+            peer.send(echo(request))
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        futures = [
+            connection.request_async(ASK._replace(body=bytes([n])), SECOND) for n in range(3)
+        ]
+        assert [bytes(future.result().body) for future in futures] == [b"\0", b"\1", b"\2"]
+
+
+def test_many_threads_share_one_connection(connect):
+    with FakeServer(answering(echo)) as server:
+        connection = connect(server.address)
+        wrong = []
+
+        def ask(n):
+            for i in range(20):
+                body = b"%d/%d" % (n, i)
+                if bytes(connection.request(ASK._replace(body=body), 10 * SECOND).body) != body:
+                    wrong.append(body)
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert wrong == []
+        assert connection.waiting == 0
+
+
+class Clock:
+    """Goes on when the test says so."""
+
+    now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def connection_of(server, clock, *, reads_itself):
+    sock = socket.create_connection(parse_address(server.address))
+    return Connection(sock, server.address, reads_itself=reads_itself, clock=clock)
+
+
+def test_a_server_that_is_silent_for_a_second_costs_the_timeout_and_its_connection(reads_itself):
+    clock = Clock()
+    with FakeServer(silent) as server:
+        connection = connection_of(server, clock, reads_itself=reads_itself)
+        held = connection.request_async(ASK, 60 * SECOND)
+        asked = connection.request_async(ASK, SECOND)
+        clock.now += 1.0
+        connection._sweep()
+        error = asked.exception(0)
+        assert isinstance(error, RequestTimeout)
+        assert (error.request_code, error.timeout_ms) == (105, 1_000)
+        # It has said nothing at all since: whoever else waits for it is told, too.
+        assert connection.is_closed
+        assert connection.fell_silent
+        with pytest.raises(ConnectionClosed, match="silent for 1000 ms"):
+            held.result(5)
+
+
+def test_one_that_had_little_time_costs_nobody_else_the_connection(reads_itself):
+    clock = Clock()
+    with FakeServer(silent) as server:
+        connection = connection_of(server, clock, reads_itself=reads_itself)
+        held = connection.request_async(ASK, 60 * SECOND)
+        for _ in range(4):  # each learns little, but all together that it is silent
+            assert not connection.is_closed
+            hurried = connection.request_async(ASK, 250)
+            clock.now += 0.25
+            connection._sweep()
+            assert isinstance(hurried.exception(0), RequestTimeout)
+        assert connection.is_closed
+        with pytest.raises(ConnectionClosed, match="silent"):
+            held.result(5)
+
+
+def test_whoever_answers_others_is_not_silent_to_one_that_is_in_a_hurry(connect):
+    go_on = threading.Event()
+
+    def story(peer):
+        first, hurried = peer.receive(), peer.receive()
+        go_on.wait(10)
+        for request in (hurried, first):
+            peer.send(echo(request))
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        first = connection.request_async(ASK, 60 * SECOND)
+        with pytest.raises(RequestTimeout):
+            connection.request(ASK, 1)
+        go_on.set()
+        assert first.result(10).remark == "echo"
+        assert not connection.is_closed
+
+
+def test_a_slow_answer_among_others_costs_only_itself(connect):
+    def story(peer):
+        first = peer.receive()
+        peer.send(echo(peer.receive()))
+        peer.receive()
+        peer.send(echo(first))  # too late
+        request = peer.receive()
+        peer.send(echo(request))
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        slow = connection.request_async(ASK, 100)
+        connection.request(ASK, SECOND)
+        with pytest.raises(RequestTimeout):
+            slow.result()
+        assert not connection.is_closed
+        connection.send_one_way(ASK, SECOND)
+        connection.request(ASK, SECOND)
+        assert not connection.is_closed
+
+
+GARBAGE = {
+    "another protocol": b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    "a frame that is too long": b"\x7f\xff\xff\xff\x00\x00\x00\x10",
+    "a header that is longer than its frame": b"\x00\x00\x00\x08\x00\x00\xff\xff",
+    "a header that is no header": b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{",
+    "an unknown codec": b"\x00\x00\x00\x08\x09\x00\x00\x04abcd",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
+    def story(peer):
+        peer.receive()
+        peer.receive()
+        peer.send(garbage)
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        first = connection.request_async(ASK, 60 * SECOND)
+        with pytest.raises(ProtocolError, match="does not answer as a broker does"):
+            connection.request(ASK, 60 * SECOND)
+        with pytest.raises(ProtocolError):
+            first.result(5)
+        with pytest.raises(ConnectionClosed):
+            connection.request(ASK, SECOND)
+
+
+def test_a_limit_holds_for_answers(reads_itself):
+    with FakeServer(answering(lambda request: request.respond(0, body=bytes(2_000)))) as server:
+        sock = socket.create_connection(parse_address(server.address))
+        connection = Connection(
+            sock, server.address, reads_itself=reads_itself, frame_bytes_max=1_000
+        )
+        with pytest.raises(ProtocolError, match="frame length"):
+            connection.request(ASK, 10 * SECOND)
+
+
+def test_an_end_in_the_middle_of_an_answer_says_so(connect):
+    def story(peer):
+        frame = echo(peer.receive()).encode()
+        peer.send(frame[:-3])
+
+    with (
+        FakeServer(story) as server,
+        pytest.raises(ConnectionClosed, match="in the middle of an answer"),
+    ):
+        connect(server.address).request(ASK, 60 * SECOND)
+
+
+def test_half_an_answer_and_then_silence_ends_in_a_timeout(connect):
+    def story(peer):
+        peer.send(echo(peer.receive()).encode()[:10])
+        peer.receive()
+
+    with FakeServer(story) as server, pytest.raises(RequestTimeout):
+        connect(server.address).request(ASK, 50)
+
+
+def test_an_answer_to_another_request_is_not_taken_for_ours(connect):
+    def story(peer):
+        request = peer.receive()
+        peer.send(echo(request)._replace(opaque=request.opaque + 1_000))
+        peer.receive()
+
+    with FakeServer(story) as server, pytest.raises(RequestTimeout):
+        connect(server.address).request(ASK, 50)
+
+
+def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
+    def story(peer):
+        request = peer.receive()
+        for stray in range(STRAYS_MAX + 1):
+            peer.send(echo(request)._replace(opaque=1_000_000 + stray))
+        peer.receive()
+
+    with FakeServer(story) as server, pytest.raises(ProtocolError, match="what was not asked"):
+        connect(server.address).request(ASK, 60 * SECOND)
+
+
+def test_a_server_that_takes_no_bytes_does_not_hang_a_sender(connect):
+    def story(_):
+        stop.wait(30)
+
+    stop = threading.Event()
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        for _ in range(10):
+            with pytest.raises((RequestTimeout, ConnectionClosed)):
+                connection.request(ASK._replace(body=bytes(15 << 20)), 100)
+            if connection.is_closed:
+                break
+        assert connection.is_closed
+        stop.set()
+
+
+def test_a_broker_may_ask_too(connect):
+    asked = threading.Event()
+
+    def on_request(_, command):
+        return command.respond(0, f"got {command.code}")
+
+    answers = []
+
+    def story(peer):
+        request = peer.receive()
+        peer.send(RemotingCommand(307, opaque=5))
+        answers.append(peer.receive())
+        peer.send(RemotingCommand(40, opaque=6, flag=2))  # one-way: no answer
+        peer.send(echo(request))
+        asked.set()
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connect(server.address, on_request=on_request).request(ASK, 10 * SECOND)
+        assert asked.wait(10)
+    assert [(a.opaque, a.remark, a.is_response) for a in answers] == [(5, "got 307", True)]
+
+
+@pytest.mark.parametrize(
+    ("on_request", "code", "remark"),
+    [(None, 3, "not supported"), (lambda *_: 1 / 0, 1, "ZeroDivisionError: division by zero")],
+    ids=["nobody listens", "it fails"],
+)
+def test_what_a_broker_asks_is_answered_whatever_happens(connect, on_request, code, remark):
+    answers = []
+
+    def story(peer):
+        request = peer.receive()
+        peer.send(RemotingCommand(307, opaque=5))
+        answers.append(peer.receive())
+        peer.send(echo(request))
+        peer.receive()
+
+    with FakeServer(story) as server:
+        connect(server.address, on_request=on_request).request(ASK, 10 * SECOND)
+    assert answers[0].code == code
+    assert remark in answers[0].remark
+
+
+def test_closing_wakes_all_that_wait():
+    with FakeServer(silent) as server:
+        told = []
+        connection = Connection.connect(server.address, on_closed=told.append)
+        futures = [connection.request_async(ASK, 60 * SECOND) for _ in range(3)]
+        connection.close("we are done")
+        connection.close("again")
+        wait(futures, 5)
+        assert {str(future.exception(0)) for future in futures} == {
+            f"the connection to {server.address} is closed: we are done"
+        }
+        assert told == [connection]
+
+
+def test_what_interprets_an_answer_may_refuse_it(connect):
+    def interpret(_):
+        raise HeaderError("header", at="x", needed="y", found="z")
+
+    with FakeServer(answering(echo)) as server:
+        connection = connect(server.address)
+        with pytest.raises(ProtocolError, match="needed y"):
+            connection.request_async(ASK, SECOND, interpret).result(5)
+        with pytest.raises(ZeroDivisionError):
+            connection.request_async(ASK, SECOND, lambda _: 1 / 0).result(5)
+        assert connection.request_async(ASK, SECOND, lambda answer: answer.code).result(5) == 0
+
+
+def test_a_future_that_was_cancelled_disturbs_nobody(connect):
+    with FakeServer(answering(echo)) as server:
+        connection = connect(server.address)
+        connection.request_async(ASK, SECOND).cancel()
+        assert connection.request(ASK, SECOND).code == 0
+
+
+def test_a_future_that_nobody_waits_for_learns_of_its_timeout_all_the_same():
+    with FakeServer(silent) as server:
+        future = Connection.connect(server.address).request_async(ASK, 1)
+        assert isinstance(future.exception(10), (RequestTimeout, ConnectionClosed))
+
+
+def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_gone():
+    def story(peer):
+        peer.send(echo(peer.receive()))
+
+    with FakeServer(story) as server:
+        connection = Connection.connect(server.address, reads_itself=True)
+        connection.request(ASK, SECOND)
+        server._threads[0].join(10)
+        with pytest.raises(ConnectionClosed, match="the broker has closed it"):
+            connection.request(ASK, 60 * SECOND)
+
+
+def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way(connect):
+    options = {
+        "TCP_KEEPIDLE": 30,
+        "TCP_KEEPINTVL": 10,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": 60_000,
+    }
+    with FakeServer(silent) as server:
+        sock = connect(server.address)._socket
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        there = {name: value for name, value in options.items() if hasattr(socket, name)}
+        found = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in there}
+        assert found == there
+
+
+def test_nobody_there_is_an_error_that_says_where():
+    with FakeServer(silent) as server:
+        address = server.address
+    with pytest.raises(ConnectionFailed, match=f"cannot connect to {address}: Connection refused"):
+        Connection.connect(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "localhost", "localhost:", "localhost:x", ":9876", "h:0", "h:65536", "h:-1", "h:٣"],
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(ConnectionFailed, match="host:port"):
+        parse_address(address)
+
+
+@pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
+def test_a_host_that_cannot_be_looked_up_is_refused(host):
+    with pytest.raises(ConnectionFailed, match="cannot be a host's name"):
+        Connection.connect(f"{host}:9876")
+
+
+def test_addresses_of_both_kinds_are_read():
+    assert parse_address("localhost:9876") == ("localhost", 9876)
+    assert parse_address("[::1]:9876") == ("::1", 9876)

@@ -1,0 +1,318 @@
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from fake_servers import FakeServer, answering, silent
+
+from rmq_spark.client.connections import lines
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections, Credentials
+from rmq_spark.client.errors import (
+    ClientShutDown,
+    ConnectionClosed,
+    ConnectionFailed,
+    MessageRejected,
+    ProtocolError,
+    RequestTimeout,
+)
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.signature import signature_is_valid
+
+ASK = RemotingCommand(28, ext_fields={"topic": "T", "_UNIQUE_KEY_QUERY": "true"})
+
+
+class Heard:
+    """A RocketMQ broker that answers all it knows, and keeps what it was asked."""
+
+    def __init__(self, version=407):
+        self.requests = []
+        self._version = version
+
+    def __call__(self, request):
+        self.requests.append(request)
+        if request.code == RequestCode.EXTENSIONS:
+            return request.respond(3, "not supported")._replace(version=self._version)
+        return request.respond(0, "yes")._replace(version=self._version)
+
+    @property
+    def codes(self):
+        return [request.code for request in self.requests]
+
+
+def test_one_connection_serves_an_address_and_another_is_made_when_it_has_ended(connections):
+    heard = Heard()
+    with FakeServer(answering(heard)) as server:
+        assert connections.request(server.address, ASK).remark == "yes"
+        assert connections.request(server.address, ASK).remark == "yes"
+        assert len(server.peers) == 1
+        connections.close(server.address)
+        assert connections.request(server.address, ASK).remark == "yes"
+        assert len(server.peers) == 2
+
+
+@pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
+def test_a_connection_that_the_broker_has_ended_meanwhile_is_made_again_and_costs_no_request(
+    reads_itself,
+):
+    def story(peer):
+        for _ in range(2):  # the question for extensions, and one request; then it closes
+            peer.send(heard(peer.receive()))
+
+    heard = Heard()
+    connections = Connections(reads_itself=reads_itself)
+    with FakeServer(story) as server:
+        for _ in range(3):
+            assert connections.request(server.address, ASK).remark == "yes"
+            server._threads[-1].join(10)
+            if not reads_itself:  # its thread notices a moment later
+                wait_until("an end", lambda: connections._lines.there(server.address) is None)
+        assert len(server.peers) == 3
+        connections.shutdown()
+
+
+def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header(connections):
+    heard = Heard()
+    with FakeServer(answering(heard)) as server:
+        connections.request(server.address, ASK)
+        connections.send_one_way(server.address, ASK)
+        connections.request(server.address, ASK)
+        assert connections.agreement(server.address).extensions == frozenset()
+    assert heard.codes == [29_000, 28, 28, 28]
+    assert [request.serialize_type for request in heard.requests] == [
+        SerializeType.JSON,
+        *[SerializeType.ROCKETMQ] * 3,
+    ]
+
+
+def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
+    with FakeServer(answering(Heard())) as server:
+        assert not connections.is_ready(server.address)
+        connections.request(server.address, ASK, is_broker=False)
+        assert not connections.is_ready(server.address)
+        connections.request(server.address, ASK)
+        assert connections.is_ready(server.address)
+        connections.close(server.address)
+        assert not connections.is_ready(server.address)
+
+
+def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connections, monkeypatch):
+    go_on, real = threading.Event(), Connection.connect
+
+    def connect(*arguments, **more):
+        assert go_on.wait(10)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(Connection, "connect", connect)
+    with FakeServer(answering(Heard())) as server:
+        with pytest.raises(ConnectionFailed, match="no answer within 20 ms"):
+            connections.reach(server.address, 20)
+        waits = threading.Thread(target=connections.reach, args=(server.address, 10_000))
+        waits.start()
+        go_on.set()
+        waits.join(10)
+        assert connections.is_ready(server.address)
+        assert len(server.peers) == 1
+
+
+def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
+    monkeypatch.setattr(lines, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(lines, "LOOK_AGAIN_SECONDS", 0.0)
+    connections = Connections(connect_timeout_ms=100)
+    is_back = threading.Event()
+
+    def story(peer):
+        request = peer.receive()
+        if is_back.is_set():
+            peer.send(heard(request))
+            peer.receive()
+
+    heard = Heard()
+    with FakeServer(story) as server:
+        assert not connections.is_silent(server.address)
+        with pytest.raises(ConnectionClosed):
+            connections.reach(server.address, 10_000)
+        assert connections.silent_addresses == (server.address,)
+        is_back.set()
+        # Who asks has it looked at again, and waits for nothing.
+        wait_until("a broker that is back", lambda: not connections.is_silent(server.address))
+        assert connections.is_ready(server.address)
+    connections.shutdown()
+
+
+def test_a_connection_that_fell_silent_is_known_at_once(connections):
+    def story(peer):
+        peer.send(heard(peer.receive()))
+        silent(peer)
+
+    heard = Heard()
+    with FakeServer(story) as server:
+        with pytest.raises(RequestTimeout):
+            connections.request(server.address, ASK, 1_100)
+        assert connections.silent_addresses == (server.address,)
+
+
+def test_where_nobody_listens_is_tried_again_at_once(connections):
+    with FakeServer(silent) as server:
+        address = server.address
+    for _ in range(3):
+        with pytest.raises(ConnectionFailed):
+            connections.reach(address, 10_000)
+    assert connections.silent_addresses == ()
+
+
+def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monkeypatch):
+    real, limited = threading.Thread.start, {"rocketpoll dials": True, "rocketpoll reader": True}
+
+    def start(thread):
+        if any(thread.name.startswith(name) and left for name, left in limited.items()):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with FakeServer(answering(Heard())) as server:
+        with pytest.raises(ConnectionFailed, match="no thread can be started that connects"):
+            connections.request(server.address, ASK)
+        limited["rocketpoll dials"] = False
+        with pytest.raises(ConnectionFailed, match="no thread can be started that reads from it"):
+            connections.request(server.address, ASK)
+        limited["rocketpoll reader"] = False
+        assert connections.request(server.address, ASK).remark == "yes"
+
+
+def test_a_name_server_is_asked_nothing_but_the_question(connections):
+    heard = Heard()
+    with FakeServer(answering(heard)) as server:
+        connections.request(server.address, ASK, is_broker=False)
+    assert heard.codes == [28]
+
+
+def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
+    running_broker, connections
+):
+    agreement = connections.agreement(running_broker.address)
+    assert agreement.serialize_type is SerializeType.MSGPACK
+    assert agreement.extensions == frozenset(Extension)
+    assert agreement.store_host == running_broker.address
+    assert agreement.born_host.startswith("127.0.0.1:")
+    assert connections.request(running_broker.address, RemotingCommand(28)).serialize_type is (
+        SerializeType.MSGPACK
+    )
+
+
+def test_a_client_that_wants_no_extensions_asks_for_none(running_broker):
+    connections = Connections(extensions=frozenset())
+    agreement = connections.agreement(running_broker.address)
+    assert (agreement.serialize_type, agreement.extensions) == (SerializeType.ROCKETMQ, frozenset())
+    assert connections.request(running_broker.address, RemotingCommand(28)).code == 0
+    connections.shutdown()
+
+
+def test_many_threads_that_need_the_same_connection_make_one(connections):
+    heard = Heard()
+    with FakeServer(answering(heard)) as server:
+        threads = [
+            threading.Thread(target=connections.request, args=(server.address, ASK))
+            for _ in range(10)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(server.peers) == 1
+    assert heard.codes.count(29_000) == 1
+    assert heard.codes.count(28) == 10
+
+
+@pytest.mark.parametrize("version", [407, 513])
+def test_every_request_is_signed_as_the_peer_checks_it(version):
+    heard = Heard(version)
+    credentials = Credentials("RocketMQ", "12345678", "token")
+    connections = Connections(credentials=credentials)
+    with FakeServer(answering(heard)) as server:
+        connections.request(server.address, ASK._replace(body=b"b"))
+        connections.shutdown()
+    without = ("_UNIQUE_KEY_QUERY",) if version == 407 else ()
+    assert heard.codes == [29_000, 28]
+    for request in heard.requests:
+        assert request.ext_fields["AccessKey"] == "RocketMQ"
+        assert signature_is_valid(request.ext_fields, request.body, "12345678", without=without)
+
+
+def test_no_text_of_credentials_shows_the_secret():
+    assert "12345678" not in repr(Credentials("RocketMQ", "12345678", "12345678"))
+
+
+@pytest.mark.parametrize("field", ["access_key", "secret_key", "security_token"])
+@pytest.mark.parametrize(
+    "found", ["87654321\ud800", b"87654321", 87654321], ids=["no text", "bytes", "number"]
+)
+def test_a_key_that_cannot_be_signed_with_is_refused_and_not_shown(field, found):
+    keys = {"access_key": "me", "secret_key": "12345678", field: found}
+    with pytest.raises((MessageRejected, TypeError), match=rf"{field}: needed .*text") as refused:
+        Credentials(**keys)
+    assert "87654321" not in str(refused.value)
+
+
+def test_a_broker_that_does_not_answer_the_first_question_is_a_broker_that_does_not_answer(
+    connections,
+):
+    def story(peer):
+        peer.receive()
+
+    with FakeServer(story) as server, pytest.raises(ConnectionClosed):
+        connections.request(server.address, ASK)
+
+
+def test_an_agreement_that_makes_no_sense_is_an_error(connections):
+    with (
+        FakeServer(answering(lambda request: request.respond(0))) as server,
+        pytest.raises(ProtocolError, match="names"),
+    ):
+        connections.request(server.address, ASK)
+
+
+def test_nothing_is_asked_after_the_end_and_whoever_waits_then_is_told(connections):
+    waits = threading.Event()
+
+    def story(peer):
+        peer.receive()
+        waits.set()
+        peer.receive()
+
+    with FakeServer(story) as server:
+        failed = []
+
+        def ask():
+            try:
+                connections.request(server.address, ASK, 60_000, is_broker=False)
+            except ConnectionClosed as error:
+                failed.append(error.why)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert waits.wait(10)
+        connections.shutdown()
+        thread.join(10)
+        assert failed == ["the client was shut down"]
+        with pytest.raises(ClientShutDown):
+            connections.request(server.address, ASK)
+
+
+def test_the_owner_is_told_which_address_has_gone():
+    gone = []
+    connections = Connections(on_closed=gone.append)
+    with FakeServer(silent) as server:
+        with pytest.raises(RequestTimeout):
+            connections.request(server.address, ASK, 1_100, is_broker=False)
+        assert gone == [server.address]
+    with pytest.raises(ConnectionFailed):
+        connections.request(server.address, ASK)
+    assert connections.peer_version(server.address) == 0
+
+
+def test_it_knows_its_own_address_on_the_way(connections, running_broker):
+    assert connections.local_address(running_broker.address) == "127.0.0.1"
+    connections.request(running_broker.address, ASK)
+    assert connections.peer_version(running_broker.address) > 0

@@ -1,0 +1,218 @@
+import socket
+import threading
+import time
+from collections import deque
+
+import pytest
+
+from rmq_spark.client.connections import frame_writer
+from rmq_spark.client.connections.frame_writer import FrameWriter
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+
+ASK = RemotingCommand(105, ext_fields={"topic": "T"})
+HERE = "broker:10911"
+
+
+class Room:
+    """Both ends of a stream, and what the writer has said of it."""
+
+    def __init__(self, clock=time.monotonic):
+        self.mine, self.theirs = socket.socketpair()
+        self.mine.settimeout(0.01)
+        self.theirs.settimeout(10)
+        self.ended = []
+        self.refusal = None
+        self.writer = FrameWriter(
+            self.mine, HERE, clock, self._check, self._end, "{}, perhaps so".format
+        )
+
+    def _end(self, error):
+        self.ended.append(error)
+        self.refusal = self.refusal or error
+
+    def _check(self):
+        if self.refusal is not None:
+            raise self.refusal
+
+    def received(self, count):
+        reader, found = FrameReader(), []
+        while len(found) < count:
+            reader.feed(self.theirs.recv(1 << 16))
+            while (frame := reader.next_frame()) is not None:
+                found.append(decode_command(frame).opaque)
+        return found
+
+
+@pytest.fixture
+def room():
+    room = Room()
+    yield room
+    room.writer.close()
+    room.mine.close()
+    room.theirs.close()
+
+
+def test_what_is_written_is_there_and_what_is_gathered_comes_in_its_order(room):
+    room.writer.write(ASK._replace(opaque=1), time.monotonic() + 10, 10_000)
+    assert room.received(1) == [1]
+    for opaque in range(1_000):
+        room.writer.gather(ASK._replace(opaque=opaque))
+    assert room.received(1_000) == list(range(1_000))
+
+
+def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
+    def gather(first):
+        for opaque in range(first, first + 500):
+            room.writer.gather(ASK._replace(opaque=opaque))
+
+    threads = [threading.Thread(target=gather, args=(500 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    assert sorted(room.received(2_000)) == list(range(2_000))
+    for thread in threads:
+        thread.join(10)
+
+
+def test_two_that_gather_at_the_same_moment_are_both_written(room):
+    class Meeting(deque):
+        """While the first is put in, a second comes."""
+
+        def extend(self, pieces):
+            super().extend(pieces)
+            if not second.ident:
+                second.start()
+                second.join(0.2)  # it may have to wait for the first
+
+    second = threading.Thread(target=room.writer.gather, args=(ASK._replace(opaque=2),))
+    room.writer._gathered = Meeting()
+    room.writer.gather(ASK._replace(opaque=1))
+    assert room.received(2) == [1, 2]
+    second.join(10)
+
+
+def test_what_must_not_be_written_is_not(room):
+    room.refusal = ConnectionClosed(HERE, "it rains")
+    with pytest.raises(ConnectionClosed, match="it rains"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    room.refusal = None
+    room.writer.write(ASK._replace(opaque=2), time.monotonic() + 10, 10_000)
+    assert room.received(1) == [2]
+
+
+def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection(room):
+    with pytest.raises(RequestTimeout) as raised:
+        room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    assert (raised.value.request_code, raised.value.timeout_ms) == (105, 50)
+    with pytest.raises(RequestTimeout):  # of this one nothing was sent, and nothing will be
+        room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    assert room.ended == []
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(room.received(2)))
+    reader.start()
+    room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
+    reader.join(10)
+    assert found == [1, 3]
+
+
+def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatch):
+    monkeypatch.setattr(frame_writer, "WRITE_TIMEOUT_MS", 50)
+    room.writer.gather(ASK._replace(body=bytes(15 << 20)))
+    room.writer._thread.join(0.1)
+    while not room.ended:
+        time.sleep(0.01)
+    (ended,) = room.ended
+    assert "takes no more requests" in str(ended)
+
+
+def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for opaque in range(3):
+            room.writer.gather(ASK._replace(opaque=opaque))
+    room.writer.gather(ASK._replace(opaque=3))
+    assert room.received(4) == [0, 1, 2, 3]
+
+
+def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_together(room):
+    bodies = [bytes([n]) * size for n, size in enumerate([10, 1 << 17, 20, 30, 1 << 16])]
+    room.writer._has_thread = lambda: True  # that it is written later
+    for opaque, body in enumerate(bodies):
+        room.writer.gather(ASK._replace(opaque=opaque, body=body))
+    assert [piece for piece in room.writer._gathered if len(piece) > 1 << 15] == [
+        bodies[1],
+        bodies[4],
+    ]
+    writing = threading.Thread(target=room.writer._write_gathered)
+    writing.start()
+    assert room.received(5) == [0, 1, 2, 3, 4]
+    writing.join(10)
+
+
+def test_a_peer_that_has_gone_is_noticed(room):
+    room.theirs.close()
+    with pytest.raises(ConnectionClosed, match=f"{HERE} is closed: Broken pipe, perhaps so"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    assert len(room.ended) == 1
+
+
+def test_who_has_found_out_before_why_it_has_gone_is_believed(room):
+    """As who reads has, from the last words of the peer."""
+    checks = iter([None, ConnectionClosed(HERE, "we do not know you")])
+
+    def check():
+        error = next(checks)
+        if error is not None:
+            raise error
+
+    room.writer._check = check
+    room.theirs.close()
+    with pytest.raises(ConnectionClosed, match="we do not know you"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+
+
+class Interrupted:
+    """A socket that takes a few bytes, and then somebody wants to end the program."""
+
+    def __init__(self, error):
+        self._error = error
+        self.sent = 0
+
+    def send(self, data):
+        if self.sent:
+            raise self._error
+        self.sent = min(10, len(data))
+        return self.sent
+
+
+@pytest.mark.parametrize("body", [b"", bytes(1 << 16)], ids=["one piece", "two pieces"])
+def test_half_a_request_ends_the_connection_whatever_interrupts_it(room, body):
+    room.writer._socket = Interrupted(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        room.writer.write(ASK._replace(body=body), time.monotonic() + 10, 10_000)
+    (ended,) = room.ended
+    assert f"{HERE} is closed: interrupted in the middle of a request" in str(ended)
+
+
+def test_half_of_what_has_gathered_ends_the_connection_as_well(room):
+    room.writer._socket = Interrupted(KeyboardInterrupt())
+    room.writer._thread = threading.current_thread()
+    room.writer.gather(ASK)
+    with pytest.raises(KeyboardInterrupt):
+        room.writer._write_on()
+    (ended,) = room.ended
+    assert "interrupted in the middle" in str(ended)
+
+
+def test_who_is_interrupted_before_anything_is_sent_leaves_the_connection_as_it_is(room):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    room.writer._check = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
+    assert room.ended == []

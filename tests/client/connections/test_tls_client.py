@@ -1,0 +1,258 @@
+"""Handshakes: what goes well, and what a user reads where it does not."""
+
+import logging
+import re
+import socket
+import ssl
+import threading
+from dataclasses import replace
+
+import pytest
+from fake_servers import FakeServer, answering, silent
+from tls_parts import CERTIFICATES, TRUSTING, certificate, server_context
+
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.connections.tls_client import TlsClient, context_of
+from rmq_spark.client.connections.tls_settings import TlsSettings
+from rmq_spark.client.errors import (
+    ConnectionClosed,
+    ConnectionFailed,
+    ProtocolError,
+    TlsFailed,
+    TlsRejected,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.wire.command import RemotingCommand
+
+ASK = RemotingCommand(105, ext_fields={"topic": "T"})
+SECOND = 1_000
+CLIENT = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
+
+
+def answer_of(server, settings, **more):
+    """What a server says to a client with these settings, or raises."""
+    tls = settings and TlsClient(settings)
+    connection = Connection.connect(server.address, tls=tls, **more)
+    try:
+        return connection.request(ASK, 10 * SECOND).remark
+    finally:
+        connection.close()
+
+
+def server_of(story=None, **context):
+    return FakeServer(
+        story or answering(lambda request: request.respond(0, "yes")), server_context(**context)
+    )
+
+
+def why_not(server, settings, kind=TlsFailed, **more):
+    with pytest.raises(kind) as raised:
+        answer_of(server, settings, **more)
+    return str(raised.value)
+
+
+def test_a_server_that_bears_its_address_is_trusted():
+    with server_of() as server:
+        assert answer_of(server, TRUSTING) == "yes"
+
+
+def test_a_server_of_another_name_is_trusted_under_that_name():
+    with server_of(name="named.pem") as server:
+        assert answer_of(server, replace(TRUSTING, server_name="brokers.example")) == "yes"
+        said = why_not(server, TRUSTING)
+        assert f"no TLS with {server.address}: its certificate is another's" in said
+        assert "127.0.0.1" in said
+        assert "give one as server name" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "ca", "says"),
+    [
+        ("server.pem", "other-ca.pem", "the CA file has to hold the authority that has signed it"),
+        ("server.pem", None, "is not trusted"),
+        ("expired.pem", "ca.pem", "out of date (certificate has expired)"),
+    ],
+)
+def test_who_is_not_trusted(name, ca, says):
+    with server_of(name=name) as server:
+        settings = TlsSettings.of_files(ca_file=certificate(ca)) if ca else TlsSettings()
+        assert says in why_not(server, settings)
+
+
+def test_without_verify_everybody_is_trusted_and_a_warning_says_so(caplog):
+    with server_of(name="expired.pem") as server:
+        assert answer_of(server, TlsSettings(verify=False)) == "yes"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "anybody on the way" in caplog.text
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_server_that_wants_to_know_its_clients(version):
+    """Under TLS 1.3 a client learns only with its first answer that it was refused."""
+    context = server_context(clients_of="ca.pem")
+    context.maximum_version = version
+    with FakeServer(answering(lambda request: request.respond(0, "yes")), context) as server:
+        assert answer_of(server, CLIENT) == "yes"
+        kind = TlsFailed if version is ssl.TLSVersion.TLSv1_2 else ConnectionClosed
+        assert "give a certificate of its authority, and the key" in why_not(server, TRUSTING, kind)
+
+
+def test_a_client_that_the_server_does_not_know():
+    """Under TLS 1.3 it may have sent its request by then,
+    and the alert that says why may get lost."""
+    with server_of(clients_of="other-ca.pem") as server:
+        said = why_not(server, CLIENT, (TlsFailed, ConnectionClosed))
+    assert re.search(
+        "does not trust this client's certificate|a certificate from this client, or another", said
+    )
+
+
+def test_a_broker_without_tls_says_so_to_a_client_with(running_broker):
+    said = why_not(running_broker, TRUSTING)
+    assert "as one without TLS does: turn TLS on there, or leave it out here" in said
+
+
+def test_another_program_without_tls():
+    def story(peer):
+        peer.socket.recv(1)
+        peer.send(b"220 hello, this is something else\r\n" * 10)
+        peer.socket.recv(1 << 16)
+
+    with FakeServer(story) as server:
+        assert "does not speak TLS" in why_not(server, TRUSTING)
+
+
+def test_a_server_that_says_nothing_costs_the_time_for_connecting_and_no_more():
+    stop = threading.Event()
+    with FakeServer(lambda _: stop.wait(30)) as server:
+        assert "no answer to the handshake in time" in why_not(server, TRUSTING, timeout_ms=50)
+        stop.set()
+
+
+def test_a_server_that_goes_before_the_handshake():
+    """Python makes a socket of it that is not under TLS at all."""
+    here, there = socket.socketpair()
+    there.close()
+    alone = socket.socket()  # was never connected, as one that was reset is not any more
+    for sock in (here, alone):
+        with pytest.raises(TlsFailed, match="as one without TLS does"):
+            TlsClient(TRUSTING).handshake(sock, "h:1", "h", 1)
+        assert sock.fileno() == -1
+
+
+def test_tls_that_is_too_old():
+    context = server_context()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with FakeServer(silent, context) as server:
+        assert "TLS 1.2 is the least here" in why_not(server, TRUSTING)
+
+
+def test_a_server_that_is_not_there_is_no_matter_of_tls():
+    with server_of() as server:
+        pass
+    assert "Connection refused" in why_not(server, TRUSTING, ConnectionFailed)
+
+
+@pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
+def test_a_server_with_tls_leaves_a_client_without_which_is_told_what_may_be_wrong(reads_itself):
+    with server_of() as server:
+        said = why_not(server, None, ConnectionClosed, reads_itself=reads_itself)
+        assert "and never answered anything: does it want TLS?" in said
+
+
+def test_a_server_with_tls_that_answers_in_it():
+    def story(peer):
+        peer.receive()
+        peer.send(b"\x15\x03\x03\x00\x02\x02\x46\x15")
+        peer.receive()
+
+    with FakeServer(story) as server:
+        assert "the other side speaks TLS, and this one does not" in why_not(
+            server, None, ProtocolError
+        )
+
+
+def test_half_a_word_in_tls_is_an_end_that_says_what_may_be_wrong():
+    def story(peer):
+        peer.receive()
+        peer.send(b"\x15\x03\x03\x00\x02\x02\x46")
+
+    with FakeServer(story) as server:
+        assert "does it want TLS?" in why_not(server, None, ConnectionClosed)
+
+
+CERTIFICATE = {"cert_file": certificate("client.crt")}
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "says"),
+    [
+        (
+            {**CERTIFICATE, "key_file": certificate("server.key")},
+            "key_file",
+            "is not the key of the certi",
+        ),
+        (
+            {**CERTIFICATE, "key_file": certificate("ed25519.key")},
+            "key_file",
+            "is not the key of the certi",
+        ),
+        (
+            {**CERTIFICATE, "key_file": certificate("locked.key"), "key_password": "wrong"},
+            "key_password",
+            "it does not open the key in .*locked.key",
+        ),
+        (
+            {**CERTIFICATE, "key_file": certificate("locked.key"), "key_password": "x" * 2_000},
+            "key_password",
+            "password cannot be longer",
+        ),
+        ({"server_name": "."}, "server_name", "no certificate can bear the name '.'"),
+        ({"server_name": ""}, "server_name", "no certificate can bear the name ''"),
+        ({"server_name": "x" * 300}, "server_name", "no certificate can bear the name"),
+        ({"server_name": "x" * 70_000}, "server_name", "no certificate can bear the name"),
+        ({"server_name": "a\0b"}, "server_name", "no certificate can bear the name"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(given, setting, says):
+    with pytest.raises(TlsRejected, match=says) as raised:
+        Connections(tls=TlsSettings.of_files(**given))
+    assert raised.value.setting == setting
+    assert "wrong" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize(("setting", "name"), [("ca_file", "ca.pem"), ("cert_file", "client.pem")])
+def test_a_file_that_was_damaged_is_refused(tmp_path, setting, name):
+    lines = (CERTIFICATES / name).read_text(encoding="ascii").splitlines()
+    lines[1] = lines[1][:10]
+    (tmp_path / name).write_text("\n".join(lines), encoding="ascii")
+    with pytest.raises(TlsRejected, match="that can be read") as raised:
+        context_of(TlsSettings.of_files(**{setting: str(tmp_path / name)}))
+    assert raised.value.setting == setting
+
+
+def test_a_locked_key_is_opened_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    locked = TlsSettings.of_files(
+        **CERTIFICATE,
+        key_file=certificate("locked.key"),
+        key_password="rocketpoll",
+        ca_file=certificate("ca.pem"),
+    )
+    with server_of(clients_of="ca.pem") as server:
+        assert answer_of(server, locked) == "yes"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_room_for_the_key_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(TlsRejected, match="the directory for temporary files"):
+        context_of(CLIENT)
+
+
+def test_an_instance_is_not_made_with_settings_that_cannot_work():
+    with pytest.raises(TlsRejected):
+        ClientInstance("localhost:9876", tls=TlsSettings(server_name=""))

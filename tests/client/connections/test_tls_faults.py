@@ -1,0 +1,70 @@
+"""OpenSSL's reasons in a user's words; those that servers really give are in test_tls_client."""
+
+import ssl
+
+import pytest
+
+from rmq_spark.client.connections.tls_faults import NO_TLS_THERE, why_tls_ended, why_tls_failed
+
+
+class Said(ssl.SSLError):
+    """An error of OpenSSL's with a reason."""
+
+    reason = "SOMETHING_NEW"
+
+    def __init__(self, reason):
+        super().__init__(1, f"[SSL: {reason}] in lower case (_ssl.c:1006)")
+        self.reason = reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "takes only clients that it knows"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "or no cipher fits"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "takes only clients that it knows"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "does not trust this client's certificate"),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "see its log"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired"),
+        ("TLSV1_UNRECOGNIZED_NAME", "check the server name"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "TLS 1.2 is the least here"),
+        ("UNSUPPORTED_PROTOCOL", "TLS 1.2 is the least here"),
+        ("WRONG_VERSION_NUMBER", "does not speak TLS"),
+        ("RECORD_LAYER_FAILURE", "does not speak TLS"),
+        ("UNEXPECTED_EOF_WHILE_READING", NO_TLS_THERE),
+    ],
+)
+def test_a_reason_is_explained_and_named(reason, says):
+    said = why_tls_failed(Said(reason))
+    assert says in said
+    assert said.endswith(f"({reason})")
+
+
+def test_a_reason_that_is_not_known_is_passed_on():
+    assert "SOMETHING_NEW" in why_tls_failed(Said("SOMETHING_NEW"))
+    assert why_tls_failed(OSError(5, "Input/output error")) == "Input/output error"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLEOFError(8, "EOF"),
+        ssl.SSLZeroReturnError(6, "closed"),  # what Debian 12's Python makes of it
+        ConnectionResetError(104, "reset"),
+    ],
+    ids=["end of file", "closed", "reset"],
+)
+def test_an_end_without_a_word_is_what_one_without_tls_does(error):
+    assert why_tls_failed(error) == NO_TLS_THERE
+
+
+@pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE"])
+def test_behind_the_handshake_bytes_that_do_not_fit_were_changed(reason):
+    said = why_tls_ended(Said(reason))
+    assert said == f"what came was changed on its way, or did not come from the broker ({reason})"
+
+
+def test_a_client_that_is_refused_behind_the_handshake_is_told_why():
+    assert "takes only clients that it knows" in why_tls_ended(
+        Said("TLSV13_ALERT_CERTIFICATE_REQUIRED")
+    )

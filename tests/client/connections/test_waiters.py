@@ -1,0 +1,91 @@
+import pytest
+
+from rmq_spark.client.connections.waiters import STRAYS_MAX, Waiter, Waiters
+from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.command import RemotingCommand
+
+HERE = "broker:10911"
+
+
+class Told(Waiter):
+    """Keeps what it is told."""
+
+    def __init__(self, timeout_ms=1_000, asked_at=0.0, wrong=None):
+        super().__init__(11, timeout_ms, asked_at)
+        self.heard = []
+        self.wrong = wrong
+
+    def answered(self, command):
+        if self.wrong is not None:
+            raise self.wrong
+        self.heard.append(command.remark)
+
+    def failed(self, error):
+        self.heard.append(error)
+
+
+def answer_to(waiter, remark="yes"):
+    return RemotingCommand(0, opaque=waiter.opaque, flag=1, remark=remark)
+
+
+@pytest.fixture
+def waiters():
+    return Waiters(HERE)
+
+
+def test_each_hears_its_own_answer_once(waiters):
+    first, second = Told(), Told()
+    assert waiters.add(first) != waiters.add(second)
+    assert len(waiters) == 2
+    waiters.answered(answer_to(second, "two"))
+    waiters.answered(answer_to(first, "one"))
+    waiters.answered(answer_to(first, "again"))
+    assert (first.heard, second.heard, len(waiters)) == (["one"], ["two"], 0)
+
+
+def test_what_an_answer_brings_about_is_told_to_its_waiter_alone(waiters):
+    unreadable = Told(wrong=HeaderError("header", at="x", needed="y", found="z"))
+    failing = Told(wrong=ZeroDivisionError())
+    for each in (unreadable, failing):
+        waiters.add(each)
+        waiters.answered(answer_to(each))
+    assert isinstance(unreadable.heard[0], ProtocolError)
+    assert failing.heard == [failing.wrong]
+
+
+def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waiters):
+    late = Told()
+    waiters.add(late)
+    error = RequestTimeout(HERE, 11, 1_000)
+    assert waiters.give_up(late, error)
+    assert not waiters.give_up(late, error)
+    waiters.answered(answer_to(late))
+    assert late.heard == [error]
+    stray = RemotingCommand(0, opaque=1_000, flag=1)
+    for _ in range(STRAYS_MAX):
+        waiters.answered(stray)
+    with pytest.raises(ProtocolError, match="65 answers to what was not asked, the last to 1000"):
+        waiters.answered(stray)
+
+
+def test_time_is_over_for_each_by_itself(waiters):
+    soon, later = Told(100), Told(10_000)
+    for each in (soon, later):
+        waiters.add(each)
+    assert waiters.late(0.05) == []
+    assert waiters.late(0.1) == [soon]
+    assert waiters.late(10) == [soon, later]
+
+
+def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):
+    first, second = Told(), Told()
+    waiters.add(first)
+    waiters.add(second)
+    assert waiters.remove(second)
+    assert not waiters.remove(second)
+    assert waiters.end(ConnectionClosed(HERE, "it rains")) == [first]
+    assert waiters.end(ConnectionClosed(HERE, "again")) is None
+    for come_in in (waiters.check_has_not_ended, waiters.next_opaque, lambda: waiters.add(second)):
+        with pytest.raises(ConnectionClosed, match="it rains"):
+            come_in()

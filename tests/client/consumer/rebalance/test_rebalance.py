@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
+
+
+class View:
+    client_id = ""
+
+    def __init__(self, *members, queues=QUEUES):
+        self.members, self.known = members, tuple(queues)
+
+    def queues(self, topic):
+        if not self.known:
+            raise RouteNotFound(topic)
+        return self.known
+
+    def consumer_ids(self, _):
+        return self.members
+
+
+def share(me, view, model=MessageModel.CLUSTERING):
+    view.client_id = me
+    return Rebalance(model, AllocateMessageQueueAveragely()).share("T", view)
+
+
+def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
+    view = View("2", "1", queues=[QUEUES[3], QUEUES[0], QUEUES[2], QUEUES[1]])
+    assert share("1", view) == Share(tuple(QUEUES), tuple(QUEUES[:2]))
+    assert share("2", view).mine == tuple(QUEUES[2:])
+
+
+def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
+    view = View()
+    assert share("1", view, MessageModel.BROADCASTING) == Share(tuple(QUEUES), tuple(QUEUES))
+
+
+def test_who_is_missing_among_the_members_has_nothing():
+    assert share("3", View("1", "2")) == Share(tuple(QUEUES), (), is_known=False)
+
+
+def test_brokers_that_know_no_member_at_all_say_nothing():
+    assert share("1", View()) is None
+
+
+def test_a_topic_without_queues_is_an_error_and_no_empty_share():
+    with pytest.raises(RouteNotFound):
+        share("1", View("1", queues=()))

@@ -1,0 +1,56 @@
+"""One message that an operator has sent: the listener decides what is answered,
+and nothing moves."""
+
+import pytest
+from moved_tasks import MovedTasks
+from received_messages import several
+
+from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
+from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.direct_consumption import consumed_directly
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.wire.bodies.client_info import ConsumeResult
+
+
+def never(*_):
+    raise AssertionError("nothing is acknowledged, locked or sent again")
+
+
+def orderly(listener):
+    return ConsumeMessageOrderlyService(listener, MovedTasks(), None, never, never, 1, 1_000)
+
+
+def concurrently(listener):
+    return ConsumeMessageConcurrentlyService(listener, MovedTasks(), never, None, never, 1)
+
+
+def fails(*_):
+    raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("service", "listener", "result"),
+    [
+        (orderly, lambda *_: None, "CR_SUCCESS"),
+        (orderly, lambda *_: ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, "CR_LATER"),
+        (orderly, fails, "CR_LATER"),
+        (concurrently, lambda *_: ConsumeConcurrentlyStatus.CONSUME_SUCCESS, "CR_SUCCESS"),
+        (concurrently, lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, "CR_LATER"),
+        (concurrently, fails, "CR_LATER"),
+    ],
+)
+def test_what_the_listener_says_is_answered(service, listener, result):
+    (message,) = several(7)
+    answer = consumed_directly(service(listener), message, "")
+    assert answer.consume_result is ConsumeResult[result]
+    assert answer.order == (service is orderly)
+    assert answer.spent_time_mills >= 0
+
+
+def test_the_listener_is_told_the_broker_that_the_operator_named():
+    seen = []
+    service = concurrently(lambda _, context: seen.append(context.queue.broker_name))
+    (message,) = several(7)
+    consumed_directly(service, message, "broker-z")
+    consumed_directly(service, message, "")
+    assert seen == ["broker-z", message.queue.broker_name]

@@ -1,0 +1,81 @@
+import pytest
+from received_messages import received
+
+from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
+from rmq_spark.client.results import PullStatus
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+GONE = BrokerRefused(17, "topic[T] not exist", "b:1", 11)
+
+
+def illegal(least, most, then):
+    return Pulled(PullStatus.OFFSET_ILLEGAL, then, least, most, ())
+
+
+def known():
+    last = LastKnown()
+    last.came([received(4), received(5)])
+    return last
+
+
+def searches(asked, found):
+    def offset_since(queue, store_ms):
+        asked.append((queue, store_ms))
+        return found
+
+    return offset_since
+
+
+def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
+    last, asked = known(), []
+    last.failed(ConnectionClosed("b:1", "gone"))
+    assert not last.must_be_found
+    last.failed(GONE)
+    assert last.must_be_found
+    assert last.find(QUEUE, 6, searches(asked, 0)) == 0
+    assert asked == [(QUEUE, received(5).store_timestamp - 1)]
+    assert not last.must_be_found
+    [line] = caplog.messages
+    assert "going on at offset 0, not 6" in line
+
+
+def test_a_queue_that_is_where_it_was_is_not_told(caplog):
+    last = known()
+    last.failed(GONE)
+    assert last.find(QUEUE, 6, searches([], 6)) == 6
+    assert caplog.messages == []
+
+
+def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_on_there():
+    last = known()
+    assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
+    assert not last.must_be_found
+    assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) is None
+    assert last.must_be_found
+    last.came([])
+    assert not last.must_be_found
+
+
+@pytest.mark.parametrize(("was_gone", "legal"), [(False, 3), (True, 0)])
+def test_who_has_had_none_goes_on_where_the_broker_says_unless_the_topic_was_gone(was_gone, legal):
+    last = LastKnown()
+    if was_gone:
+        last.failed(GONE)
+    assert not last.must_be_found
+    assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) == legal
+    assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) == 3
+
+
+def test_who_cannot_find_it_is_still_lost():
+    last = known()
+    last.failed(GONE)
+
+    def offset_since(*_):
+        raise GONE
+
+    with pytest.raises(BrokerRefused):
+        last.find(QUEUE, 6, offset_since)
+    assert last.must_be_found

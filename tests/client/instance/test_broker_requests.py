@@ -1,0 +1,174 @@
+import threading
+
+import pytest
+from client_members import Consumer, Producer
+
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.instance.broker_requests import AT_ONCE_MAX, BrokerRequests
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.client_info import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+)
+from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+class Line:
+    """A connection to a broker that keeps what it was sent."""
+
+    address = "h:1"
+
+    def __init__(self, error=None):
+        self._answers = []
+        self._came = threading.Semaphore(0)
+        self._error = error
+
+    def send(self, command):
+        self._answers.append(command)
+        self._came.release()
+        if self._error is not None:
+            raise self._error
+
+    def answer(self):
+        assert self._came.acquire(timeout=10)
+        return self._answers.pop(0)
+
+
+@pytest.fixture
+def consumer():
+    return Consumer()
+
+
+@pytest.fixture
+def producer():
+    return Producer()
+
+
+@pytest.fixture
+def requests(consumer, producer):
+    return BrokerRequests(lambda: "me", {"G": consumer}, {"P": producer, "Q": None})
+
+
+@pytest.fixture
+def line():
+    return Line()
+
+
+def record(body=b"x", properties="PGROUP\x01P\x02"):
+    return encode_record(StoredMessage(topic="T", body=body, properties_text=properties))
+
+
+def test_a_change_of_members_is_passed_on_at_once(requests, consumer, line):
+    assert requests(line, RemotingCommand(40, flag=2, ext_fields={"consumerGroup": "G"})).code == 0
+    assert consumer.rebalances.acquire(blocking=False)
+    assert requests(line, RemotingCommand(40, ext_fields={"consumerGroup": "somebody"})).code == 0
+    assert not consumer.rebalances.acquire(blocking=False)
+
+
+def test_offsets_are_reset(requests, consumer, line):
+    fields = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
+    body = encode_body(ResetOffsetBody(offset_table={QUEUE: 5}))
+    assert requests(line, RemotingCommand(220, flag=2, ext_fields=fields, body=body)) is None
+    assert consumer.resets.acquire(timeout=10)
+    assert consumer.told == [("T", {QUEUE: 5})]
+
+
+def test_questions_are_answered_when_the_consumer_has_answered(requests, line, consumer):
+    assert (
+        requests(line, RemotingCommand(221, opaque=4, ext_fields={"topic": "T", "group": "G"}))
+        is None
+    )
+    answer = line.answer()
+    assert (answer.opaque, answer.is_response, answer.code) == (4, True, 0)
+    assert decode_body(GetConsumerStatusBody, answer.body).message_queue_table == {QUEUE: 7}
+
+    requests(line, RemotingCommand(307, ext_fields={"consumerGroup": "G", "clientId": "me"}))
+    info = decode_body(ConsumerRunningInfo, line.answer().body)
+    assert info.properties == {"PROP_CONSUMEORDERLY": "false"}
+
+    fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
+    requests(line, RemotingCommand(309, ext_fields=fields, body=record(b"now")))
+    result = decode_body(ConsumeMessageDirectlyResult, line.answer().body)
+    assert result.consume_result is ConsumeResult.CR_SUCCESS
+    assert consumer.told == [(b"now", "broker-a")]
+
+
+def test_a_transaction_is_checked_with_its_producer(requests, producer, line):
+    fields = {"tranStateTableOffset": "3", "commitLogOffset": "4"}
+    assert requests(line, RemotingCommand(39, flag=2, ext_fields=fields, body=record())) is None
+    assert producer.checked.wait(10)
+    assert producer.checks == [("h:1", b"x", 3)]
+
+
+ELSEWHERE = {
+    "another group": (307, {"consumerGroup": "H", "clientId": "me"}, "consumer of group 'H'"),
+    "another client": (307, {"consumerGroup": "G", "clientId": "you"}, "client 'you'"),
+    "a status of another group": (221, {"topic": "T", "group": "H"}, "consumer of group 'H'"),
+}
+
+
+@pytest.mark.parametrize(("code", "fields", "who"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_who_is_not_here_is_said_not_to_be(requests, line, code, fields, who):
+    requests(line, RemotingCommand(code, ext_fields=fields))
+    answer = line.answer()
+    assert answer.code == 1
+    assert who in answer.remark
+
+
+@pytest.mark.parametrize("properties", ["PGROUP\x01Q\x02", "PGROUP\x01R\x02", ""])
+def test_a_producer_that_has_no_transactions_is_not_asked_about_any(requests, line, properties):
+    fields = {"tranStateTableOffset": "3", "commitLogOffset": "4"}
+    requests(line, RemotingCommand(39, ext_fields=fields, body=record(properties=properties)))
+    assert "no transactional producer" in line.answer().remark
+
+
+def test_what_is_not_known_is_said_not_to_be(requests, line):
+    assert requests(line, RemotingCommand(326)).code == 3
+
+
+def test_a_listener_that_fails_is_an_answer(requests, consumer, line):
+    consumer.consumes = lambda _: 1 / 0
+    fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
+    requests(line, RemotingCommand(309, ext_fields=fields, body=record()))
+    answer = line.answer()
+    assert (answer.code, answer.remark) == (1, "ZeroDivisionError: division by zero")
+
+
+def test_so_many_at_a_time_and_no_more(requests, consumer, line):
+    go_on = threading.Event()
+
+    def consumes(_):
+        go_on.wait(10)
+        return ConsumeResult.CR_SUCCESS
+
+    consumer.consumes = consumes
+    fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
+    request = RemotingCommand(309, ext_fields=fields, body=record())
+    assert [requests(line, request) for _ in range(AT_ONCE_MAX)] == [None] * AT_ONCE_MAX
+    assert requests(line, request).code == 2
+    go_on.set()
+    assert {line.answer().code for _ in range(AT_ONCE_MAX)} == {0}
+
+
+def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):
+    for _ in range(AT_ONCE_MAX):
+        with pytest.raises(HeaderError):
+            requests(line, RemotingCommand(221))
+    assert requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"})) is None
+    assert line.answer().code == 0
+
+
+def test_a_broker_that_has_gone_needs_no_answer(requests, caplog):
+    caplog.set_level("INFO")
+    line = Line(ConnectionClosed("h:1", "gone"))
+    requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"}))
+    line.answer()
+    requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"}))
+    line.answer()

@@ -1,0 +1,159 @@
+import threading
+
+import pytest
+from broker_kinds import wait_until
+
+from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.instance import heartbeats
+from rmq_spark.client.instance.heartbeats import Heartbeats
+from rmq_spark.wire.bodies.clients import HeartbeatData
+
+
+class Brokers:
+    """What they are told, in its order; some are stuck, some not there, some known to be silent."""
+
+    def __init__(self):
+        self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
+
+    @property
+    def connections(self):
+        return self
+
+    def is_silent(self, address):
+        return address in self.silent
+
+    def heartbeat(self, address, data):
+        self._say(address, f"I am {data.client_id}")
+        return 407
+
+    def unregister(self, address, client_id, producer_group, consumer_group, timeout_ms):
+        assert timeout_ms <= heartbeats.TELL_MS
+        self._say(address, f"{client_id} leaves {producer_group or consumer_group}")
+
+    def _say(self, address, what):
+        if address in self.stuck:
+            self.stuck[address].wait(10)
+        if address in self.gone:
+            raise ConnectionFailed(address, "no answer")
+        self.told.append((address, what))
+
+
+@pytest.fixture
+def brokers():
+    return Brokers()
+
+
+@pytest.fixture
+def telling(brokers):
+    telling = Heartbeats(brokers, lambda: HeartbeatData(client_id="me"))
+    yield telling
+    telling.stop()
+
+
+def test_all_brokers_are_told_and_their_versions_kept(brokers, telling):
+    telling.tell(["a", "b"])
+    assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
+    assert telling.versions == {"a": 407, "b": 407}
+
+
+def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
+    brokers, telling, monkeypatch
+):
+    monkeypatch.setattr(heartbeats, "TELL_MS", 50)
+    brokers.stuck["a"] = threading.Event()
+    for count in range(1, 4):
+        telling.tell(["a", "b"])
+        wait_until("b has heard", lambda count=count: len(brokers.told) == count)
+    brokers.stuck["a"].set()
+    wait_until("a has heard what was on its way", lambda: ("a", "I am me") in brokers.told)
+
+
+def test_one_that_is_known_to_be_silent_is_not_waited_for(brokers, telling):
+    brokers.silent.add("a")
+    telling.tell(["a", "b"])
+    assert brokers.told == [("b", "I am me")]
+
+
+def test_a_failure_is_logged_once_until_it_is_over(brokers, telling, caplog):
+    brokers.gone.add("a")
+    for _ in range(3):
+        telling.tell(["a", "b"])
+    assert len(caplog.messages) == 1
+    brokers.gone.clear()
+    telling.tell(["a"])
+    brokers.gone.add("a")
+    telling.tell(["a"])
+    assert len(caplog.messages) == 2
+
+
+def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, monkeypatch):
+    monkeypatch.setattr(heartbeats, "TELL_MS", 50)
+    brokers.stuck["a"] = threading.Event()
+    telling.tell(["a"])
+    monkeypatch.setattr(heartbeats, "TELL_MS", 10_000)
+    threading.Timer(0.05, brokers.stuck["a"].set).start()
+    telling.leave(["a", "b"], ["P"], ["G"])
+    assert [what for address, what in brokers.told if address == "a"] == [
+        "I am me",
+        "me leaves P",
+        "me leaves G",
+    ]
+
+
+def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(brokers, telling):
+    brokers.gone.add("a")
+    telling.leave(["a", "b"], [], ["G", "H"])
+    assert brokers.told == [("b", "me leaves G"), ("b", "me leaves H")]
+
+
+def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
+    telling.tell(["a"])
+    telling.forked()
+    assert telling.versions == {}
+    telling.stop()
+    telling.tell(["a"])
+    assert len(brokers.told) == 1
+
+
+def test_a_broker_that_was_not_told_is_as_soon_as_it_is_connected_again(brokers, telling):
+    brokers.gone.add("a")
+    telling.tell(["a", "b"])
+    telling.tell_again("b")
+    brokers.gone.clear()
+    telling.tell_again("a")
+    wait_until("a is told", lambda: ("a", "I am me") in brokers.told)
+    telling.tell_again("a")
+    telling.tell([])
+    assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
+
+
+def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brokers, telling):
+    telling.tell(["a"])
+    telling.forgotten_by("a")
+    assert telling.versions == {}
+    telling.tell_again("a")
+    telling.tell_again("a")
+    wait_until("a is told again", lambda: telling.versions)
+    telling.leave(["a"], (), ["G"])  # in the same lane, behind all that waits there
+    assert brokers.told == [("a", "I am me"), ("a", "I am me"), ("a", "me leaves G")]
+
+
+def test_a_broker_that_did_not_answer_is_told_again_until_it_does(brokers, telling, monkeypatch):
+    """Also if nobody has anything else to ask it, as a member without queues."""
+    monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
+    brokers.gone.add("a")
+    telling.tell(["a"])
+    telling.forgotten_by("a")
+    brokers.gone.clear()
+    wait_until("it is told", lambda: brokers.told == [("a", "I am me")], 10)
+
+
+def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling, monkeypatch):
+    monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
+    tries, say = [], brokers._say
+    monkeypatch.setattr(brokers, "_say", lambda *what: (tries.append(what), say(*what)))
+    brokers.gone.add("a")
+    telling.tell(["a"])
+    wait_until("it is tried", lambda: len(tries) == heartbeats.AGAIN_TIMES_MAX + 1, 10)
+    telling.tell(["a"])
+    assert len(tries) == heartbeats.AGAIN_TIMES_MAX + 2

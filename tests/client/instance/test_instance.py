@@ -1,0 +1,201 @@
+import re
+import threading
+
+import pytest
+from client_members import Consumer
+from fake_servers import FakeServer, silent
+
+from rmq_spark.client.errors import (
+    ClientShutDown,
+    ConnectionClosed,
+    ConsumerNotOnline,
+    MessageRejected,
+    NoNameServer,
+)
+from rmq_spark.client.instance.instance import ClientInstance, local_address
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+NEVER_MS = 3_600_000
+
+
+@pytest.fixture
+def make(running_broker, api):
+    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+    made = []
+
+    def make(**settings):
+        intervals = {"route_interval_ms": NEVER_MS, "heartbeat_interval_ms": NEVER_MS}
+        made.append(ClientInstance(running_broker.address, **{**intervals, **settings}))
+        made[-1].start()
+        made[-1].routes.route("T")
+        return made[-1]
+
+    yield make
+    for instance in made:
+        instance.shutdown()
+
+
+def test_its_id_says_where_it_runs(make):
+    instance = make()
+    assert re.fullmatch(r"127\.0\.0\.1@\d+#\d+", instance.client_id)
+    assert make().client_id != instance.client_id
+    assert make(client_id="mine").client_id == "mine"
+
+
+def test_a_consumer_that_registers_is_known_to_the_broker_at_once_and_is_told_of_itself(
+    make, api, running_broker
+):
+    instance = make()
+    consumer = Consumer()
+    instance.register_consumer("G", consumer)
+    instance.register_producer("P")
+    assert consumer.rebalances.acquire(timeout=10)
+    assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
+    instance.heartbeat()
+    (connection,) = api.admin.producer_connection(running_broker.address, "P").connection_set
+    assert (connection.client_id, connection.language) == (instance.client_id, "PYTHON")
+
+
+def test_a_group_has_one_member_in_each_client_and_a_name_that_can_be_one(make):
+    instance = make()
+    instance.register_consumer("G", Consumer())
+    instance.register_producer("G")
+    with pytest.raises(MessageRejected, match="one consumer of a group"):
+        instance.register_consumer("G", Consumer())
+    with pytest.raises(MessageRejected, match="one producer of a group"):
+        instance.register_producer("G")
+    with pytest.raises(MessageRejected, match="group"):
+        instance.register_producer("no group")
+    instance.unregister_producer("G")
+    instance.register_producer("G")
+
+
+def test_who_leaves_is_gone_at_once_and_the_others_are_told(make, api, running_broker):
+    first, second = Consumer(), Consumer()
+    leaver, stayer = make(), make()
+    leaver.register_consumer("G", first)
+    leaver.heartbeat()
+    stayer.register_consumer("G", second)
+    stayer.heartbeat()
+    assert len(api.consumer_ids(running_broker.address, "G")) == 2
+    while second.rebalances.acquire(timeout=0.2):
+        pass
+    leaver.unregister_consumer("G")
+    assert second.rebalances.acquire(timeout=10)
+    assert api.consumer_ids(running_broker.address, "G") == (stayer.client_id,)
+
+
+def test_shutting_down_leaves_all_groups(make, api, running_broker):
+    instance = make()
+    instance.register_consumer("G", Consumer())
+    instance.heartbeat()
+    assert api.consumer_ids(running_broker.address, "G")
+    instance.shutdown()
+    instance.shutdown()
+    assert api.consumer_ids(running_broker.address, "G") == ()
+    with pytest.raises(ClientShutDown):
+        instance.start()
+    with pytest.raises(ClientShutDown):
+        instance.routes.refresh("T")
+
+
+def test_it_runs_until_its_last_user_stops(make):
+    instance = make()
+    with instance:
+        pass
+    instance.routes.refresh("T")
+    instance.stop()
+    with pytest.raises(ClientShutDown):
+        instance.routes.refresh("T")
+
+
+def test_a_connection_that_breaks_is_followed_by_a_heartbeat_on_a_new_one(
+    make, api, running_broker
+):
+    instance = make()
+    consumer = Consumer()
+    instance.register_consumer("G", consumer)
+    assert consumer.rebalances.acquire(timeout=10)
+    instance.connections.close(running_broker.address)
+    assert consumer.rebalances.acquire(timeout=10)  # a newcomer to the broker
+    assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
+
+
+def test_what_brokers_ask_gets_to_the_consumer(make, api, running_broker):
+    instance = make()
+    consumer = Consumer()
+    instance.register_consumer("G", consumer)
+    instance.heartbeat()
+    address = running_broker.address
+    queue = MessageQueue("T", "broker-a", 0)
+    api.update_consumer_offset(address, "G", queue, 0)
+    api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
+    assert consumer.resets.acquire(timeout=10)
+    info = api.admin.consumer_running_info(address, "G", instance.client_id)
+    assert info.properties == {"PROP_CONSUMEORDERLY": "false"}
+    instance.unregister_consumer("G")
+    with pytest.raises(ConsumerNotOnline):
+        api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
+
+
+def test_the_environment_names_the_name_servers_where_nothing_else_does(
+    monkeypatch, running_broker
+):
+    monkeypatch.setenv("NAMESRV_ADDR", running_broker.address)
+    with ClientInstance() as instance:
+        assert "TBW102" in instance.name_servers.admin.topics()
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with ClientInstance() as instance, pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
+        instance.routes.route("T")
+
+
+def test_a_heartbeat_that_fails_is_logged_once_and_the_others_get_theirs(
+    make, running_broker, caplog
+):
+    instance = make()
+    instance.register_producer("P")
+    instance.routes.addresses = lambda **_: ("127.0.0.1:1", running_broker.address)
+    for _ in range(3):
+        instance.heartbeat()
+    assert running_broker.address in instance.broker_versions
+    assert caplog.text.count("cannot connect to 127.0.0.1:1") == 1
+
+
+def test_a_shutdown_ends_in_two_seconds_whatever_is_under_way(running_broker, api):
+    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+    told = threading.Event()
+
+    def stalls(peer):
+        request = peer.receive()
+        peer.send(request.respond(3, "no extensions"))
+        silent(peer)
+
+    with FakeServer(stalls) as server, ClientInstance(running_broker.address) as instance:
+        instance.register_consumer("G", Consumer())
+        instance.connections.agreement(server.address)
+        held = instance.connections.request_async(server.address, RemotingCommand(11), 60_000)
+
+        def wait():
+            try:
+                held.result(60)
+            except ConnectionClosed:
+                told.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        ending = threading.Thread(target=instance.shutdown)
+        ending.start()
+        ending.join(10)
+        assert not ending.is_alive()
+        assert told.wait(10)
+        thread.join(10)
+
+
+def test_its_address_is_the_one_that_others_see():
+    assert local_address(["127.0.0.1:9876"]) == "127.0.0.1"
+    assert local_address(["no address", "[::1]:9876"]) in ("::1", "127.0.0.1")
+    assert local_address(["broker..example:9876", "127.0.0.1:9876"]) == "127.0.0.1"
+    assert local_address([]) == "127.0.0.1"

@@ -1,0 +1,186 @@
+import pytest
+
+from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
+from rmq_spark.client.instance.routes import QUEUES_MAX, Routes
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+def broker(name, **addresses):
+    return BrokerData(broker_name=name, broker_addrs={int(i[1:]): a for i, a in addresses.items()})
+
+
+def queue_data(name, read=2, write=2, perm=6):
+    return QueueData(broker_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
+
+
+def route(*queues, brokers, order=None):
+    return TopicRouteData(queue_datas=queues, broker_datas=brokers, order_topic_conf=order)
+
+
+A = broker("a", i0="a:1", i1="a:2")
+B = broker("b", i0="b:1")
+SLAVES = broker("s", i2="s:2", i1="s:1")
+
+
+class NameServer:
+    def __init__(self, **table):
+        self.table = table
+        self.asked = []
+
+    def __call__(self, topic):
+        self.asked.append(topic)
+        found = self.table.get(topic)
+        if found is None:
+            raise RouteNotFound(topic)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def names_of(queues):
+    return [f"{queue.broker_name}{queue.queue_id}" for queue in queues]
+
+
+def test_queues_are_in_order_of_brokers_and_numbers_and_asked_for_once():
+    server = NameServer(T=route(queue_data("b", read=1), queue_data("a", write=3), brokers=(A, B)))
+    routes = Routes(server)
+    assert names_of(routes.publish_queues("T")) == ["a0", "a1", "a2", "b0", "b1"]
+    assert names_of(routes.subscribe_queues("T")) == ["a0", "a1", "b0"]
+    assert routes.publish_queues("T")[0] == MessageQueue("T", "a", 0)
+    assert server.asked == ["T"]
+    assert routes.topics == {"T"}
+    assert set(routes.brokers) == {"a", "b"}
+
+
+def test_writing_takes_permission_and_a_master_reading_only_permission():
+    server = NameServer(
+        T=route(
+            queue_data("a", perm=4),
+            queue_data("b", perm=2),
+            queue_data("s"),
+            brokers=(A, B, SLAVES),
+        )
+    )
+    routes = Routes(server)
+    assert names_of(routes.publish_queues("T")) == ["b0", "b1"]
+    assert names_of(routes.subscribe_queues("T")) == ["a0", "a1", "s0", "s1"]
+
+
+def test_an_ordered_topic_has_the_queues_that_its_configuration_names():
+    server = NameServer(
+        T=route(queue_data("a", write=8), brokers=(A, B), order="b:2;a:1;nonsense;:4")
+    )
+    assert names_of(Routes(server).publish_queues("T")) == ["b0", "b1", "a0"]
+
+
+@pytest.mark.parametrize("which", ["publish_queues", "subscribe_queues"])
+def test_a_topic_without_usable_queues_is_asked_for_again_before_that_is_an_error(which):
+    server = NameServer(T=route(queue_data("a", perm=0), brokers=(A,)))
+    with pytest.raises(TopicNotUsable, match="lets it be"):
+        getattr(Routes(server), which)("T")
+    assert server.asked == ["T", "T"]
+
+
+def test_a_route_with_a_billion_queues_is_refused():
+    server = NameServer(T=route(queue_data("a", write=QUEUES_MAX + 1), brokers=(A,)))
+    with pytest.raises(RouteNotFound, match="claims"):
+        Routes(server).publish_queues("T")
+
+
+def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
+    server = NameServer(
+        TBW102=route(queue_data("a", write=8), queue_data("b", write=2), brokers=(A, B))
+    )
+    assert names_of(Routes(server).queues_to_send_to("N", "TBW102", 4)) == [
+        "a0",
+        "a1",
+        "a2",
+        "a3",
+        "b0",
+        "b1",
+    ]
+
+
+@pytest.mark.parametrize("table", [{}, {"TBW102": route(queue_data("a", perm=4), brokers=(A,))}])
+def test_where_nobody_makes_topics_that_is_said(table):
+    with pytest.raises(RouteNotFound, match="no broker makes topics"):
+        Routes(NameServer(**table)).queues_to_send_to("N", "TBW102", 4)
+
+
+def test_a_topic_that_may_not_be_written_is_not_taken_for_one_to_be_made():
+    server = NameServer(
+        T=route(queue_data("a", perm=4), brokers=(A,)), TBW102=route(queue_data("a"), brokers=(A,))
+    )
+    with pytest.raises(TopicNotUsable):
+        Routes(server).queues_to_send_to("T", "TBW102", 4)
+
+
+def test_addresses_for_writing_and_for_reading():
+    routes = Routes(NameServer(T=route(queue_data("a"), queue_data("s"), brokers=(A, SLAVES))))
+    routes.route("T")
+    assert routes.master_address("a") == "a:1"
+    assert routes.address_for_read("a") == "a:1"
+    assert routes.address_for_read("a", 1) == "a:2"
+    assert routes.address_for_read("a", 7) == "a:1"
+    assert routes.address_for_read("s") == "s:1"
+    assert routes.addresses() == ("a:1", "a:2", "s:1", "s:2")
+    assert routes.addresses(masters_only=True) == ("a:1",)
+    with pytest.raises(BrokerNotFound, match="no master"):
+        routes.master_address("s")
+    with pytest.raises(BrokerNotFound, match="no route"):
+        routes.address_for_read("nobody")
+
+
+def test_the_newest_route_says_where_a_broker_is():
+    server = NameServer(
+        T=route(queue_data("a"), brokers=(A,)), U=route(queue_data("a"), brokers=(A,))
+    )
+    routes = Routes(server)
+    routes.route("T")
+    routes.route("U")
+    server.table["T"] = route(queue_data("a"), brokers=(broker("a", i0="moved:1"),))
+    routes.refresh("T")
+    assert routes.master_address("a") == "moved:1"
+
+
+def test_a_topic_that_is_gone_does_not_bring_back_where_a_broker_was():
+    """Whichever topic was known first, and whichever is asked for last."""
+    both = route(queue_data("a"), queue_data("b"), brokers=(A, B))
+    server = NameServer(T=both, U=both, V=route(queue_data("b"), brokers=(B,)))
+    routes = Routes(server)
+    for topic in ("U", "T", "V"):
+        routes.route(topic)
+    server.table["T"] = None
+    server.table["U"] = route(queue_data("a"), brokers=(broker("a", i0="moved:1"),))
+    routes.refresh_all()
+    assert routes.master_address("a") == "moved:1"
+    assert routes.topics == {"T", "U", "V"}
+
+
+@pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
+def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
+    server = NameServer(T=route(queue_data("a"), brokers=(A,)))
+    routes = Routes(server)
+    before = routes.publish_queues("T")
+    server.table["T"] = error
+    routes.refresh_all()
+    assert routes.publish_queues("T") == before
+    with pytest.raises(type(error)):
+        routes.refresh("T")
+
+
+def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
+    server = NameServer(
+        T=route(queue_data("a"), brokers=(A,)), U=route(queue_data("a"), brokers=(A,))
+    )
+    routes = Routes(server)
+    routes.publish_queues("T")
+    routes.publish_queues("U")
+    routes.forget("T")
+    routes.forget("never there")
+    server.asked.clear()
+    routes.refresh_all()
+    assert server.asked == ["U"]
+    assert routes.master_address("a") == "a:1"
+    assert len(routes.publish_queues("T")) == 2

@@ -1,0 +1,221 @@
+"""What people hold rows in: Arrow, pandas, polars, whatever speaks Arrow's C stream;
+and their mistakes."""
+
+import re
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pytest
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.producer.arrow_frames import record_batches
+from rmq_spark.client.producer.producer import Producer
+
+SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
+MAPS = pa.map_(pa.string(), pa.string())
+TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+class Stream:
+    """What polars, DuckDB and others have in common."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def rows_of(*given):
+    return [row for batch in record_batches(given) for row in batch.to_pylist()]
+
+
+def types_of(given):
+    [batch] = record_batches([given])
+    return {field.name: field.type for field in batch.schema}
+
+
+def test_tables_record_batches_readers_and_streams_are_taken_apart():
+    rows = pa.record_batch({"body": [b"a", b"b"]})
+    table = pa.Table.from_batches([rows, rows])
+    assert [each.num_rows for each in record_batches([table, rows, table.to_reader()])] == [2] * 5
+    assert rows_of(Stream(table)) == rows_of(table)
+
+
+@pytest.mark.parametrize("kind", TEXTS, ids=str)
+def test_text_is_text_whatever_it_is_held_in(kind):
+    texts = pa.array(["a", "b"])
+    texts = texts.dictionary_encode() if kind is TEXTS[-1] else texts.cast(kind)
+    table = pa.table(dict.fromkeys(("body", "keys", "tags", "topic"), texts))
+    assert types_of(Stream(table)) == {
+        "body": pa.binary(),
+        "keys": pa.string(),
+        "tags": pa.string(),
+        "topic": pa.string(),
+    }
+    assert rows_of(table)[1] == {"body": b"b", "keys": "b", "tags": "b", "topic": "b"}
+
+
+def test_numbers_and_times_are_taken_in_other_widths_and_units():
+    table = pa.table(
+        {
+            "body": ["x"],
+            "flag": pa.array([7.0]),
+            "bornTimestamp": pa.array([NOON.replace(microsecond=1_999)], pa.timestamp("us", "UTC")),
+        }
+    )
+    assert rows_of(table) == [
+        {"body": b"x", "flag": 7, "bornTimestamp": NOON.replace(microsecond=1_000)}
+    ]
+    no_zone = pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ns"))
+    for times in (no_zone, [1_769_860_800_000], pa.array([1_769_860_800_000], pa.uint64())):
+        assert rows_of(pa.table({"bornTimestamp": times})) == [{"bornTimestamp": NOON}]
+
+
+def test_properties_are_maps_dicts_or_pairs():
+    expected = [{"properties": [("a", "1")]}, {"properties": [("b", "2")]}, {"properties": None}]
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    for column in (
+        pa.array([{"a": "1"}, {"b": "2"}, None]),
+        pa.array([[("a", "1")], [("b", "2")], None], MAPS),
+        pa.array([[{"key": "a", "value": "1"}], [{"key": "b", "value": "2"}], None], pairs),
+    ):
+        assert rows_of(pa.table({"properties": column})) == expected
+        assert types_of(pa.table({"properties": column})) == {"properties": MAPS}
+
+
+def test_a_column_without_any_value_is_one_of_nulls():
+    assert rows_of(pa.table({"body": ["x"], "tags": pa.nulls(1)})) == [{"body": b"x", "tags": None}]
+
+
+WRONG = {
+    "a list": ([b"a"], "rows: needed a pyarrow Table"),
+    "a dict": ({"body": ["a"]}, r"found dict .*pa\.table"),
+    "a stream of no table": (Stream(pa.chunked_array([[1, 2]])), "found Stream, which is no table"),
+    "body: int": (
+        pa.table({"body": [1, 2]}),
+        r'column body: needed binary or text, found int64; .*\.cast\("string"\)',
+    ),
+    "body: double": (pa.table({"body": [1.5]}), "column body: .*found double"),
+    "body: struct": (pa.table({"body": [{"id": 1}]}), "column body: .*found struct"),
+    "tags: int": (pa.table({"tags": [1]}), r'column tags: .*frame\["tags"\]\.astype'),
+    "tags: lists": (pa.table({"tags": [["a"]]}), "column tags: .*found list"),
+    "tags: no UTF-8": (
+        pa.table({"tags": [b"\xff"]}),
+        "column tags: .*found binary, and Invalid UTF8",
+    ),
+    "tags: no text": (
+        pa.table({"tags": pa.array([b"\xff"]).cast(pa.string(), safe=False)}),
+        "column tags: .*found string, and Invalid UTF8",
+    ),
+    "times: seconds that are too late": (
+        pa.table({"bornTimestamp": pa.array([1 << 62], pa.timestamp("s"))}),
+        r"column bornTimestamp: .*found timestamp\[s\], and",
+    ),
+    "keys: lists": (pa.table({"keys": [["a", "b"]]}), "column keys: needed text"),
+    "topic: int": (pa.table({"topic": [1]}), "column topic: needed text"),
+    "flag: text": (pa.table({"flag": ["1"]}), "column flag: needed 32-bit numbers, found string"),
+    "flag: too large": (
+        pa.table({"flag": [1 << 40]}),
+        "column flag: .*found int64, and Integer value",
+    ),
+    "flag: a fraction": (pa.table({"flag": [1.5]}), "column flag: .*found double, and"),
+    "times: text": (
+        pa.table({"bornTimestamp": ["2026-01-31"]}),
+        "column bornTimestamp: needed times",
+    ),
+    "properties: text": (pa.table({"properties": ["a=1"]}), "column properties: needed a map"),
+    "properties: dicts of int": (
+        pa.table({"properties": [{"n": 1}]}),
+        "column properties: .*found struct<n: int64>",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "why"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_meant_is_refused_by_its_name_with_a_way_out(rows, why):
+    with pytest.raises(TypeError, match=why) as raised:
+        list(record_batches([rows]))
+    assert SAYS.fullmatch(str(raised.value)), raised.value
+
+
+# ---- sent
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 1)
+        yield made
+
+
+@pytest.fixture
+def sent(admin):
+    """Sends rows, and gives what the topic holds then."""
+    with Producer("P", instance=admin.instance) as producer:
+
+        def send(rows):
+            result = producer.send_table(rows, "T")
+            table = admin.read_table("T", columns=["body", "tags", "properties"])
+            assert result.message_count == table.num_rows
+            return [
+                (row["body"], row["tags"], dict(row["properties"]).get("n"))
+                for row in table.to_pylist()
+            ]
+
+        yield send
+
+
+EXPECTED = [(b"one", "a", "1"), (b"two", None, None)]
+
+
+def test_a_stream_is_sent(sent):
+    maps = pa.array([[("n", "1")], []], MAPS)
+    bodies = pa.array(["one", "two"], pa.string_view())
+    table = pa.table({"body": bodies, "tags": ["a", None], "properties": maps})
+    assert sent(Stream(table)) == EXPECTED
+
+
+def test_a_frame_of_pandas_is_sent_without_its_index(sent):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(
+        {
+            "body": ["none", "one", "two"],
+            "tags": ["x", "a", None],
+            "properties": [{}, {"n": "1"}, None],
+        },
+        index=["x", "y", "z"],
+    )
+    assert sent(frame[frame["body"] != "none"]) == EXPECTED
+
+
+def test_a_frame_of_pandas_whose_column_holds_values_of_several_kinds_is_refused():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    with pytest.raises(TypeError, match=r"columns of one type each.*body"):
+        list(record_batches([pandas.DataFrame({"body": [1, "x", b"y"]})]))
+    with pytest.raises(TypeError, match="column body: needed binary or text, found int64"):
+        list(record_batches([pandas.DataFrame({"body": [1, 2]})]))
+
+
+def test_a_frame_of_polars_is_sent(sent):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    properties = [[{"key": "n", "value": "1"}], []]
+    columns = {"body": ["one", "two"], "tags": ["a", None], "properties": properties}
+    assert sent(polars.DataFrame(columns)) == EXPECTED
+
+
+def test_what_was_read_can_be_sent_again(sent, admin):
+    names = ["body", "properties", "flag", "bornTimestamp"]
+    maps = pa.array([[("n", "1")], []], MAPS)
+    sent(pa.table({"body": ["one", "two"], "properties": maps, "flag": [1, 2]}))
+    table = admin.read_table("T", columns=names)
+    with Producer("Q", instance=admin.instance) as producer:
+        producer.send_table(table, "T")
+    assert admin.read_table("T", columns=names).to_pylist() == table.to_pylist() * 2
+
+
+def test_an_unknown_column_is_refused_by_the_names_there_are(sent):
+    with pytest.raises(MessageRejected, match="columns: needed body, and of the others only topic"):
+        sent(pa.table({"value": ["x"]}))

@@ -1,0 +1,129 @@
+import gc
+import threading
+from types import NoneType
+
+import pytest
+from client_clusters import FakeCluster
+
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageRejected,
+    SendFailed,
+    TooManyPending,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.message_queue import MessageQueue
+
+X = Message("T", b"x")
+
+
+def ok(_):
+    return 0
+
+
+def test_thousands_are_answered_each_with_its_own(running_broker):
+    with Producer("P", running_broker.address) as producer:
+        queue = MessageQueue("T", "broker-a", 0)
+        producer.send(X)
+        futures = [
+            producer.send_async(Message("T", b"%d" % n), queue, 60_000) for n in range(2_000)
+        ]
+        offsets = [future.result(60).queue_offset for future in futures]
+        assert offsets == list(range(offsets[0], offsets[0] + 2_000))
+
+
+def test_a_connection_that_fails_is_tried_again_elsewhere():
+    with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.send(X)
+        cluster.servers["a"].__exit__()
+        assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
+
+
+def test_a_refusal_is_not():
+    with FakeCluster(a=lambda _: 14) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(BrokerRefused):
+            producer.send_async(X).result(10)
+        assert cluster.sends() == {"a": 1}
+
+
+def test_three_tries_and_no_more():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        with pytest.raises(SendFailed) as raised:
+            producer.send_async(X).result(10)
+        assert len(raised.value.tries) == 3
+
+
+def test_without_a_thread_to_try_again_the_failure_is_told_and_later_ones_are_tried(monkeypatch):
+    real, is_limited = threading.Thread.start, True
+
+    def start(thread):
+        if is_limited and thread.name.startswith("rocketpoll sends again"):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        futures = [producer.send_async(X, timeout_ms=20_000) for _ in range(6)]
+        found = [future.exception(10) for future in futures]
+        assert {type(error) for error in found} == {SendFailed, NoneType}  # some went to b at once
+        is_limited = False
+        assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
+
+
+def test_what_has_to_go_to_one_queue_is_tried_once():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        with pytest.raises(ClientError) as raised:
+            producer.send_async(X, MessageQueue("T", "a", 0)).result(10)
+        assert not isinstance(raised.value, SendFailed)
+
+
+def test_no_more_than_so_many_wait_and_room_comes_with_answers():
+    go_on = threading.Event()
+
+    def story(_):
+        go_on.wait(10)
+        return 0
+
+    with FakeCluster(a=story) as cluster, Producer("P", cluster.address, pending_max=2) as producer:
+        futures = [producer.send_async(X, timeout_ms=20_000) for _ in range(2)]
+        with pytest.raises(TooManyPending, match="2 sends wait"):
+            producer.send_async(X, timeout_ms=10)
+        go_on.set()
+        futures.append(producer.send_async(X, timeout_ms=20_000))
+        assert [future.result(10).send_status.name for future in futures] == ["SEND_OK"] * 3
+
+
+def test_where_no_thread_reads_nobody_would_hear_of_the_answer():
+    with FakeCluster(a=ok) as cluster:
+        instance = ClientInstance(cluster.address, reads_itself=True)
+        with Producer("P", instance=instance) as producer:
+            assert producer.send(X).send_status.name == "SEND_OK"
+            with pytest.raises(MessageRejected, match=r"read by threads, found .reads_itself=True"):
+                producer.send_async(X)
+
+
+def test_the_end_of_the_producer_is_the_end_of_what_waits():
+    with FakeCluster(a=lambda _: None) as cluster:
+        with Producer("P", cluster.address) as producer:
+            future = producer.send_async(X, timeout_ms=60_000)
+        assert isinstance(future.exception(10), ClientError)
+
+
+def test_who_keeps_the_future_of_a_send_that_failed_does_not_keep_its_message():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.publish_queues("T")
+        cluster.servers["a"].__exit__()
+        future = producer.send_async(Message("T", b"not to be kept"), timeout_ms=2_000)
+        assert isinstance(future.exception(10), SendFailed)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Message)]
+        assert b"not to be kept" not in {message.body for message in kept}

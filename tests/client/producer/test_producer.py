@@ -1,0 +1,313 @@
+import threading
+
+import pytest
+from client_clusters import FakeCluster
+from client_members import Producer as Member
+
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientShutDown,
+    ConnectionFailed,
+    MessageIllegal,
+    MessageRejected,
+    NoNameServer,
+    PartlySent,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+    SystemBusy,
+)
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.sends import RETRIED_CODES
+from rmq_spark.client.results import SendStatus
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+X = Message("T", b"x")
+
+
+def ok(_):
+    return 0
+
+
+def always(code):
+    return lambda _: code
+
+
+@pytest.fixture
+def topic(running_broker, api):
+    config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+    api.admin.create_topic(running_broker.address, config)
+    return "T"
+
+
+@pytest.fixture
+def producer(running_broker, topic):
+    with Producer("P", running_broker.address) as made:
+        yield made
+
+
+@pytest.fixture
+def pull(running_broker, api):
+    def pull(queue_id=0, topic="T"):
+        header = PullMessageRequestHeader(
+            "G", topic, queue_id, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, 0, "*", "TAG"
+        )
+        return list(decode_messages(api.pull(running_broker.address, header).records, "broker-a"))
+
+    return pull
+
+
+def test_a_message_arrives_with_all_that_it_says(producer, pull):
+    queue = MessageQueue("T", "broker-a", 2)
+    message = Message("T", b"body" * 2_000, "tag", ["k1", "k2"], {"mine": "1"}, flag=9)
+    result = producer.send(message, queue)
+    assert (result.send_status, result.queue, result.queue_offset) == (SendStatus.SEND_OK, queue, 0)
+    (got,) = pull(2)
+    assert (got.body, got.tags, got.keys, got.flag) == (b"body" * 2_000, "tag", ("k1", "k2"), 9)
+    assert got.properties["mine"] == "1"
+    assert got.message_id == result.message_id
+    assert got.offset_message_id == result.offset_message_id
+    assert got.sys_flag == 0x301
+
+
+def test_each_way_of_sending_stores_the_message(producer, pull):
+    queue = MessageQueue("T", "broker-a", 0)
+    producer.send(Message("T", b"sync"), queue)
+    assert producer.send_async(Message("T", b"async"), queue).result(10).queue_offset == 1
+    producer.send_one_way(Message("T", b"one way"), queue)
+    producer.send(Message("T", b"last"), lambda queues: queues[0])
+    assert [message.body for message in pull()] == [b"sync", b"async", b"one way", b"last"]
+
+
+def test_messages_take_turns_over_the_queues_and_those_of_one_key_do_not(producer):
+    assert {producer.send(X).queue.queue_id for _ in range(4)} == {0, 1, 2, 3}
+    keyed = Message("T", b"x", sharding_key="TagA")
+    assert {producer.send(keyed).queue.queue_id for _ in range(3)} == {2_598_919 % 4}
+
+
+def test_a_batch_goes_in_as_few_requests_as_its_broker_takes(producer, api, running_broker):
+    producer.rules = SendRules("P", max_message_bytes=300_000)
+    results = producer.send_batch([Message("T", b"%03d" % n * 40_000) for n in range(8)])
+    assert len(results) == 4
+    stored = api.admin.topic_stats(running_broker.address, "T").offset_table.values()
+    assert sum(offsets.max_offset for offsets in stored) == 8
+    assert sum(len(result.message_id.split(",")) for result in results) == 8
+    assert producer.send_batch([]) == []
+
+
+def test_a_topic_that_is_not_there_is_made_by_its_first_message(producer, pull):
+    result = producer.send(Message("New", b"x"))
+    assert [message.body for message in pull(result.queue.queue_id, "New")] == [b"x"]
+
+
+def test_a_delayed_message_is_taken(producer, pull):
+    assert producer.send(Message("T", b"x", delay_level=3)).send_status is SendStatus.SEND_OK
+    assert [pull(queue_id) for queue_id in range(4)] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED_CODES))
+def test_what_another_broker_may_do_better_is_tried_there(code):
+    with FakeCluster(a=always(code), b=ok) as cluster, Producer("P", cluster.address) as producer:
+        for _ in range(3):
+            assert producer.send(X).queue.broker_name == "b"
+        assert cluster.brokers["a"].sent
+
+
+@pytest.mark.parametrize("code", [2, 3, 13, 15, 23, 26, 207, 215, 9_999])
+def test_what_would_fail_anywhere_or_makes_things_worse_is_tried_once(code):
+    with (
+        FakeCluster(a=always(code), b=always(code)) as cluster,
+        Producer("P", cluster.address) as producer,
+    ):
+        with pytest.raises(BrokerRefused) as raised:
+            producer.send(X)
+        assert raised.value.code == code
+        assert sum(cluster.sends().values()) == 1
+
+
+def test_three_tries_and_no_more_each_at_another_broker_and_the_error_tells_of_all():
+    with (
+        FakeCluster(a=always(14), b=always(14)) as cluster,
+        Producer("P", cluster.address) as producer,
+    ):
+        with pytest.raises(SendFailed) as raised:
+            producer.send(X)
+        assert [error.code for error in raised.value.tries] == [14, 14, 14]
+        assert sorted(cluster.sends().values()) == [1, 2]
+
+
+def test_a_broker_that_has_gone_is_passed_over():
+    with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
+        producer.send(X)
+        cluster.servers["a"].__exit__()
+        assert {producer.send(X).queue.broker_name for _ in range(4)} == {"b"}
+
+
+def test_silence_costs_the_time_for_all_tries_and_not_more():
+    with FakeCluster(a=always(None)) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(SendFailed) as raised:
+            producer.send(X, timeout_ms=600)
+        assert isinstance(raised.value.tries[0], RequestTimeout)
+
+
+@pytest.mark.parametrize("message", [X, Message("T", b"x", sharding_key="k")])
+def test_what_has_to_go_to_one_queue_is_tried_once(message):
+    queue = None if message.sharding_key else MessageQueue("T", "a", 0)
+    with FakeCluster(a=always(14)) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(BrokerRefused, match="answer 14"):
+            producer.send(message, queue)
+        assert cluster.sends() == {"a": 1}
+
+
+@pytest.mark.parametrize(("retries", "names"), [(True, {"b"}), (False, {"a", "b"})])
+def test_a_message_that_is_not_safe_enough_is_sent_elsewhere_if_that_is_wanted(retries, names):
+    with (
+        FakeCluster(a=always(10), b=ok) as cluster,
+        Producer("P", cluster.address, retry_another_broker_when_not_store_ok=retries) as producer,
+    ):
+        assert {producer.send(X).queue.broker_name for _ in range(4)} == names
+
+
+def test_a_message_that_is_nowhere_safe_enough_was_sent_all_the_same():
+    with (
+        FakeCluster(a=always(10)) as cluster,
+        Producer("P", cluster.address, retry_another_broker_when_not_store_ok=True) as producer,
+    ):
+        assert producer.send(X).send_status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert cluster.sends() == {"a": 3}
+
+
+def test_a_message_that_was_sent_was_sent_whatever_is_said_to_the_second_try():
+    with (
+        FakeCluster(a=lambda number: 10 if number == 1 else 2) as cluster,
+        Producer("P", cluster.address, retry_another_broker_when_not_store_ok=True) as producer,
+    ):
+        assert producer.send(X).send_status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert cluster.sends() == {"a": 2}
+
+
+def test_slow_brokers_are_avoided_if_that_is_wanted():
+    with (
+        FakeCluster(a=always(1), b=ok) as cluster,
+        Producer("P", cluster.address, send_latency_fault_enable=True) as producer,
+    ):
+        cluster.servers["a"].__exit__()
+        for _ in range(6):
+            producer.send(X)
+        assert not producer.choice.is_available("a")
+        assert producer.choice.is_available("b")
+
+
+def test_a_batch_that_stops_half_way_says_how_far_it_came():
+    def second_fails(number):
+        return 0 if number == 1 else 2
+
+    rules = SendRules("P", max_message_bytes=1_000)
+    with (
+        FakeCluster(a=second_fails) as cluster,
+        Producer("P", cluster.address, rules=rules) as producer,
+    ):
+        with pytest.raises(PartlySent) as raised:
+            producer.send_batch([Message("T", b"x" * 400) for _ in range(6)])
+        error = raised.value
+        assert error.messages_sent == len(error.results[0].message_id.split(",")) == 1
+        assert isinstance(error.tries[0], SystemBusy)
+
+
+def test_a_batch_that_is_illegal_is_halved_down_to_the_message_that_is():
+    with FakeCluster(a=always(13)) as cluster, Producer("P", cluster.address) as producer:
+        with pytest.raises(MessageIllegal):
+            producer.send_batch([X] * 4)
+        assert cluster.sends() == {"a": 3}
+
+
+def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic):
+    producer = Producer("P", running_broker.address)
+    with pytest.raises(ClientShutDown, match="start it"):
+        producer.send(X)
+    with producer:
+        producer.send(X)
+    producer.shutdown()
+    for send in (producer.send, producer.send_async, producer.send_one_way):
+        with pytest.raises(ClientShutDown):
+            send(X)
+
+
+def test_one_that_was_started_already_may_be_used_in_a_with_statement(running_broker, topic):
+    producer = Producer("twice", running_broker.address)
+    producer.start()
+    with producer:
+        producer.send(Message(topic, b"x"))
+    with pytest.raises(ClientShutDown):
+        producer.instance.start()  # one shutdown has ended it
+
+
+class OtherEndsFirst(Producer):
+    """Somebody else ends it between the question whether it runs and what follows from that."""
+
+    _runs = False
+    other = None
+
+    @property
+    def _is_running(self):
+        runs = self._runs
+        if runs and self.other is None:
+            self.other = threading.Thread(target=self.shutdown)
+            self.other.start()
+            self.other.join(0.5)  # or it has to wait, as it should
+        return runs
+
+    @_is_running.setter
+    def _is_running(self, runs):
+        self._runs = runs
+
+
+def test_two_that_end_a_producer_at_once_take_one_user_from_its_instance():
+    with ClientInstance("127.0.0.1:1") as instance:
+        producer = OtherEndsFirst("P", instance=instance)
+        producer.start()
+        producer.shutdown()
+        producer.other.join()
+        with instance:
+            pass  # it can be started, as it has not ended
+
+
+def test_bad_messages_and_bad_groups_get_nowhere(producer):
+    with pytest.raises(MessageRejected):
+        producer.send(Message("T", b""))
+    with pytest.raises(MessageRejected, match="one of topic T"):
+        producer.send(X, MessageQueue("U", "broker-a", 0))
+    with pytest.raises(MessageRejected):
+        producer.send_batch([X, Message("T", b"")])
+    with pytest.raises(MessageRejected):
+        Producer("no group", instance=producer.instance).start()
+    with pytest.raises(MessageRejected):
+        Producer("P", instance=producer.instance).start()
+    producer.send(X)  # the failed ones have left the instance as it was
+
+
+def test_a_wrong_address_and_a_wrong_topic_are_different_errors():
+    with (
+        FakeCluster() as cluster,
+        Producer("P", cluster.address) as producer,
+        pytest.raises(RouteNotFound),
+    ):
+        producer.send(Message("Nobody", b"x"))
+    with Producer("P", cluster.address) as producer, pytest.raises(NoNameServer) as raised:
+        producer.send(X)
+    assert isinstance(raised.value.tries[0], ConnectionFailed)
+
+
+def test_a_member_that_is_given_can_be_asked_for_its_transactions(running_broker):
+    member = Member()
+    with (
+        ClientInstance(running_broker.address) as instance,
+        Producer("P", instance=instance, member=member),
+    ):
+        assert instance._producers == {"P": member}

@@ -1,0 +1,97 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rmq_spark.client.producer import send_futures
+from rmq_spark.client.producer.send_futures import Callbacks, SendFuture
+
+
+@pytest.fixture
+def callbacks(monkeypatch):
+    monkeypatch.setattr(send_futures, "IDLE_SECONDS", 0.05)
+    return Callbacks("callbacks")
+
+
+def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
+    called = threading.Event()
+    names = []
+
+    def callback(future):
+        names.append((threading.current_thread().name, future.result()))
+        called.set()
+
+    future = SendFuture(callbacks)
+    future.add_done_callback(callback)
+    future.set_result("stored")
+    assert called.wait(10)
+    assert names == [("callbacks", "stored")]
+
+
+def test_a_callback_that_never_ends_keeps_nobody_from_resolving_others(callbacks):
+    stuck, order = threading.Event(), []
+    futures = [SendFuture(callbacks) for _ in range(3)]
+    futures[0].add_done_callback(lambda _: stuck.wait(10))
+    for future in futures[1:]:
+        future.add_done_callback(lambda future: order.append(future.result()))
+    for number, future in enumerate(futures):
+        future.set_result(number)  # comes back at once
+    assert order == []
+    last = threading.Event()
+    stuck.set()
+    callbacks.call(last.set)
+    assert last.wait(10)
+    assert order == [1, 2]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
+def test_what_a_callback_raises_is_logged_and_the_next_one_runs(callbacks, caplog, error):
+    def callback(_):
+        raise error
+
+    called = threading.Event()
+    future = SendFuture(callbacks)
+    future.add_done_callback(callback)
+    future.add_done_callback(lambda _: called.set())
+    future.set_result("stored")
+    assert called.wait(10)
+    assert "a callback of a send failed" in caplog.text
+
+
+def test_one_that_is_done_calls_at_once(callbacks):
+    called = []
+    future = SendFuture(callbacks)
+    future.set_result("stored")
+    future.add_done_callback(lambda _: called.append(threading.current_thread()))
+    assert called == [threading.current_thread()]
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do_and_none_is_lost_on_the_way(
+    callbacks, monkeypatch
+):
+    monkeypatch.setattr(send_futures, "IDLE_SECONDS", 0.0)
+    called, lock = [], threading.Lock()
+
+    def call(number):
+        with lock:
+            called.append(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(1_000):
+            pool.submit(callbacks.call, lambda number=number: call(number))
+    last = threading.Event()
+    callbacks.call(last.set)
+    assert last.wait(10)
+    assert sorted(called) == list(range(1_000))
+
+
+def test_without_a_thread_they_run_where_the_answer_came(callbacks, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    called = []
+    future = SendFuture(callbacks)
+    future.add_done_callback(lambda _: called.append(threading.current_thread()))
+    future.set_result("stored")
+    assert called == [threading.current_thread()]

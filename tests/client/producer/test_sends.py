@@ -1,0 +1,216 @@
+from types import SimpleNamespace
+
+import pytest
+
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ConnectionClosed,
+    ConnectionFailed,
+    RequestTimeout,
+    SendFailed,
+    TopicNotFound,
+)
+from rmq_spark.client.producer import sends
+from rmq_spark.client.producer.queue_choice import QueueChoice
+from rmq_spark.client.producer.sends import Sends
+from rmq_spark.client.results import SendResult, SendStatus
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", name, 0) for name in "abc"]
+PREPARED = SimpleNamespace(topic="T", header=lambda queue: queue, body=b"x", message_id="id")
+
+
+class Brokers:
+    """Answer as they are told to, one after the other,
+    and take as much time as they are told to."""
+
+    def __init__(self):
+        self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
+        self.refreshed_soon = 0
+        self.away, self.told = {}, []
+
+    def monotonic(self):
+        return self.now
+
+    def master_address(self, broker_name):
+        return broker_name
+
+    def refresh(self, topic):
+        self.refreshed.append(topic)
+
+    def refresh_routes_soon(self):
+        self.refreshed_soon += 1
+
+    def reach(self, address, timeout_ms):
+        self.reached.append((address, timeout_ms))
+        if address in self.away:
+            self.now += min(timeout_ms / 1000, self.away[address])
+            raise ConnectionFailed(address, "nobody is there")
+
+    def send_one_way(self, address, header, body):
+        assert body == b"x"
+        assert header.broker_name == address
+        self.told.append(address)
+
+    def send(self, address, header, body, message_id, timeout_ms):
+        assert body == b"x"
+        self.asked.append((address, timeout_ms))
+        seconds, answer = self.answers.pop(0)
+        self.now += seconds
+        if isinstance(answer, Exception):
+            raise answer
+        return SendResult(answer, message_id, header, 0, "offset id")
+
+    @property
+    def brokers(self):
+        return [address for address, _ in self.asked]
+
+
+@pytest.fixture
+def brokers(monkeypatch):
+    brokers = Brokers()
+    monkeypatch.setattr(sends, "time", brokers)
+    return brokers
+
+
+@pytest.fixture
+def sending(brokers):
+    def make(*answers, retries=2, retries_not_ok=False):
+        brokers.answers = [each if isinstance(each, tuple) else (0.0, each) for each in answers]
+        instance = SimpleNamespace(
+            routes=brokers,
+            connections=brokers,
+            api=brokers,
+            refresh_routes_soon=brokers.refresh_routes_soon,
+        )
+        choice = QueueChoice(brokers.monotonic, lambda _: False)
+        return Sends(
+            instance, choice, lambda _: QUEUES, retries=retries, retries_not_ok=retries_not_ok
+        )
+
+    return make
+
+
+OK = SendStatus.SEND_OK
+NOT_SAFE = SendStatus.FLUSH_DISK_TIMEOUT
+CLOSED = ConnectionClosed("a", "gone")
+LATE = RequestTimeout("a", 310, 1_000)
+
+
+def test_what_is_stored_is_not_sent_again(sending, brokers):
+    assert sending(OK).send(PREPARED, 3_000).send_status is OK
+    assert len(brokers.asked) == 1
+
+
+def test_each_try_goes_to_another_broker_than_the_last(sending, brokers):
+    assert sending(CLOSED, LATE, OK).send(PREPARED, 3_000).send_status is OK
+    assert len(brokers.asked) == 3
+    assert all(
+        first != second for first, second in zip(brokers.brokers, brokers.brokers[1:], strict=False)
+    )
+
+
+def test_the_error_tells_of_all_tries(sending):
+    with pytest.raises(SendFailed) as raised:
+        sending(CLOSED, LATE, CLOSED).send(PREPARED, 3_000)
+    assert raised.value.tries == (CLOSED, LATE, CLOSED)
+
+
+@pytest.mark.parametrize(("left_ms", "tries"), [(49, 1), (51, 2)])
+def test_with_too_little_time_left_no_other_try_is_begun(sending, brokers, left_ms, tries):
+    """It would be given up while the broker stores the message."""
+    late = ((3_000 - left_ms) / 1000, LATE)
+    with pytest.raises(SendFailed):
+        sending(late, (1.0, LATE), LATE).send(PREPARED, 3_000)
+    assert len(brokers.asked) == tries
+
+
+def test_the_first_try_is_made_however_little_time_there_is(sending, brokers):
+    assert sending(OK).send(PREPARED, 1).send_status is OK
+    assert brokers.asked == [(brokers.brokers[0], 1)]
+
+
+def test_a_connection_that_is_yet_to_be_made_leaves_others_their_share_of_the_time(
+    sending, brokers
+):
+    sending((1.0, LATE), (1.0, LATE), OK).send(PREPARED, 3_000)
+    assert [timeout_ms for _, timeout_ms in brokers.reached] == [1_000, 1_000, 1_000]
+    assert [timeout_ms for _, timeout_ms in brokers.asked] == [3_000, 2_000, 1_000]
+
+
+def test_what_would_fail_anywhere_is_raised_as_it_is(sending, brokers):
+    refused = BrokerRefused(13, "illegal", "a", 310)
+    with pytest.raises(BrokerRefused) as raised:
+        sending(refused).send(PREPARED, 3_000)
+    assert raised.value is refused
+    assert len(brokers.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "refreshes"),
+    [
+        (LATE, 0),
+        (CLOSED, 1),
+        (ConnectionFailed("a", "no"), 1),
+        (TopicNotFound(17, "no", "a", 310), 1),
+    ],
+)
+def test_where_the_topic_lives_is_asked_only_where_it_may_have_moved(
+    sending, brokers, error, refreshes
+):
+    sending(error, OK).send(PREPARED, 3_000)
+    assert brokers.refreshed == ["T"] * refreshes
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_where_no_other_try_follows_nobody_waits_for_where_the_topic_lives_now(
+    sending, brokers, retries
+):
+    with pytest.raises(SendFailed):
+        sending((3.0 if retries else 0.0, CLOSED), retries=retries).send(PREPARED, 3_000)
+    assert (brokers.refreshed, brokers.refreshed_soon) == ([], 1)
+
+
+def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sending, brokers):
+    sends = sending(OK)
+
+    def found_late(_):
+        brokers.now += 2.0
+        return QUEUES
+
+    sends._queues_of = found_late
+    sends.send(PREPARED, 3_000)
+    assert brokers.asked == [(brokers.brokers[0], 1_000)]
+
+
+@pytest.mark.parametrize("second", [CLOSED, BrokerRefused(13, "illegal", "a", 310)])
+def test_what_was_stored_counts_whatever_is_said_to_the_second_try(sending, second):
+    result = sending(NOT_SAFE, second, retries=1, retries_not_ok=True).send(PREPARED, 3_000)
+    assert result.send_status is NOT_SAFE
+
+
+def test_a_send_that_is_not_answered_goes_elsewhere_if_nobody_is_there(sending, brokers):
+    brokers.away = {"a": 0.0, "b": 60.0}
+    sends = sending(retries=2)
+    for _ in range(6):
+        sends.send_one_way(PREPARED, 3_000)
+    assert set(brokers.told) == {"c"}
+    assert len(brokers.told) == 6
+    assert brokers.refreshed, "it may live elsewhere now"
+
+
+def test_it_says_so_if_nobody_is_there_at_all_and_takes_no_longer_than_it_may(sending, brokers):
+    brokers.away = dict.fromkeys("abc", 60.0)
+    began = brokers.now
+    with pytest.raises(SendFailed) as caught:
+        sending(retries=2).send_one_way(PREPARED, 3_000)
+    assert len(caught.value.tries) == 3
+    assert brokers.now - began == pytest.approx(3.0)
+    assert not brokers.told
+
+
+def test_a_send_that_is_not_answered_has_one_try_at_a_queue_that_is_given(sending, brokers):
+    brokers.away = {"a": 0.0}
+    with pytest.raises(ConnectionFailed):
+        sending(retries=2).send_one_way_once(PREPARED, QUEUES[0], 3_000)
+    assert brokers.reached == [("a", 3_000)]

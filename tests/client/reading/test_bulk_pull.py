@@ -1,0 +1,293 @@
+import itertools
+from concurrent.futures import Future
+
+import pytest
+from fake_servers import FakeServer, answering
+
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError, TopicNotFound
+from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.results import PullResult, PullStatus
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, encode_record
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+QUICK = PullRules(wait_ms=50)
+COUNT = 500
+
+
+@pytest.fixture(params=["our broker", "as RocketMQ's", "who waits reads"])
+def api(request):
+    extensions = {"extensions": frozenset()} if request.param == "as RocketMQ's" else {}
+    connections = Connections(reads_itself=request.param == "who waits reads", **extensions)
+    yield BrokerApi(connections)
+    connections.shutdown()
+
+
+@pytest.fixture
+def address(running_broker):
+    with Producer("P", running_broker.address) as producer:
+        producer.send(Message("T", b"0" * 100, "tag0"), lambda queues: queues[0])
+        producer.instance.routes.refresh("T")
+        for n in range(1, COUNT):
+            producer.send_one_way(Message("T", b"%d" % n * 100, f"tag{n % 10}"), QUEUE)
+        assert producer.send(Message("T", b"end"), QUEUE).queue_offset == COUNT
+    return running_broker.address
+
+
+def offsets(chunks):
+    return [m.queue_offset for chunk in chunks for m in decode_messages(chunk.records, "broker-a")]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 333), (5, 5), (7, 3)])
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_each_offset_comes_once_and_in_order(api, address, start, end, in_flight):
+    rules = PullRules(in_flight=in_flight, chunk_messages=40)
+    chunks = list(BulkPull(api, address, "G", QUEUE, start, end, rules))
+    assert offsets(chunks) == list(range(start, end))
+    assert all(
+        after.next_offset > before.next_offset for before, after in itertools.pairwise(chunks)
+    )
+    if chunks:
+        assert chunks[-1].next_offset == end
+
+
+def test_bytes_bound_a_chunk_and_what_is_left_of_a_span_is_asked_for(api, address):
+    chunks = list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000)))
+    assert offsets(chunks) == list(range(COUNT))
+
+
+class AskedApi(BrokerApi):
+    """Remembers what was asked for."""
+
+    def __init__(self, connections):
+        super().__init__(connections)
+        self.asked = []
+
+    def pull_async(self, address, header, *rest, **more):
+        self.asked.append((header.queue_offset, header.max_msg_nums))
+        return super().pull_async(address, header, *rest, **more)
+
+
+def test_how_many_messages_fill_a_chunk_is_learnt_from_the_first_one(address, connections):
+    with Producer("P", address) as producer:
+        for _ in range(40):
+            producer.send_one_way(Message("T", b"x" * 200), QUEUE)
+        producer.send(Message("T", b"x" * 200), QUEUE)
+    asked_api = AskedApi(connections)
+    pull = iter(
+        BulkPull(
+            asked_api, address, "G", QUEUE, COUNT + 1, COUNT + 41, PullRules(chunk_bytes=3_000)
+        )
+    )
+    size = int(next(pull).sizes[0])
+    full = 3_000 // size
+    assert 5 < full < 15
+    # One question for all, which does not say how many there are in a chunk; the answer does.
+    assert asked_api.asked == [
+        (COUNT + 1, 40),
+        (COUNT + 1 + full, full),
+        (COUNT + 1 + 2 * full, full),
+    ]
+    assert offsets(pull) == list(range(COUNT + 1 + full, COUNT + 41))
+    starts = [start for start, _ in asked_api.asked]
+    assert starts == sorted(set(starts))
+    assert all(count <= full for _, count in asked_api.asked[1:])
+
+
+def test_of_chunks_one_is_worked_on_and_one_arrives(address, connections):
+    asked_api = AskedApi(connections)
+    pull = BulkPull(asked_api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000))
+    for chunk in pull:
+        ahead = [start for start, _ in asked_api.asked if start >= chunk.next_offset]
+        assert 1 <= len(ahead) <= 2 or chunk.next_offset == COUNT
+
+
+class FailingApi(BrokerApi):
+    """Once a connection fails when something is asked for."""
+
+    def __init__(self, connections, fails_at):
+        super().__init__(connections)
+        self._left = fails_at
+
+    def pull_async(self, address, header, *rest, **more):
+        self._left -= 1
+        if not self._left:
+            raise ConnectionClosed(address, "gone")
+        return super().pull_async(address, header, *rest, **more)
+
+
+@pytest.mark.parametrize(
+    "extensions", [{}, {"extensions": frozenset()}], ids=["chunks", "as RocketMQ's"]
+)
+@pytest.mark.parametrize("subscription", ["*", "tag3"])
+@pytest.mark.parametrize("fails_at", range(1, 9))
+def test_what_has_come_is_not_lost_when_asking_for_more_fails(
+    address, extensions, subscription, fails_at
+):
+    connections = Connections(**extensions)
+    rules = PullRules(subscription=subscription, chunk_bytes=3_000, tries=2)
+    pull = BulkPull(FailingApi(connections, fails_at), address, "G", QUEUE, 0, COUNT, rules)
+    found = offsets(pull)
+    connections.shutdown()
+    assert found == [n for n in range(COUNT) if subscription == "*" or n % 10 == 3]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, COUNT), (3, 103)])
+def test_the_broker_filters_and_nothing_beyond_the_end_comes(api, address, start, end):
+    rules = PullRules(subscription="tag3 || tag7", chunk_messages=7)
+    found = offsets(BulkPull(api, address, "G", QUEUE, start, end, rules))
+    assert found == [n for n in range(start, end) if n % 10 in (3, 7)]
+
+
+def test_where_nothing_matches_nothing_comes(api, address):
+    assert list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(subscription="none"))) == []
+
+
+def test_sizes_come_where_the_broker_tells_them(address, connections):
+    (chunk,) = BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, COUNT)
+    assert len(chunk.sizes) == COUNT
+    assert int(chunk.sizes.sum()) == len(chunk.records)
+
+
+def test_what_the_queue_has_no_more_or_not_yet_is_an_error_that_says_where_to_go_on(api, address):
+    with pytest.raises(OffsetMoved) as raised:
+        list(BulkPull(api, address, "G", QUEUE, COUNT + 5, COUNT + 9, QUICK))
+    assert (raised.value.queue_offset, raised.value.next_begin_offset) == (COUNT + 5, COUNT + 1)
+    pull = iter(BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 9, QUICK))
+    assert offsets([next(pull)]) == [COUNT]
+    with pytest.raises(OffsetMoved, match=r"does not hold offset 501.*from 0 to before 501"):
+        next(pull)
+
+
+def test_what_comes_in_time_is_waited_for(api, address, running_broker):
+    pull = iter(
+        BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, PullRules(wait_ms=20_000, in_flight=1))
+    )
+    assert offsets([next(pull)]) == [COUNT]
+    with Producer("P", address) as producer:
+        producer.send(Message("T", b"late"), QUEUE)
+        assert offsets(pull) == [COUNT + 1]
+
+
+def test_a_connection_that_fails_while_it_waits_is_made_again(address, connections):
+    class FailsOnce(BrokerApi):
+        has_failed = False
+
+        def pull_async(self, address, header, *rest, **more):
+            if header.suspend_timeout_millis and not self.has_failed:
+                self.has_failed = True
+                raise ConnectionClosed(address, "gone")
+            return super().pull_async(address, header, *rest, **more)
+
+    api = FailsOnce(connections)
+    with pytest.raises(OffsetMoved):
+        list(BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, QUICK))
+    assert api.has_failed
+
+
+def test_a_topic_that_is_not_there_is_an_error(api, address):
+    with pytest.raises(TopicNotFound):
+        list(BulkPull(api, address, "G", MessageQueue("Nobody", "broker-a", 0), 0, 1))
+
+
+class Broker:
+    """Gives out a queue of ten messages, two at a time."""
+
+    def __init__(self, next_of=lambda offset: offset + 2, deaths=0):
+        self.deaths = deaths
+        self.asked = []
+        self._next_of = next_of
+
+    def __call__(self, request):
+        if request.code != 11:
+            return None
+        if self.deaths:
+            self.deaths -= 1
+            raise OSError("gone")
+        start = int(request.ext_fields["queueOffset"])
+        wanted = int(request.ext_fields["maxMsgNums"])
+        self.asked.append((start, wanted))
+        end = min(self._next_of(start), start + wanted)
+        body = b"".join(
+            encode_record(StoredMessage(topic="T", body=b"x", queue_offset=n))
+            for n in range(start, end)
+        )
+        fields = {
+            "suggestWhichBrokerId": 0,
+            "nextBeginOffset": end,
+            "minOffset": 0,
+            "maxOffset": 10,
+        }
+        return request.respond(0, None, {name: str(value) for name, value in fields.items()}, body)
+
+
+@pytest.fixture
+def plain():
+    connections = Connections()
+    yield BrokerApi(connections)
+    connections.shutdown()
+
+
+def test_a_brokers_cap_is_learnt_and_no_offset_is_asked_for_twice(plain):
+    broker = Broker()
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
+    assert sorted(start for start, _ in broker.asked) == [0, 2, 4, 6, 8]
+
+
+def test_a_cap_that_stays_is_seldom_tried(plain):
+    broker = Broker(lambda offset: offset + 32)
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 6_400)) == list(range(6_400))
+    assert 200 <= len(broker.asked) < 230
+
+
+def test_a_connection_that_fails_is_made_again(plain):
+    broker = Broker(deaths=2)
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
+
+
+def test_one_that_fails_again_and_again_is_an_error(plain):
+    with FakeServer(answering(Broker(deaths=99))) as server, pytest.raises(ConnectionClosed):
+        list(BulkPull(plain, server.address, "G", QUEUE, 0, 10))
+
+
+def test_a_broker_that_does_not_get_on_is_an_error(plain):
+    broker = Broker(next_of=lambda offset: offset)
+    with (
+        FakeServer(answering(broker)) as server,
+        pytest.raises(ProtocolError, match="goes on at 0"),
+    ):
+        list(BulkPull(plain, server.address, "G", QUEUE, 0, 10))
+
+
+class QueueWithHoles:
+    """What a broker of RocketMQ gives of a queue that was compacted, or has lost a file:
+    what there is."""
+
+    def __init__(self, there):
+        self._there = sorted(there)
+
+    def takes_chunks(self, _):
+        return False
+
+    def pull_async(self, _, header, *__, **___):
+        found = [n for n in self._there if n >= header.queue_offset][: min(header.max_msg_nums, 32)]
+        records = b"".join(encode_record(StoredMessage("T", b"b", queue_offset=n)) for n in found)
+        answer = Future()
+        end = self._there[-1] + 1
+        answer.set_result(PullResult(PullStatus.FOUND, found[-1] + 1, 0, end, 0, records))
+        return answer
+
+
+@pytest.mark.parametrize(
+    "there", [range(0, 600, 2), range(200, 500), [*range(40), *range(41, 300), *range(900, 1000)]]
+)
+def test_where_offsets_have_no_messages_each_message_comes_once(there):
+    chunks = BulkPull(QueueWithHoles(there), "127.0.0.1:1", "G", QUEUE, 0, max(there) + 1)
+    assert offsets(chunks) == list(there)

@@ -1,0 +1,124 @@
+"""From where to where a topic is read: words, times, offsets;
+and what is told to who mistakes them."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange, RouteNotFound
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.read_bounds import checked_bound, spans_to_read
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NOON_MS = 1_769_860_800_000
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 2)
+        with Producer("P", instance=made.instance) as producer:
+            for number in range(20):
+                producer.send(Message("T", b"%d" % number), QUEUES[0])
+        yield made
+
+
+def offsets(admin, start="earliest", end="latest"):
+    spans = spans_to_read(admin.instance, "T", start, end)
+    return [(span.queue.queue_id, span.start, span.end) for span in spans]
+
+
+def times(admin):
+    rows = admin.read_table("T", columns=["storeTimestamp"]).to_pydict()["storeTimestamp"]
+    return [
+        (each - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+        for each in rows
+    ]
+
+
+def test_words_are_the_ends_of_each_queue(admin):
+    assert offsets(admin) == [(0, 0, 20), (1, 0, 0)]
+    assert offsets(admin, "latest") == [(0, 20, 20), (1, 0, 0)]
+    assert offsets(admin, "latest", "earliest") == [(0, 20, 20), (1, 0, 0)]
+
+
+def test_a_map_says_which_queues_are_read_as_well(admin):
+    assert offsets(admin, {QUEUES[0]: 5}) == [(0, 5, 20)]
+    assert offsets(admin, end={QUEUES[0]: 5}) == [(0, 0, 5)]
+    assert offsets(admin, {QUEUES[0]: 5}, {QUEUES[0]: 7}) == [(0, 5, 7)]
+    assert offsets(admin, dict.fromkeys(QUEUES, 0)) == [(0, 0, 20), (1, 0, 0)]
+
+
+@pytest.mark.parametrize("is_hint_given", [True, False])
+def test_a_time_is_the_first_message_stored_then_or_later_whatever_the_broker_says(
+    admin, monkeypatch, is_hint_given
+):
+    stored = times(admin)
+
+    def refused(*_):
+        raise BrokerRefused(1, "no", "127.0.0.1:1", 29)
+
+    monkeypatch.setattr(BrokerApi, "search_offset", (lambda *_: 13) if is_hint_given else refused)
+    for time in (stored[0], stored[7], stored[-1]):
+        assert offsets(admin, time)[0] == (0, stored.index(time), 20)
+        assert offsets(admin, end=time)[0] == (0, 0, stored.index(time))
+    assert offsets(admin, stored[-1] + 1) == [(0, 20, 20), (1, 0, 0)]
+    assert offsets(admin, 0) == offsets(admin)
+
+
+def test_a_datetime_is_its_milliseconds_in_any_zone():
+    assert checked_bound("start", NOON) == NOON_MS
+    assert checked_bound("start", NOON.astimezone(timezone(timedelta(hours=5)))) == NOON_MS
+    assert checked_bound("start", NOON + timedelta(microseconds=1_999)) == NOON_MS + 1
+
+
+REJECTED = {
+    "a word": ("newest", "needed .earliest."),
+    "a time as a text": ("2026-01-31", "needed .earliest."),
+    "no zone": (datetime(2026, 1, 31), "time zone"),  # noqa: DTZ001  # that is it
+    "seconds": (1_769_860_800, "if these are seconds, write 1769860800000"),
+    "before 1970": (-1, "milliseconds since 1970"),
+    "another queue": ({MessageQueue("T", "broker-a", 2): 0}, "queues of T"),
+}
+
+
+@pytest.mark.parametrize("name", ["start", "end"])
+@pytest.mark.parametrize(("bound", "why"), REJECTED.values(), ids=REJECTED)
+def test_what_means_nothing_is_refused(admin, name, bound, why):
+    with pytest.raises(MessageRejected, match=why) as raised:
+        offsets(admin, **{name: bound})
+    assert name in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "bound", [None, 1.5, True, [QUEUES[0]], {"T": 0}, {0: 5}, {QUEUES[0]: "5"}]
+)
+def test_what_is_of_another_kind_is_refused_with_an_example(bound):
+    with pytest.raises(TypeError, match=r"start.*: needed .+, found .+; for example: .+"):
+        checked_bound("start", bound)
+
+
+def test_offsets_that_a_queue_does_not_hold_are_refused(admin):
+    with pytest.raises(OffsetOutOfRange, match="0 to 20, not 21"):
+        offsets(admin, {QUEUES[0]: 21})
+    with pytest.raises(OffsetOutOfRange, match="not -1"):
+        offsets(admin, end={QUEUES[0]: -1})
+
+
+def test_a_start_and_an_end_that_contradict_each_other_are_refused(admin):
+    with pytest.raises(MessageRejected, match="end: needed a time that is not before the start"):
+        offsets(admin, NOON, NOON_MS - 1)
+    with pytest.raises(MessageRejected, match="end: needed the queues that start names"):
+        offsets(admin, {QUEUES[0]: 0}, {QUEUES[1]: 0})
+
+
+def test_a_topic_that_is_not_there_is_named(admin):
+    with pytest.raises(RouteNotFound, match="ordres"):
+        spans_to_read(admin.instance, "ordres", "earliest", "latest")
+    with pytest.raises(MessageRejected, match="topic"):
+        spans_to_read(admin.instance, "no spaces", "earliest", "latest")

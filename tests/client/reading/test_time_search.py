@@ -1,0 +1,74 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.client.reading.time_search import Search
+
+
+def run(times, timestamp_ms, start=0, hint=0):
+    """The result of a search over messages by their times, None for those that are gone;
+    and its probes."""
+    search = Search(timestamp_ms, start, len(times), hint)
+    probes = []
+    while (probe := search.probe()) is not None:
+        probes.append(probe)
+        assert start <= probe < len(times)
+        behind = [at for at in range(probe, len(times)) if times[at] is not None]
+        if behind:
+            search.found(behind[0], times[behind[0]])
+        else:
+            search.found(0, None)
+    return search.low, len(probes)
+
+
+def expected(times, timestamp_ms, start=0):
+    """The first that is late enough."""
+    late = [
+        at for at, ms in enumerate(times) if at >= start and ms is not None and ms >= timestamp_ms
+    ]
+    return late[0] if late else len(times)
+
+
+def test_a_good_hint_needs_two_probes():
+    times = list(range(0, 2_000_000, 2))
+    assert run(times, 500_000, hint=250_000) == (250_000, 2)
+    assert run(times, 500_001, hint=250_000)[0] == 250_001
+
+
+def test_an_empty_range_needs_none():
+    assert run([], 5) == (0, 0)
+    assert run([1, 2, 3], 5, start=3) == (3, 0)
+
+
+def test_messages_that_are_gone_in_the_middle_hide_none_before_them():
+    times = [*range(1000)]
+    times[490:510] = [None] * 20
+    assert run(times, 100, hint=0)[0] == 100
+
+
+def test_where_a_broker_only_says_that_nothing_is_there_the_next_offset_is_tried():
+    search = Search(5, 0, 4, hint=9)
+    asked = []
+    while (probe := search.probe()) is not None:
+        asked.append(probe)
+        search.found(0, 7 if probe == 3 else None)
+    assert asked == [2, 3, 1, 0]
+    assert search.low == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40),
+    st.integers(-1, 60),
+    st.integers(0, 40),
+    st.integers(-5, 50),
+)
+def test_no_message_that_is_late_enough_is_left_out(steps, timestamp_ms, start, hint):
+    now, times = 0, []
+    for step, is_there in steps:
+        now += step
+        times.append(now if is_there else None)
+    start = min(start, len(times))
+    found, _ = run(times, timestamp_ms, start, hint)
+    right = expected(times, timestamp_ms, start)
+    assert start <= found <= right
+    # What lies between is gone: nothing is given that was stored before the time.
+    assert all(times[at] is None for at in range(found, right))

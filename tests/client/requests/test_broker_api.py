@@ -1,0 +1,255 @@
+import pytest
+from fake_servers import FakeServer, answering
+
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    NotSupported,
+    ProtocolError,
+    SubscriptionRejected,
+    TopicNotFound,
+)
+from rmq_spark.client.requests.broker_api import HOLD_MARGIN_MS, BrokerApi
+from rmq_spark.client.results import PullStatus, SendStatus
+from rmq_spark.wire.bodies.clients import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import (
+    AppendChunkRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+)
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_records
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+NOBODY = MessageQueue("Nobody", "broker-a", 0)
+SUBSCRIBED = PullSysFlag.SUBSCRIPTION.value
+HELD = SUBSCRIBED | PullSysFlag.SUSPEND.value
+
+
+def send_header(topic="T", batch=False, **more):
+    header = SendMessageRequestHeader(
+        "P", topic, "TBW102", 4, 0, 0, 1_000, 0, "UNIQ_KEY\x01ID\x02", batch=batch
+    )
+    return header._replace(broker_name="broker-a", **more)
+
+
+def pull_header(offset=0, sys_flag=SUBSCRIBED, suspend_ms=0, max_nums=32):
+    return PullMessageRequestHeader(
+        consumer_group="G",
+        topic="T",
+        queue_id=0,
+        queue_offset=offset,
+        max_msg_nums=max_nums,
+        sys_flag=sys_flag,
+        commit_offset=0,
+        suspend_timeout_millis=suspend_ms,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+
+
+def bodies(result):
+    return [stored.body for stored in decode_records(result.records)]
+
+
+@pytest.fixture
+def address(running_broker):
+    return running_broker.address
+
+
+def test_messages_are_sent_in_each_way_and_pulled(api, address):
+    result = api.send(address, send_header(), b"one", "ID")
+    assert (result.send_status, result.message_id, result.queue, result.queue_offset) == (
+        SendStatus.SEND_OK,
+        "ID",
+        QUEUE,
+        0,
+    )
+    assert len(result.offset_message_id) == 32
+    assert api.send_async(address, send_header(), b"two", "ID").result(10).queue_offset == 1
+    batch = encode_batch([BatchedMessage(b"three"), BatchedMessage(b"four")])
+    assert api.send(address, send_header(batch=True), batch, "a,b").queue_offset == 2
+    api.send_one_way(address, send_header(), b"five")
+    assert api.send(address, send_header(), b"six", "ID").queue_offset == 5
+    found = api.pull(address, pull_header(), 10_000)
+    assert found.pull_status is PullStatus.FOUND
+    assert bodies(found) == [b"one", b"two", b"three", b"four", b"five", b"six"]
+    assert (found.next_begin_offset, found.min_offset, found.max_offset) == (6, 0, 6)
+    assert found.sizes is None
+
+
+def test_pulls_say_what_they_came_to(api, address):
+    api.send(address, send_header(), b"one", "ID")
+    assert api.pull(address, pull_header(1)).pull_status is PullStatus.NO_NEW_MSG
+    moved = api.pull(address, pull_header(9))
+    assert (moved.pull_status, moved.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 1)
+    unmatched = api.pull(address, pull_header()._replace(subscription="other"))
+    assert (unmatched.pull_status, unmatched.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 1)
+    with pytest.raises(SubscriptionRejected):
+        api.pull(address, pull_header()._replace(subscription="((", expression_type="SQL92"))
+    with pytest.raises(TopicNotFound):
+        api.pull(address, pull_header()._replace(topic="Nobody"))
+
+
+def test_a_held_pull_is_answered_when_a_message_comes(api, running_broker):
+    address = running_broker.address
+    api.send(address, send_header(), b"one", "ID")
+    held = api.pull_async(address, pull_header(1, HELD, 20_000))
+    assert held.timeout_ms == 20_000 + HOLD_MARGIN_MS
+    api.heartbeat(
+        address, HeartbeatData(client_id="c")
+    )  # so the pull, sent before it, waits by now
+    assert running_broker.ask(lambda controller: controller.hold_service.held) == 1
+    api.send(address, send_header(), b"two", "ID")
+    assert bodies(held.result(10)) == [b"two"]
+
+
+def test_a_chunk_comes_with_its_sizes_and_can_be_appended_with_them(api, address):
+    api.send(address, send_header(), b"zero", "ID")
+    agreement = api.agreement(address)
+    assert api.takes_chunks(address)
+    chunk = encode_chunk(
+        {
+            "topic": "T",
+            "queueId": 0,
+            "body": [b"one", b"two"],
+            "bornHost": agreement.born_host,
+            "storeHost": agreement.store_host,
+        }
+    )
+    sized = encode_sizes(chunk.sizes) + chunk.data.to_pybytes()
+    appended = api.append_chunk(address, AppendChunkRequestHeader("P", "T", 0), sized).result(10)
+    assert (appended.queue_offset, appended.message_count) == (1, 2)
+    found = api.pull_async(address, pull_header(max_nums=1_000), is_chunk=True).result(10)
+    assert bodies(found) == [b"zero", b"one", b"two"]
+    assert len(found.sizes) == 3
+    wrong = AppendChunkRequestHeader("P", "T", 1)
+    with pytest.raises(BrokerRefused):
+        api.append_chunk(address, wrong, sized).result(10)
+
+
+def test_offsets_are_stored_and_looked_up(api, address):
+    for body in (b"one", b"two"):
+        api.send(address, send_header(), body, "ID")
+    api.pull(address, pull_header())  # makes the group
+    assert api.query_consumer_offset(address, "G", QUEUE, zero_if_young=False) is None
+    assert api.query_consumer_offset(address, "G", QUEUE) == 0
+    api.update_consumer_offset(address, "G", QUEUE, 1)
+    assert api.query_consumer_offset(address, "G", QUEUE) == 1
+    api.update_consumer_offset(address, "G", QUEUE, 2, one_way=True)
+    assert api.query_consumer_offset(address, "G", QUEUE) == 2
+    assert (api.min_offset(address, QUEUE), api.max_offset(address, QUEUE)) == (0, 2)
+    assert api.search_offset(address, QUEUE, 0) == 0
+    assert api.search_offset(address, QUEUE, 1 << 50) == 2
+    assert api.max_offset(address, NOBODY) == 0
+
+
+def test_groups_have_members_who_lock_queues(api, address):
+    assert api.consumer_ids(address, "G") == ()
+    subscription = SubscriptionData(topic="T")
+    consumer = ConsumerData(group_name="G", subscription_data_set=(subscription,))
+    data = HeartbeatData(
+        client_id="c",
+        producer_data_set=(ProducerData(group_name="P"),),
+        consumer_data_set=(consumer,),
+    )
+    assert api.heartbeat(address, data) >= 232
+    assert api.consumer_ids(address, "G") == ("c",)
+    api.send(address, send_header(), b"one", "ID")
+    assert api.lock(address, "G", "c", [QUEUE]) == {QUEUE}
+    assert api.lock(address, "G", "d", [QUEUE]) == frozenset()
+    api.unlock(address, "G", "c", [QUEUE])
+    assert api.lock(address, "G", "d", [QUEUE]) == {QUEUE}
+    api.unlock(address, "G", "d", [QUEUE], one_way=True)
+    assert api.lock(address, "G", "c", [QUEUE]) == {QUEUE}
+    api.check_client_config(
+        address, CheckClientRequestBody(client_id="c", group="G", subscription_data=subscription)
+    )
+    bad = SubscriptionData(topic="T", sub_string="((", expression_type="SQL92")
+    with pytest.raises(SubscriptionRejected):
+        api.check_client_config(
+            address, CheckClientRequestBody(client_id="c", group="G", subscription_data=bad)
+        )
+    api.unregister(address, "c", "P", "G")
+    assert api.consumer_ids(address, "G") == ()
+
+
+def test_a_message_goes_back_and_comes_again_in_the_retry_topic(api, address):
+    result = api.send(address, send_header(), b"one", "ID")
+    consumer = ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),))
+    api.heartbeat(address, HeartbeatData(client_id="c", consumer_data_set=(consumer,)))
+    (stored,) = decode_records(api.pull(address, pull_header()).records)
+    assert stored.offset_message_id == result.offset_message_id
+    back = ConsumerSendMsgBackRequestHeader(stored.physical_offset, "G", -1, "ID", "T")
+    api.send_back(address, back)
+    assert api.max_offset(address, MessageQueue("%DLQ%G", "broker-a", 0)) == 1
+
+
+def test_a_send_that_was_taken_says_how_safe_it_is(api):
+    def answer(request):
+        if request.code == 310:
+            return request.respond(
+                10, "slow disk", {"msgId": "M", "queueId": "0", "queueOffset": "7"}
+            )
+        return None
+
+    with FakeServer(answering(answer)) as server:
+        result = api.send(server.address, send_header(), b"x", "ID")
+    assert (result.send_status, result.queue_offset) == (SendStatus.FLUSH_DISK_TIMEOUT, 7)
+
+
+@pytest.mark.parametrize("ext_fields", [{}, {"msgId": "M", "queueId": "x", "queueOffset": "7"}])
+def test_an_answer_to_a_send_that_makes_no_sense_is_an_error(api, ext_fields):
+    with FakeServer(
+        answering(lambda r: r.respond(0, None, ext_fields) if r.code == 310 else None)
+    ) as server:
+        with pytest.raises(ProtocolError):
+            api.send(server.address, send_header(), b"x", "ID")
+        with pytest.raises(ProtocolError):
+            api.send_async(server.address, send_header(), b"x", "ID").result(10)
+
+
+def test_4_9_says_minus_one_of_a_queue_without_a_file(api):
+    def answer(request):
+        return request.respond(0, None, {"offset": "-1"}) if request.code < 100 else None
+
+    with FakeServer(answering(answer)) as server:
+        assert api.min_offset(server.address, QUEUE) == 0
+        assert api.query_consumer_offset(server.address, "G", QUEUE) is None
+
+
+def test_a_group_that_cannot_be_asked_for_is_not_a_group_without_members(api):
+    def answer(request):
+        return request.respond(1, "disk on fire") if request.code == 38 else None
+
+    with (
+        FakeServer(answering(answer)) as server,
+        pytest.raises(BrokerRefused, match="disk on fire"),
+    ):
+        api.consumer_ids(server.address, "G")
+
+
+def test_a_rocketmq_broker_takes_no_chunks(api):
+    with FakeServer(answering(lambda _: None)) as server:
+        assert not api.takes_chunks(server.address)
+
+
+def test_a_chunk_that_was_not_agreed_on_is_refused(running_broker):
+    api = BrokerApi(Connections(extensions=frozenset()))
+    with pytest.raises(NotSupported):
+        api.append_chunk(
+            running_broker.address, AppendChunkRequestHeader("P", "T", 0), b"\0\0\0\0"
+        ).result(10)
+    api.connections.shutdown()

@@ -1,0 +1,50 @@
+import pytest
+
+from rmq_spark.client.errors import ConnectionFailed, NoNameServer
+from rmq_spark.client.requests.name_servers import NameServers
+from rmq_spark.wire.command import RemotingCommand
+
+
+def test_what_all_must_know_is_told_to_all_and_one_that_is_not_there_is_an_error():
+    told = []
+
+    def ask(address, command, _):
+        told.append((address, command.code))
+        if address == "dead":
+            raise ConnectionFailed(address, "refused")
+        return RemotingCommand(0)
+
+    NameServers("a;b", ask, 1_000).admin.put_kv_config("N", "k", "v")
+    assert told == [("a", 100), ("b", 100)]
+    told.clear()
+    with pytest.raises(ConnectionFailed):
+        NameServers("dead;b", ask, 1_000).admin.delete_topic("T")
+    assert told == [("dead", 216), ("b", 216)]
+
+
+def test_nobody_can_be_told_without_any_address():
+    with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
+        NameServers(None, None, 1_000).admin.delete_topic("T")
+
+
+def test_our_broker_answers_what_operators_ask_name_servers(running_broker, connections):
+    def ask(address, command, timeout_ms):
+        return connections.request(address, command, timeout_ms, is_broker=False)
+
+    calls = NameServers(running_broker.address, ask, 3_000).admin
+    assert calls.cluster_info().broker_addr_table["broker-a"].broker_addrs == {
+        0: running_broker.address
+    }
+    assert "TBW102" in calls.topics()
+    assert "TBW102" in calls.topics("DefaultCluster")
+    assert calls.kv_config("N", "k") is None
+    assert calls.kv_configs("N") == {}
+    calls.put_kv_config("N", "k", "v")
+    assert calls.kv_config("N", "k") == "v"
+    assert calls.kv_configs("N") == {"k": "v"}
+    calls.delete_kv_config("N", "k")
+    assert calls.kv_config("N", "k") is None
+    changed = calls.wipe_write_permission("broker-a")
+    assert changed > 0
+    assert calls.add_write_permission("broker-a") == changed
+    calls.delete_topic("Nothing")

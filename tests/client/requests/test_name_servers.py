@@ -1,0 +1,93 @@
+import pytest
+
+from rmq_spark.client.errors import (
+    ConnectionFailed,
+    NoNameServer,
+    NoPermission,
+    RequestTimeout,
+    RouteNotFound,
+)
+from rmq_spark.client.requests.name_servers import NameServers, parse_addresses
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.command import RemotingCommand
+
+
+class Cluster:
+    """Name servers by address: what each answers, or the error that asking it is."""
+
+    def __init__(self, **servers):
+        self.servers = servers
+        self.asked = []
+
+    def __call__(self, address, command, _):
+        self.asked.append((address, command.code))
+        answer = self.servers[address]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def name_servers(self):
+        return NameServers(list(self.servers), self, 1_000)
+
+
+def topics(*names):
+    return RemotingCommand(0, body=encode_body(TopicList(topic_list=frozenset(names))))
+
+
+DEAD = ConnectionFailed("a", "refused")
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        (None, ()),
+        ("", ()),
+        ("a:1", ("a:1",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        (" a:1 , b:2;;a:1 ", ("a:1", "b:2")),
+        (["a:1;b:2", "c:3"], ("a:1", "b:2", "c:3")),
+    ],
+)
+def test_addresses_come_in_one_text_or_in_several(text, addresses):
+    assert parse_addresses(text) == addresses
+
+
+def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_asked():
+    cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000), c=topics("T"))
+    servers = cluster.name_servers()
+    assert servers.admin.topics() == {"T"}
+    assert servers.admin.topics() == {"T"}
+    assert [address for address, _ in cluster.asked] == ["a", "b", "c", "c"]
+
+
+def test_when_none_answers_the_error_tells_of_each():
+    cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000))
+    with pytest.raises(NoNameServer, match=r"refused.*b has not answered") as raised:
+        cluster.name_servers().admin.topics()
+    assert len(raised.value.tries) == 2
+
+
+def test_without_any_address_the_error_says_how_to_give_one():
+    with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
+        NameServers(None, Cluster(), 1_000).admin.topics()
+
+
+def test_a_name_server_that_refuses_is_believed():
+    cluster = Cluster(a=RemotingCommand(16, remark="no"), b=topics("T"))
+    with pytest.raises(NoPermission):
+        cluster.name_servers().admin.topics()
+
+
+def test_a_topic_that_is_not_there_has_no_route():
+    with pytest.raises(RouteNotFound, match="topic T"):
+        Cluster(a=RemotingCommand(17)).name_servers().route("T")
+
+
+def test_our_broker_is_a_name_server_too(running_broker, connections):
+    def ask(address, command, timeout_ms):
+        return connections.request(address, command, timeout_ms, is_broker=False)
+
+    servers = NameServers(running_broker.address, ask, 3_000)
+    (broker,) = servers.route("TBW102").broker_datas
+    assert broker.broker_addrs == {0: running_broker.address}

@@ -1,0 +1,513 @@
+"""Every public call of the client with every hostile value: it succeeds, or says what was needed,
+and where.
+
+The calls are found by their signatures. A new public method, or a new parameter, needs a valid
+example in `calls_of`, and is then tried with all values of `hostile_calls`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pytest
+from broker_stories import BrokerThread, small_broker
+from hostile_calls import Call, faults_of, may_be_raised, parameters_of
+from tls_parts import certificate
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.arrow_reads import read_table
+from rmq_spark.client.connections.connections import Credentials
+from rmq_spark.client.connections.tls_settings import TlsSettings
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import arrow_sends
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.subscriptions import by_sql, by_tag
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+SUBSCRIBED = MessageQueue("S", "broker-a", 0)
+MESSAGE = Message("T", b"x", tags="red", keys=["k"], properties={"colour": "red"}, sharding_key="k")
+NOW_MS = 1_750_000_000_000
+
+CLASSES = (Producer, Admin, LitePullConsumer, PushConsumer, ClientInstance)
+FUNCTIONS = (
+    read_table,
+    by_tag,
+    by_sql,
+    Credentials,
+    SendRules,
+    Message,
+    TlsSettings,
+    TlsSettings.of_files,
+)
+
+OF_THE_CLIENT_ITSELF = {
+    "Producer": {"publish_queues"},
+    "Admin": set(),
+    "LitePullConsumer": {
+        *("first_offset", "offset_since", "is_ready", "pull", "deliver", "bury"),
+        *("reset_offsets", "consume_status", "consume_directly", "connection_ended"),
+    },
+    "PushConsumer": {
+        *(
+            "may_pull",
+            "first_offset",
+            "offset_since",
+            "pull",
+            "bury",
+            "consume",
+            "correct_tags_offset",
+        ),
+        *("correct_illegal_offset", "reset_offsets", "consume_status", "consume_directly"),
+        "connection_ended",
+    },
+    "ClientInstance": {
+        *("register_consumer", "unregister_consumer", "register_producer", "unregister_producer"),
+    },
+}
+"""Methods with parameters that the client's own parts call, and no user."""
+
+
+def public_calls():
+    """The names of all public calls that take anything."""
+    for kind in CLASSES:
+        yield kind.__name__
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            is_of_users = (
+                not name.startswith("_") and name not in OF_THE_CLIENT_ITSELF[kind.__name__]
+            )
+            if is_of_users and inspect.signature(function).parameters.keys() > {"self"}:
+                yield f"{kind.__name__}.{name}"
+    yield from (function.__name__ for function in FUNCTIONS)
+
+
+def listen(_, __):
+    """Take messages, and think nothing of them."""
+
+
+class World:
+    """A broker with two topics, and a client of each kind that runs."""
+
+    def __init__(self, stack, root):
+        self.broker = stack.enter_context(BrokerThread(small_broker(root)))
+        self.address = f"127.0.0.1:{self.broker.port}"
+        self.instance = stack.enter_context(ClientInstance(self.address))
+        self.admin = stack.enter_context(Admin(instance=self.instance))
+        for topic in ("T", "S", "Changed", "Gone"):
+            self.admin.create_topic(topic, 1)
+        self.producer = stack.enter_context(Producer("P", instance=self.instance))
+        self.sent = self.producer.send(MESSAGE)
+        self.assigned = LitePullConsumer("Assigned", self.instance)
+        self.assigned.assign([QUEUE])
+        stack.enter_context(self.assigned)
+        self.subscribed = LitePullConsumer("Subscribed", self.instance)
+        self.subscribed.subscribe("S")
+        stack.enter_context(self.subscribed)
+        self.push = PushConsumer("Pushed", self.instance, listener=listen)
+        self.push.subscribe("S")
+        stack.enter_context(self.push)
+
+    def poll(self, timeout_ms):
+        """There is a message each time: waiting for ever for one would be right."""
+        self.assigned.assign([QUEUE])
+        self.assigned.resume([QUEUE])
+        self.assigned.seek_to_begin(QUEUE)
+        return self.assigned.poll(timeout_ms)
+
+    def instance_of(self, **arguments):
+        with (
+            ClientInstance(**arguments) as instance,
+            Producer("Other", instance=instance) as producer,
+        ):
+            producer.send(Message("T", b"x"))
+            return producer.send_async(Message("T", b"x"))
+
+    def producer_of(self, **arguments):
+        with Producer(**arguments) as producer:
+            producer.send(MESSAGE)
+            return producer.send_async(Message("T", b"x" * 5_000))
+
+    def lite_of(self, **arguments):
+        consumer = LitePullConsumer(**arguments)
+        consumer.subscribe("S")
+        with consumer:
+            consumer.poll(1)
+
+    def push_of(self, **arguments):
+        arguments.pop("orderly_listener")
+        consumer = PushConsumer(**arguments)
+        consumer.subscribe("S")
+        with consumer:
+            consumer.assignment()
+
+    def administered(self, **arguments):
+        with Admin(**arguments) as admin:
+            return admin.route("T")
+
+    def commit(self, offsets):
+        self.assigned.assign([QUEUE])
+        self.assigned.commit(offsets)
+
+    def with_queue(self, function):
+        """Call a method of the consumer that has its queue, whatever was done to it before."""
+
+        def run(**arguments):
+            self.assigned.assign([QUEUE])
+            self.assigned.resume([QUEUE])
+            return function(**arguments)
+
+        return run
+
+    def still_works(self):
+        """The same clients send and read a message."""
+        self.assigned.assign([QUEUE])
+        self.assigned.resume([QUEUE])
+        sent = self.producer.send(Message("T", b"y"), QUEUE)
+        self.assigned.seek(QUEUE, sent.queue_offset)
+        deadline = time.monotonic() + 5
+        while not (found := self.assigned.poll(100)):
+            assert time.monotonic() < deadline, "nothing can be read any more"
+        assert found[0].body == b"y"
+
+    def select(self, by, expression):
+        return LitePullConsumer("Selecting", self.instance).subscribe("S", by(expression))
+
+    def signed(self, **arguments):
+        credentials = Credentials(**arguments)
+        with Admin(instance=ClientInstance(self.address, credentials=credentials)) as admin:
+            return admin.route("T")
+
+    def under_tls(self, make):
+        """Make settings, and a client with them, which does not connect."""
+        return lambda **arguments: ClientInstance(self.address, tls=make(**arguments))
+
+    def ruled(self, **arguments):
+        with Producer("Ruled", instance=self.instance, rules=SendRules(**arguments)) as producer:
+            return producer.send(Message("T", b"x" * 100))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with ExitStack() as stack:
+        yield World(stack, tmp_path_factory.mktemp("hostile") / "store")
+
+
+def calls_of(world):
+    """Each public call with valid arguments for all that it takes."""
+    table = pa.table({"body": ["x"], "tags": ["red"]})
+    bulk = {"queue": QUEUE, "in_flight": 2, "chunk_bytes": 1 << 16, "timeout_ms": 3_000}
+    send = {"message": MESSAGE, "queue": QUEUE, "timeout_ms": 3_000}
+    span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
+    consumer = {"group": "Made", "instance": world.instance}
+    producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
+    files = {
+        "ca_file": certificate("ca.pem"),
+        "cert_file": certificate("client.crt"),
+        "key_file": certificate("locked.key"),
+    }
+    tls = TlsSettings.of_files(**files, key_password="rocketpoll")
+    key = {"topic": "T", "key": "k", "begin_ms": 0, "end_ms": NOW_MS, "messages_max": 8}
+
+    return {
+        "Producer": Call(
+            Producer,
+            {
+                "group": "Made",
+                "name_servers": world.address,
+                "instance": world.instance,
+                "rules": None,
+                "send_timeout_ms": 3_000,
+                "retry_times_when_send_failed": 1,
+                "retry_times_when_send_async_failed": 1,
+                "retry_another_broker_when_not_store_ok": False,
+                "send_latency_fault_enable": False,
+                "pending_max": 10,
+                "pending_bytes_max": 10_000,
+                "member": None,
+            },
+            world.producer_of,
+        ),
+        "Producer.send": Call(producer.send, send),
+        "Producer.send_async": Call(producer.send_async, send),
+        "Producer.send_one_way": Call(producer.send_one_way, {"message": MESSAGE, "queue": QUEUE}),
+        "Producer.send_batch": Call(
+            producer.send_batch, {"messages": [MESSAGE], "timeout_ms": 3_000}
+        ),
+        "Producer.send_table": Call(
+            producer.send_table,
+            {"table": table, "topic": "T", **bulk},
+            also_named={"table": "rows"},
+            more=arrow_sends.send_batches,
+        ),
+        "Producer.send_batches": Call(
+            producer.send_batches,
+            {"batches": [table], "topic": "T", **bulk},
+            also_named={"batches": "rows"},
+            more=arrow_sends.send_batches,
+        ),
+        "Admin": Call(
+            Admin, {"name_servers": [world.address], "instance": None}, world.administered
+        ),
+        "Admin.route": Call(admin.route, {"topic": "T"}),
+        "Admin.masters": Call(admin.masters, {"cluster": None}),
+        "Admin.topics": Call(admin.topics, {"cluster": "DefaultCluster"}),
+        "Admin.create_topic": Call(
+            admin.create_topic,
+            {
+                "topic": "Changed",
+                "queue_nums": 1,
+                "cluster": None,
+                "config": TopicConfig(topic_name="Changed"),
+            },
+        ),
+        "Admin.delete_topic": Call(admin.delete_topic, {"topic": "Gone", "cluster": None}),
+        "Admin.topic_offsets": Call(admin.topic_offsets, {"topic": "T"}),
+        "Admin.create_group": Call(
+            admin.create_group,
+            {
+                "group": "Changed",
+                "cluster": None,
+                "config": SubscriptionGroupConfig(group_name="Changed"),
+            },
+        ),
+        "Admin.delete_group": Call(
+            admin.delete_group, {"group": "Changed", "cluster": None, "with_offsets": True}
+        ),
+        "Admin.groups_of_topic": Call(admin.groups_of_topic, {"topic": "T"}),
+        "Admin.members": Call(admin.members, {"group": "Pushed"}),
+        "Admin.lag": Call(admin.lag, {"group": "Pushed", "topic": "S"}),
+        "Admin.set_offset": Call(
+            admin.set_offset, {"group": "Idle", "queue": QUEUE, "queue_offset": 0}
+        ),
+        "Admin.reset_to_time": Call(
+            admin.reset_to_time,
+            {"group": "Idle", "topic": "T", "timestamp_ms": NOW_MS, "is_force": True},
+        ),
+        "Admin.message_by_offset_id": Call(
+            admin.message_by_offset_id, {"offset_message_id": world.sent.offset_message_id}
+        ),
+        "Admin.messages_by_key": Call(admin.messages_by_key, key),
+        "Admin.messages_by_unique_id": Call(
+            admin.messages_by_unique_id, {"topic": "T", "message_id": world.sent.message_id}
+        ),
+        "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
+        "read_table": Call(
+            read_table,
+            {"topic": "T", "name_servers": world.address, **span, "instance": world.instance},
+        ),
+        "LitePullConsumer": Call(
+            LitePullConsumer,
+            {**consumer, "settings": LitePullSettings(), "message_queue_listener": None},
+            world.lite_of,
+        ),
+        "LitePullConsumer.subscribe": Call(
+            world.subscribed.subscribe, {"topic": "S", "selector": by_tag("red || blue")}
+        ),
+        "LitePullConsumer.unsubscribe": Call(world.subscribed.unsubscribe, {"topic": "T"}),
+        "LitePullConsumer.assign": Call(lite.assign, {"queues": [QUEUE], "selector": by_tag("*")}),
+        "LitePullConsumer.fetch_message_queues": Call(lite.fetch_message_queues, {"topic": "T"}),
+        "LitePullConsumer.register_topic_message_queue_change_listener": Call(
+            lite.register_topic_message_queue_change_listener, {"topic": "T", "listener": listen}
+        ),
+        "LitePullConsumer.poll": Call(lite.poll, {"timeout_ms": 1_000}, world.poll),
+        "LitePullConsumer.commit": Call(lite.commit, {"offsets": {QUEUE: 0}}, world.commit),
+        "LitePullConsumer.committed": Call(
+            lite.committed, {"queue": QUEUE}, world.with_queue(lite.committed)
+        ),
+        "LitePullConsumer.seek": Call(
+            lite.seek, {"queue": QUEUE, "offset": 0}, world.with_queue(lite.seek)
+        ),
+        "LitePullConsumer.seek_to_begin": Call(
+            lite.seek_to_begin, {"queue": QUEUE}, world.with_queue(lite.seek_to_begin)
+        ),
+        "LitePullConsumer.seek_to_end": Call(
+            lite.seek_to_end, {"queue": QUEUE}, world.with_queue(lite.seek_to_end)
+        ),
+        "LitePullConsumer.seek_to_time": Call(
+            lite.seek_to_time,
+            {"queue": QUEUE, "timestamp_ms": NOW_MS},
+            world.with_queue(lite.seek_to_time),
+        ),
+        "LitePullConsumer.offset_for_timestamp": Call(
+            lite.offset_for_timestamp, {"queue": QUEUE, "timestamp_ms": NOW_MS}
+        ),
+        "LitePullConsumer.pause": Call(
+            lite.pause, {"queues": [QUEUE]}, world.with_queue(lite.pause)
+        ),
+        "LitePullConsumer.resume": Call(
+            lite.resume, {"queues": [QUEUE]}, world.with_queue(lite.resume)
+        ),
+        "PushConsumer": Call(
+            PushConsumer,
+            {**consumer, "listener": listen, "orderly_listener": None, "settings": PushSettings()},
+            world.push_of,
+        ),
+        "PushConsumer.subscribe": Call(
+            push.subscribe, {"topic": "S", "selector": by_tag("red || blue")}
+        ),
+        "PushConsumer.unsubscribe": Call(push.unsubscribe, {"topic": "T"}),
+        "ClientInstance": Call(
+            ClientInstance,
+            {
+                "name_servers": world.address,
+                "credentials": None,
+                "tls": None,
+                "client_id": "somebody",
+                "extensions": frozenset(Extension),
+                "reads_itself": False,
+                "broker_addresses": {"broker-a": world.address},
+                "request_timeout_ms": 3_000,
+                "connect_timeout_ms": 3_000,
+                "route_interval_ms": 30_000,
+                "heartbeat_interval_ms": 30_000,
+            },
+            world.instance_of,
+        ),
+        "by_tag": Call(
+            by_tag, {"expression": "red"}, lambda expression: world.select(by_tag, expression)
+        ),
+        "by_sql": Call(
+            by_sql, {"condition": "a > 1"}, lambda condition: world.select(by_sql, condition)
+        ),
+        "Credentials": Call(
+            Credentials,
+            {"access_key": "key", "secret_key": "secret", "security_token": "token"},
+            world.signed,
+        ),
+        "TlsSettings": Call(
+            TlsSettings,
+            {
+                "ca": tls.ca,
+                "certificate": tls.certificate,
+                "key": tls.key,
+                "key_password": "rocketpoll",
+                "verify": True,
+                "server_name": "broker-a",
+            },
+            world.under_tls(TlsSettings),
+        ),
+        "of_files": Call(
+            TlsSettings.of_files,
+            {**files, "key_password": "rocketpoll", "verify": True, "server_name": "broker-a"},
+            world.under_tls(TlsSettings.of_files),
+        ),
+        "SendRules": Call(
+            SendRules,
+            {
+                "producer_group": "Ruled",
+                "create_topic_key": "TBW102",
+                "default_topic_queue_nums": 4,
+                "max_message_bytes": 1 << 16,
+                "compress_body_bytes": 50,
+                "compress_type": SendRules("Ruled").compress_type,
+                "compress_level": 5,
+            },
+            world.ruled,
+        ),
+        "Message": Call(
+            Message,
+            {
+                "topic": "T",
+                "body": b"x",
+                "tags": "red",
+                "keys": ["k"],
+                "properties": {"colour": "red"},
+                "delay_level": 0,
+                "flag": 0,
+                "sharding_key": "k",
+                "wait_store_ok": True,
+            },
+            lambda **fields: world.producer.send(Message(**fields)),
+        ),
+    }
+
+
+def test_each_public_call_has_a_valid_example_for_all_that_it_takes(world):
+    calls = calls_of(world)
+    assert set(calls) == set(public_calls())
+    lacking = {
+        name: sorted(set(parameters_of(call.function, call.more)) ^ set(call.valid))
+        for name, call in calls.items()
+    }
+    assert not {name: which for name, which in lacking.items() if which}
+    for kind in CLASSES:
+        assert all(hasattr(kind, name) for name in OF_THE_CLIENT_ITSELF[kind.__name__])
+
+
+@pytest.mark.parametrize("name", sorted(public_calls()))
+def test_a_call_with_hostile_values_succeeds_or_says_what_was_needed(world, name):
+    faults = faults_of(calls_of(world)[name])
+    world.still_works()
+    assert not faults, "\n".join(
+        [f"{len(faults)} calls of {name} end in what teaches nothing:", *faults]
+    )
+
+
+NOT_UTF8 = b"\xff\xfe"
+BYTES = pa.array([NOT_UTF8], pa.binary())
+PAIRS = pa.map_(pa.binary(), pa.binary())
+TEXTS = {
+    "binary": BYTES,
+    "large binary": BYTES.cast(pa.large_binary()),
+    "binary view": BYTES.cast(pa.binary_view()),
+    "fixed size binary": pa.array([NOT_UTF8], pa.binary(2)),
+    "dictionary": BYTES.dictionary_encode(),
+    "string": BYTES.cast(pa.string(), safe=False),
+    "large string": BYTES.cast(pa.string(), safe=False).cast(pa.large_string(), safe=False),
+}
+CELLS = {
+    **dict.fromkeys(("topic", "keys", "tags"), TEXTS),
+    "body": {
+        "empty": pa.array([b""]),
+        "null": pa.nulls(1),
+        "lists": pa.array([[1]]),
+        "numbers": pa.array([1.5]),
+    },
+    "properties": {
+        "bytes": pa.array([[(b"colour", NOT_UTF8)]], PAIRS),
+        "a name in bytes": pa.array([[(NOT_UTF8, b"red")]], PAIRS),
+        "no text": pa.array([[(b"colour", NOT_UTF8)]], PAIRS).view(
+            pa.map_(pa.string(), pa.string())
+        ),
+        "structs of bytes": pa.array([{"colour": NOT_UTF8}]),
+        "numbers": pa.array([{"colour": 1}]),
+        "structs of structs": pa.array([{"colour": {"a": "b"}}]),
+        "lists of three": pa.array([[{"a": "b", "c": "d", "e": "f"}]]),
+    },
+    "flag": {
+        "33 bits": pa.array([2**31]),
+        "64 bits": pa.array([2**63], pa.uint64()),
+        "halves": pa.array([1.5]),
+        "no number": pa.array([float("nan")]),
+        "booleans": pa.array([True]),
+        "a text": pa.array(["1"]),
+    },
+    "bornTimestamp": {
+        "64 bits": pa.array([2**63], pa.uint64()),
+        "seconds": pa.array([2**62], pa.timestamp("s")),
+        "null": pa.nulls(1),
+        "halves": pa.array([1.5]),
+        "a text": pa.array(["now"]),
+    },
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_column_that_cannot_be_sent_is_refused_by_its_name(world, name):
+    for kind, column in CELLS[name].items():
+        rows = {"body": pa.array([b"x"]), name: column}
+        with pytest.raises((TypeError, MessageRejected), match=name) as refused:
+            world.producer.send_table(pa.table(rows), None if name == "topic" else "T")
+        assert may_be_raised(refused.value, (name,)), kind
+    world.still_works()

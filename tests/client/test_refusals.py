@@ -1,0 +1,43 @@
+"""A response code stands for a kind of refusal, and access lists of 4.9 for one without a code."""
+
+import pytest
+
+from rmq_spark.client.errors import BrokerRefused, NoPermission
+from rmq_spark.client.refusals import refusal
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1, "BrokerRefused"),
+        (2, "SystemBusy"),
+        (215, "SystemBusy"),
+        (3, "NotSupported"),
+        (13, "MessageIllegal"),
+        (16, "NoPermission"),
+        (17, "TopicNotFound"),
+        (22, "NotFound"),
+        (23, "SubscriptionRejected"),
+        (28, "SubscriptionRejected"),
+        (206, "ConsumerNotOnline"),
+        (9_999, "BrokerRefused"),
+    ],
+)
+def test_the_code_decides_what_kind_of_refusal_it_is(code, kind):
+    error = refusal(code, "why", "h:1", 310)
+    assert type(error).__name__ == kind
+    assert isinstance(error, BrokerRefused)
+    assert (error.code, error.remark, error.address, error.request_code) == (
+        code,
+        "why",
+        "h:1",
+        310,
+    )
+
+
+def test_what_an_access_list_of_4_9_does_not_permit_has_no_code_of_its_own():
+    remark = (
+        "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
+    )
+    assert type(refusal(1, remark, "h:1", 310)) is NoPermission
+    assert type(refusal(1, "the disk is full", "h:1", 310)) is BrokerRefused

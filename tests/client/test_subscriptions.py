@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from received_messages import received
+
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data, wanted
+from rmq_spark.wire.tags import tags_code
+
+
+@pytest.mark.parametrize("expression", ["*", "", "  ", " * "])
+def test_a_star_or_nothing_means_all(expression):
+    data = subscription_data("T", by_tag(expression), 7)
+    assert (data.sub_string, data.tags_set, data.code_set, data.sub_version) == (
+        "*",
+        set(),
+        set(),
+        7,
+    )
+
+
+def test_tags_are_told_by_name_and_by_hash():
+    data = subscription_data("T", by_tag(" red ||blue|| || 中文 "), 0)
+    assert data.sub_string == "red ||blue|| || 中文"
+    assert data.tags_set == {"red", "blue", "中文"}
+    assert data.code_set == {tags_code(tag) for tag in data.tags_set}
+    assert data.expression_type == "TAG"
+
+
+def test_a_condition_goes_as_it_is():
+    data = subscription_data("T", by_sql("a > 3 || b"), 9)
+    assert (data.sub_string, data.expression_type, data.sub_version) == ("a > 3 || b", "SQL92", 9)
+    assert data.tags_set == set()
+
+
+@pytest.mark.parametrize(
+    ("selector", "why"), [(by_sql(" "), "a condition in SQL92"), (by_tag("||"), r"red \|\| blue")]
+)
+def test_what_chooses_nothing_is_refused(selector, why):
+    with pytest.raises(MessageRejected, match=why):
+        subscription_data("T", selector, 0)
+
+
+def test_a_topic_that_cannot_be_one_is_refused():
+    with pytest.raises(MessageRejected, match="topic"):
+        subscription_data("a topic", by_tag(), 0)
+
+
+def test_tags_are_compared_by_text():
+    messages = [received(0, tags="Aa"), received(1, tags="BB"), received(2)]
+    assert tags_code("Aa") == tags_code("BB")
+    assert wanted(messages, subscription_data("T", by_tag("Aa"), 0)) == messages[:1]
+    assert wanted(messages, subscription_data("T", by_tag(), 0)) == messages
+    assert wanted(messages, subscription_data("T", by_sql("a = 1"), 0)) == messages

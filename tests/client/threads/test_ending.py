@@ -1,0 +1,118 @@
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.client.threads.ending import Ending
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 10
+
+
+def test_it_ends_once_and_everybody_waits_for_that():
+    going, ended, back = threading.Event(), [], []
+
+    def end():
+        going.wait(PATIENCE_S)
+        ended.append(threading.current_thread().name)
+
+    ending = Ending("it ends", end, PATIENCE_S)
+
+    def ask():
+        ending.run()
+        back.append(list(ended))
+
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    assert back == []
+    going.set()
+    for asker in askers:
+        asker.join(PATIENCE_S)
+    ending.run()
+    assert ended == ["it ends"]
+    assert ended in back
+
+
+def test_whoever_asks_waits_no_longer_than_was_said():
+    never = threading.Event()
+    Ending("never", lambda: never.wait(PATIENCE_S), 0.01).run()
+    never.set()
+
+
+def test_a_signal_handler_may_ask_while_its_own_thread_holds_what_ending_needs():
+    lock, ended = threading.Lock(), threading.Event()
+
+    def end():
+        with lock:
+            ended.set()
+
+    ending = Ending("it ends", end, 0.05)
+    old = signal.signal(signal.SIGUSR1, lambda *_: ending.run())
+    try:
+        with lock:
+            signal.raise_signal(
+                signal.SIGUSR1
+            )  # comes back, though ending cannot have got anywhere
+            assert not ended.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert ended.wait(PATIENCE_S)
+
+
+def test_what_ends_may_ask_for_the_end_itself():
+    def end():
+        ending.run()
+        ended.append(True)
+
+    ended = []
+    ending = Ending("it ends", end, PATIENCE_S)
+    ending.run()
+    assert ended == [True]
+
+
+def test_without_a_thread_for_it_whoever_asks_ends_it(monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    ended = []
+    monkeypatch.setattr(threading.Thread, "start", start)
+    Ending("it ends", lambda: ended.append(threading.current_thread().name), PATIENCE_S).run()
+    assert ended == [threading.current_thread().name]
+
+
+def test_an_end_that_fails_is_an_end(monkeypatch):
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    ending = Ending("it ends", lambda: 1 / 0, PATIENCE_S)
+    ending.run()
+    ending.run()
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("asked_for_seconds", [0.05, 5.0])
+def test_a_program_that_ends_waits_for_what_is_to_be_said_last(asked_for_seconds):
+    program = f"""
+import sys, threading, time
+from rmq_spark.client.threads.ending import Ending
+def end():
+    time.sleep(0.3)
+    print("said", flush=True)
+threading.Thread(target=Ending("ends", end, {asked_for_seconds}).run, daemon=True).start()
+time.sleep(0.05)
+"""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+        check=True,
+    )
+    assert asked_for_seconds < 1 or done.stdout == "said\n"
+    assert time.monotonic() - began < PATIENCE_S

@@ -1,0 +1,58 @@
+import gc
+import os
+import pickle
+
+import pytest
+
+from rmq_spark.client.threads.process_bound import ProcessBound
+
+
+class Bound(ProcessBound):
+    """Something that knows in which processes it was told of a fork."""
+
+    def __init__(self):
+        self.told = []
+        super().__init__()
+
+    def forked(self):
+        self.told.append(os.getpid())
+
+
+def seen_in_a_child(action):
+    """What an action gives in a child of this process, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, repr(action()).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_each_is_told_once_in_the_child_and_not_at_all_in_the_parent():
+    bound = [Bound() for _ in range(3)]
+    assert (
+        seen_in_a_child(lambda: [each.told == [os.getpid()] for each in bound])
+        == "[True, True, True]"
+    )
+    assert [each.told for each in bound] == [[], [], []]
+
+
+def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
+    told = []
+
+    class Gone(Bound):
+        def forked(self):
+            told.append(self)
+
+    Gone()
+    gc.collect()
+    assert seen_in_a_child(lambda: len(told)) == "0"
+
+
+def test_none_travels_to_another_process_and_the_refusal_names_it():
+    with pytest.raises(TypeError, match=r"a Bound has threads and connections.*: make one there"):
+        pickle.dumps(Bound())

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from moved_tasks import MovedTasks
+
+from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
+
+PATIENCE_S = 20
+
+
+@pytest.fixture
+def tasks():
+    tasks = ScheduledTasks("test", threads_max=3)
+    yield tasks
+    assert tasks.stop(PATIENCE_S * 1000)
+
+
+def test_what_is_due_earlier_is_done_earlier(tasks):
+    done, order = threading.Event(), []
+    tasks.schedule(lambda: (order.append("late"), done.set()), 1_000)
+    tasks.schedule(lambda: order.append("early"), 300)
+    tasks.schedule(lambda: order.append("now"))
+    assert done.wait(PATIENCE_S)
+    assert order == ["now", "early", "late"]
+
+
+def test_what_comes_later_and_is_due_earlier_does_not_wait_for_the_rest(tasks):
+    idle, done = threading.Barrier(4), threading.Event()
+    for _ in range(3):
+        tasks.schedule(lambda: idle.wait(PATIENCE_S))
+    idle.wait(PATIENCE_S)
+    tasks.schedule(lambda: None, 3_600_000)
+    tasks.schedule(done.set, 20)
+    assert done.wait(PATIENCE_S)
+
+
+def test_several_are_done_at_the_same_time(tasks):
+    meeting = threading.Barrier(4)
+    for _ in range(3):
+        tasks.schedule(lambda: meeting.wait(PATIENCE_S))
+    meeting.wait(PATIENCE_S)
+
+
+def idle(tasks, count):
+    """So many threads have been made, and all of them wait."""
+    meeting = threading.Barrier(count + 1)
+    for _ in range(count):
+        tasks.schedule(lambda: meeting.wait(PATIENCE_S))
+    meeting.wait(PATIENCE_S)
+    wait_until("so many threads that wait", lambda: tasks._idle == count)
+    return tasks
+
+
+def test_a_burst_that_finds_one_idle_thread_gets_the_others_as_well(tasks):
+    idle(tasks, 1)
+    meeting = threading.Barrier(4)
+    with tasks._state:  # the thread that is called cannot come before all of it is there
+        for _ in range(3):
+            tasks.schedule(lambda: meeting.wait(PATIENCE_S))
+    meeting.wait(PATIENCE_S)
+
+
+def test_what_is_due_later_does_not_wait_for_the_only_thread_to_end_its_task(tasks):
+    idle(tasks, 1)
+    late, end = threading.Event(), threading.Event()
+    with tasks._state:
+        tasks.schedule(late.set, 20)
+        tasks.schedule(lambda: end.wait(PATIENCE_S * 2))
+    assert late.wait(PATIENCE_S)
+    end.set()
+
+
+def test_one_at_a_time_takes_two_threads_and_no_more():
+    """One does what is due, the other looks at the clock meanwhile."""
+    tasks, done = idle(ScheduledTasks("test", threads_max=20), 1), threading.Semaphore(0)
+    tasks.schedule(lambda: None, 3_600_000)
+    for number in range(20):
+        tasks.schedule(done.release, number % 3)
+        assert done.acquire(timeout=PATIENCE_S)
+        wait_until("two threads that wait", lambda: tasks._idle == 2)
+    assert tasks.stop(PATIENCE_S * 1000)
+
+
+def test_no_more_threads_than_allowed_are_made():
+    tasks, met = ScheduledTasks("test", threads_max=2), []
+    names, done = set(), threading.Semaphore(0)
+    for number in range(50):
+        tasks.schedule(
+            lambda: (names.add(threading.current_thread().name), done.release()), number % 3
+        )
+        met.append(number)
+    assert all(done.acquire(timeout=PATIENCE_S) for _ in met)
+    assert names <= {"test-1", "test-2"}
+    assert tasks.stop(PATIENCE_S * 1000)
+
+
+def test_what_is_called_off_is_not_done(tasks):
+    done, order = threading.Event(), []
+    tasks.schedule(lambda: order.append("never"), 20).cancel()
+    tasks.schedule(done.set, 40)
+    assert done.wait(PATIENCE_S)
+    assert order == []
+
+
+def test_a_task_that_raises_is_logged_and_harms_no_other(tasks, caplog):
+    done = threading.Event()
+    with caplog.at_level(logging.ERROR):
+        tasks.schedule(lambda: 1 // 0)
+        tasks.schedule(done.set, 10)
+        assert done.wait(PATIENCE_S)
+        wait_until(
+            "a log", lambda: "ZeroDivisionError" in caplog.text
+        )  # by another thread, perhaps
+
+
+def test_stopping_does_not_wait_for_what_never_ends():
+    tasks, began, end = ScheduledTasks("test", threads_max=1), threading.Event(), threading.Event()
+    tasks.schedule(lambda: (began.set(), end.wait(PATIENCE_S)))
+    tasks.schedule(lambda: None, 100_000)
+    assert began.wait(PATIENCE_S)
+    assert tasks.pending == 1
+    assert not tasks.stop(wait_ms=10)
+    assert tasks.pending == 0
+    end.set()
+    assert tasks.stop(PATIENCE_S * 1000)
+
+
+def test_a_stopped_scheduler_forgets_what_comes():
+    tasks = ScheduledTasks("test")
+    tasks.stop(0)
+    assert tasks.schedule(lambda: None).is_cancelled
+
+
+def test_a_task_may_stop_its_scheduler():
+    tasks, done = ScheduledTasks("test"), threading.Event()
+    tasks.schedule(lambda: (tasks.stop(PATIENCE_S * 1000), done.set()))
+    assert done.wait(PATIENCE_S)
+
+
+# ---- repeated
+
+
+def test_what_is_repeated_comes_after_each_period():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated.start(10)
+    tasks.move(250)
+    assert at == [10, 110, 210]
+
+
+def test_who_asks_need_not_wait_and_the_period_begins_anew():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated.start(100)
+    tasks.move(50)
+    repeated.wake()
+    repeated.wake()
+    tasks.move(100)
+    assert at == [50, 150]
+
+
+def test_asking_while_it_is_done_means_once_more():
+    tasks, at = MovedTasks(), []
+
+    def act():
+        at.append(tasks.now_ms)
+        if len(at) == 1:
+            repeated.wake()
+
+    repeated = Repeated(tasks, act, 100)
+    repeated.start(0)
+    tasks.move(99)
+    assert at == [0, 0]
+
+
+def test_an_action_may_say_when_to_come_back():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100)
+    repeated.start(0)
+    tasks.move(100)
+    assert at == [0, 7, 14]
+
+
+def test_an_action_that_raises_comes_again():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms) or 1 // 0, 100)
+    repeated.start(0)
+    tasks.move(100)
+    assert at == [0, 100]
+
+
+def test_what_is_stopped_does_not_come_again():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated.start(0)
+    tasks.move(0)
+    repeated.stop()
+    repeated.wake()
+    tasks.move(1000)
+    assert at == [0]
+    assert tasks.pending == 0

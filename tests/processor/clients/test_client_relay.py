@@ -1,0 +1,319 @@
+import tracemalloc
+
+import pytest
+from broker_connections import FakeConnection, body_in, finished
+from brokers import refused
+from members import join, room
+from stores import STORE_HOST
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+from rmq_spark.wire.codes import RequestCode as Code
+from rmq_spark.wire.codes import ResponseCode as Answer
+from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.processor.clients.awaited_answers import (
+    BYTES_MAX,
+    QUESTION_BYTES,
+    SHARE,
+    AwaitedAnswers,
+)
+from rocketpoll.broker.processor.clients.client_relay import (
+    RELAY_TIMEOUT_MS,
+    STATUS_BYTES_MAX,
+    STATUS_TIMEOUT_MS,
+    ClientRelayProcessor,
+)
+from rocketpoll.broker.state.consumers import ConsumerManager
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+def admin():
+    return FakeConnection("admin")
+
+
+@pytest.fixture
+def consumers():
+    return ConsumerManager(lambda _: None, room())
+
+
+@pytest.fixture
+def awaited():
+    return AwaitedAnswers()
+
+
+@pytest.fixture
+def processor(parts, consumers, awaited):
+    return ClientRelayProcessor("broker-a", parts.store, consumers, finished, awaited)
+
+
+def running_info(admin, client_id="c", *, one_way=False):
+    header = headers.GetConsumerRunningInfoRequestHeader("g", client_id, jstack_enable=True)
+    return admin.ask(Code.GET_CONSUMER_RUNNING_INFO, header, one_way=one_way)
+
+
+def test_a_question_goes_to_the_consumer_and_its_answer_to_the_asker(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
+        0, "fine", {"a": "b"}, b"{}"
+    )
+    assert processor.get_consumer_running_info(admin, running_info(admin)) is None
+    ((question, timeout_ms, _),) = member.asked
+    assert question.ext_fields == {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
+    assert timeout_ms == RELAY_TIMEOUT_MS
+    assert admin.sent == []
+    member.answer_all()
+    (answer,) = admin.sent
+    assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (
+        0,
+        "fine",
+        {"a": "b"},
+        b"{}",
+    )
+    assert answer.opaque == 7
+    assert answer.is_response
+
+
+def test_what_the_consumer_refuses_is_told_as_it_is(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
+        1, "no such group here"
+    )
+    processor.get_consumer_running_info(admin, running_info(admin))
+    member.answer_all()
+    assert (admin.sent[0].code, admin.sent[0].remark) == (1, "no such group here")
+
+
+def test_who_does_not_answer_in_time_has_timed_out(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    processor.get_consumer_running_info(admin, running_info(admin))
+    member.answer_all()
+    assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
+    assert "<c>" in admin.sent[0].remark
+
+
+def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered(
+    processor, consumers, admin, awaited
+):
+    member = join(consumers, "g", "c", "T")
+    asked = running_info(admin)
+    asked = asked._replace(ext_fields={**asked.ext_fields, "x": "y" * 240_000})
+    tracemalloc.start()
+    for number in range(40):
+        fields = {**asked.ext_fields, "x": f"{number}" + "y" * 240_000}
+        processor.get_consumer_running_info(admin, asked._replace(ext_fields=fields))
+        member.asked[-1] = None, *member.asked[-1][1:]  # it has been sent
+    del fields
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 40 * QUESTION_BYTES
+    assert awaited.bytes == 40 * QUESTION_BYTES
+    for _, _, then in member.asked:
+        then(None)
+    assert awaited.bytes == 0
+
+
+def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(
+    processor, consumers, admin, awaited
+):
+    member = join(consumers, "g", "c", "T")
+    others = FakeConnection("another")
+    while awaited.bytes < BYTES_MAX // SHARE:
+        processor.get_consumer_running_info(admin, running_info(admin))
+    for _ in range(3):
+        code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
+        assert (code, f"of {BYTES_MAX // SHARE}: try again later" in remark) == (
+            Answer.SYSTEM_BUSY,
+            True,
+        )
+    assert processor.get_consumer_running_info(others, running_info(others)) is None
+    member.answer_all()
+    assert awaited.bytes == 0
+    assert processor.get_consumer_running_info(admin, running_info(admin)) is None
+
+
+def test_a_survey_counts_until_its_last_answer_or_until_its_asker_has_gone(
+    processor, consumers, admin, awaited
+):
+    members = [join(consumers, "g", f"c{number}", "T") for number in range(3)]
+    header = headers.GetConsumerStatusRequestHeader("T", "g")
+    steps = processor.get_consumer_status(
+        admin, admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+    )
+    next(steps)
+    next(steps)
+    assert awaited.bytes > STATUS_BYTES_MAX
+    steps.close()
+    assert awaited.bytes == 0
+    finished(
+        processor.get_consumer_status(
+            admin, admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+        )
+    )
+    for member in members:
+        assert awaited.bytes > 0
+        member.answer_all()
+    assert awaited.bytes == 0
+
+
+def test_a_one_way_question_is_not_answered(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    processor.get_consumer_running_info(admin, running_info(admin, one_way=True))
+    member.answer_all()
+    assert admin.sent == []
+
+
+def test_nothing_piles_up_for_a_consumer_or_a_tool_that_does_not_read(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
+        0, body=bytes(1_000)
+    )
+    processor.get_consumer_running_info(admin, running_info(admin))
+    admin.is_congested = True
+    member.answer_all()
+    assert [(answer.code, answer.body) for answer in admin.sent] == [(Answer.SYSTEM_BUSY, b"")]
+    member.is_congested = True
+    code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
+    assert (code, "does not read" in remark) == (Answer.SYSTEM_BUSY, True)
+    assert member.asked == []
+
+
+def test_who_is_not_online_or_too_old_cannot_be_asked(processor, consumers, admin):
+    old = join(consumers, "g", "old", "T", version=61)
+    code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
+    assert (code, remark) == (Answer.SYSTEM_ERROR, "The Consumer <g> <c> not online")
+    code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin, "old"))
+    assert code == Answer.SYSTEM_ERROR
+    assert "too old" in remark
+    assert old.asked == []
+
+
+def directly(admin, msg_id, client_id="c"):
+    header = headers.ConsumeMessageDirectlyResultRequestHeader("g", client_id, msg_id)
+    return admin.ask(Code.CONSUME_MESSAGE_DIRECTLY, header)
+
+
+def test_a_message_is_given_to_a_consumer_with_its_record(processor, consumers, parts, admin):
+    member = join(consumers, "g", "c", "T")
+    _, second = parts.put("one", "two")
+    msg_id = encode_offset_message_id(STORE_HOST, second.physical_offset)
+    assert processor.consume_message_directly(admin, directly(admin, msg_id)) is None
+    ((question, _, _),) = member.asked
+    assert question.ext_fields == {
+        "consumerGroup": "g",
+        "clientId": "c",
+        "msgId": msg_id,
+        "brokerName": "broker-a",
+    }
+    assert decode_record(question.body).body == b"two"
+    member.answers[Code.CONSUME_MESSAGE_DIRECTLY] = lambda asked: asked.respond(0, None, {}, b"{}")
+    member.answer_all()
+    assert admin.codes() == [Answer.SUCCESS]
+
+
+def test_a_message_that_is_not_there_is_given_to_nobody(processor, consumers, parts, admin):
+    member = join(consumers, "g", "c", "T")
+    parts.put("one")
+    request = directly(admin, encode_offset_message_id(STORE_HOST, 7))
+    code, remark = refused(processor.consume_message_directly, admin, request)
+    assert code == Answer.SYSTEM_ERROR
+    assert "is not in this broker's log" in remark
+    with pytest.raises(RecordError, match="hexadecimal digits"):
+        processor.consume_message_directly(admin, directly(admin, "7F00"))
+    assert (
+        "not online"
+        in refused(processor.consume_message_directly, admin, directly(admin, "7F00", None))[1]
+    )
+    assert member.asked == []
+
+
+def status(admin, client_id=None):
+    header = headers.GetConsumerStatusRequestHeader("T", "g", client_id)
+    return admin.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+
+
+def at(number):
+    body = encode_body(GetConsumerStatusBody(message_queue_table={QUEUE: number}))
+    return lambda asked: asked.respond(0, None, {}, body)
+
+
+def test_all_members_are_asked_where_they_are_and_answered_for_together(
+    processor, consumers, admin
+):
+    one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
+    one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(1)
+    two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
+    assert finished(processor.get_consumer_status(admin, status(admin, ""))) is None
+    assert one.asked[0][0].ext_fields == {"topic": "T", "group": "g"}
+    assert one.asked[0][1] == STATUS_TIMEOUT_MS
+    one.answer_all()
+    assert admin.sent == []
+    two.answer_all()
+    (answer,) = admin.sent
+    assert body_in(GetConsumerStatusBody, answer).consumer_table == {
+        "one": {QUEUE: 1},
+        "two": {QUEUE: 2},
+    }
+
+
+def test_one_member_can_be_asked_alone(processor, consumers, admin):
+    one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
+    two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
+    finished(processor.get_consumer_status(admin, status(admin, "two")))
+    two.answer_all()
+    assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
+    assert one.asked == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [lambda asked: asked.respond(1, "no"), lambda asked: asked.respond(0, None, {}, b"{"), None],
+)
+def test_a_member_that_does_not_answer_well_leaves_the_others_answers(
+    processor, consumers, admin, bad
+):
+    one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
+    one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = bad
+    two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
+    finished(processor.get_consumer_status(admin, status(admin)))
+    two.answer_all()
+    one.answer_all()
+    assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
+
+
+def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, admin):
+    one, two, three = (join(consumers, "g", name, "T") for name in ("one", "two", "three"))
+    one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = lambda asked: asked.respond(
+        0, None, {}, b"{" + b" " * STATUS_BYTES_MAX + b"}"
+    )
+    for member, number in ((two, 2), (three, 3)):
+        member.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(number)
+    finished(processor.get_consumer_status(admin, status(admin)))
+    for member in (one, two, three):
+        member.answer_all()
+    found = body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table
+    assert found == {"two": {QUEUE: 2}, "three": {QUEUE: 3}}
+
+
+def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admin):
+    member = join(consumers, "g", "c", "T")
+    finished(processor.get_consumer_status(admin, status(admin)))
+    member.answer_all()
+    assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
+
+
+def test_a_group_without_the_member_or_with_one_too_old_is_not_asked(processor, consumers, admin):
+    handler = processor.handlers()[Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS]
+    assert (
+        "no consumer online in the consumer group: [g]" in refused(handler, admin, status(admin))[1]
+    )
+    member = join(consumers, "g", "c", "T")
+    assert "no client <d> online" in refused(handler, admin, status(admin, "d"))[1]
+    join(consumers, "g", "old", "T", version=27)
+    assert "[old] is too old" in refused(handler, admin, status(admin))[1]
+    assert member.asked == []

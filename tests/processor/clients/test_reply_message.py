@@ -1,0 +1,188 @@
+"""What a consumer replies goes through a whole broker to the producer that has asked."""
+
+from __future__ import annotations
+
+import pytest
+from broker_clients import send_request
+from broker_stories import tell
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.properties import decode_properties
+from rocketpoll.broker.processor.clients.awaited_answers import BYTES_MAX, SHARE
+
+ASKER = "10.0.0.1@asker"
+REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
+PUSHED = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+CODES = [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2]
+
+
+async def asking(broker, client_id=ASKER):
+    """A client that may be replied to."""
+    client = await broker.connect()
+    heartbeat = HeartbeatData(
+        client_id=client_id, producer_data_set=(ProducerData(group_name="P"),)
+    )
+    assert (
+        await client.call(RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(heartbeat)))
+    ).code == 0
+    return client
+
+
+def reply_to(client_id=ASKER, body="the reply", code=CODES[1], **more):
+    named = {"CORRELATION_ID": "c-1", "MSG_TYPE": "reply"}
+    if client_id is not None:
+        named["REPLY_TO_CLIENT"] = client_id
+    return send_request(body, REPLY_TOPIC, code=code, properties=named, **more)
+
+
+async def stored_replies(client):
+    return (await client.pull(0, REPLY_TOPIC)).bodies
+
+
+@pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("code", CODES)
+def test_a_reply_comes_to_who_has_asked_and_is_stored_when_it_was_taken(
+    tmp_path, code, flush_disk_type
+):
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        replier.send(reply_to(code=code, opaque=7))
+        pushed = await asker.receive()
+        assert (pushed.code, bytes(pushed.body)) == (PUSHED, b"the reply")
+        header = HEADERS[PUSHED].request.decode(pushed.ext_fields)
+        assert (header.topic, header.producer_group) == (REPLY_TOPIC, "P")
+        assert header.born_host == f"127.0.0.1:{replier.address[1]}"
+        assert header.store_host == f"127.0.0.1:{broker.port}"
+        properties = decode_properties(header.properties)
+        assert properties.pop("PUSH_REPLY_TIME") == str(header.store_timestamp)
+        assert properties == {
+            "CORRELATION_ID": "c-1",
+            "MSG_TYPE": "reply",
+            "REPLY_TO_CLIENT": ASKER,
+        }
+        assert await stored_replies(asker) == []
+        asker.send(pushed.respond(0))
+        answer = await replier.receive()
+        assert (answer.opaque, answer.code) == (7, 0)
+        assert (answer.ext_fields["queueId"], answer.ext_fields["queueOffset"]) == ("0", "0")
+        assert await stored_replies(asker) == ["the reply"]
+
+    tell(story, tmp_path, flushDiskType=flush_disk_type)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "remark"),
+    [
+        (None, "properties[REPLY_TO_CLIENT] is null"),
+        ("10.0.0.9@nobody", "<10.0.0.9@nobody> not found"),
+    ],
+)
+def test_a_reply_to_nobody_is_refused(tmp_path, client_id, remark):
+    async def story(broker):
+        await asking(broker)
+        replier = await broker.connect()
+        answer = await replier.call(reply_to(client_id))
+        assert answer.code == 1
+        assert remark in answer.remark
+        assert await stored_replies(replier) == []
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["refuses it", "goes", "does not answer"])
+def test_a_reply_that_is_not_taken_is_not_stored_and_its_sender_hears_of_it(tmp_path, how):
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        replier.send(reply_to(opaque=7))
+        pushed = await asker.receive()
+        if how == "refuses it":
+            asker.send(pushed.respond(1, "no"))
+        elif how == "goes":
+            asker.abort()
+        else:
+            broker.move(10.1)
+        answer = await replier.receive()
+        assert (answer.opaque, answer.code, answer.remark) == (
+            7,
+            1,
+            f"push reply message to {ASKER} fail.",
+        )
+        assert await stored_replies(replier) == []
+
+    tell(story, tmp_path)
+
+
+def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_as_busy(tmp_path):
+    """Whoever is replied to may read and never answer: a thousand of a megabyte took a gigabyte."""
+
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        for opaque in range(900):
+            replier.send(reply_to(body="x" * 2_000, opaque=opaque))
+        answer = await replier.receive()
+        count = answer.opaque
+        assert BYTES_MAX // SHARE // 9_000 < count < BYTES_MAX // SHARE // 6_000
+        for opaque in range(count + 1, 900):
+            assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
+            answer = await replier.receive()
+            assert answer.opaque == opaque
+        pushed = [await asker.receive() for _ in range(count)]
+        for each in pushed:
+            asker.send(each.respond(0))
+        assert [(await replier.receive()).code for _ in pushed] == [0] * count
+        replier.send(reply_to())
+        asker.send((await asker.receive()).respond(0))
+        assert (await replier.receive()).code == 0
+
+    tell(story, tmp_path)
+
+
+def test_a_reply_whose_topic_cannot_be_written_to_has_still_come(tmp_path):
+    async def story(broker):
+        broker.make_topic(REPLY_TOPIC, queues=1, perm=4)
+        asker, replier = await asking(broker), await broker.connect()
+        replier.send(reply_to())
+        asker.send((await asker.receive()).respond(0))
+        answer = await replier.receive()
+        assert answer.code == 16
+
+    tell(story, tmp_path)
+
+
+def test_one_way_replies_and_those_of_clients_that_have_gone_are_pushed_and_nobody_is_answered(
+    tmp_path,
+):
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        replier.send(reply_to(body="one way", flag=CommandFlag.ONE_WAY.value))
+        asker.send((await asker.receive()).respond(0))
+        await broker.until(lambda: broker.store.queue_offsets(REPLY_TOPIC, 0).next == 1)
+        replier.send(reply_to(body="last words"))
+        pushed = await asker.receive()
+        assert bytes(pushed.body) == b"last words"
+        replier.abort()
+        await broker.until(lambda: broker.controller.server.connections == 1)
+        asker.send(pushed.respond(0))
+        assert await stored_replies(asker) == ["one way"]
+        assert set(broker.controller.processors.sends._plans._clients) <= set(
+            broker.controller.server._connections
+        )
+
+    tell(story, tmp_path)
+
+
+def test_a_long_reply_is_a_message_and_no_json(tmp_path):
+    async def story(broker):
+        asker, replier = await asking(broker), await broker.connect()
+        replier.send(reply_to(body=bytes(300_000)))
+        pushed = await asker.receive()
+        assert len(pushed.body) == 300_000
+        asker.send(pushed.respond(0))
+        assert (await replier.receive()).code == 0
+
+    tell(story, tmp_path, maxJsonBodyBytes=65_536)

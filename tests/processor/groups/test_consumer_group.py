@@ -1,0 +1,198 @@
+import pytest
+from broker_connections import FakeConnection, body_in, finished
+from brokers import refused
+from members import join, produce, room
+
+from rmq_spark.wire.bodies import client_info, clients
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.lists import TopicList
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.codes import RequestCode as Code
+from rmq_spark.wire.codes import ResponseCode as Answer
+from rmq_spark.wire.headers import groups, operators
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.state.producers import ProducerManager
+from rocketpoll.broker.state.queue_locks import QueueLocks
+
+CLIENT = FakeConnection()
+
+
+@pytest.fixture
+def consumers():
+    return ConsumerManager(lambda _: None, room())
+
+
+@pytest.fixture
+def producers():
+    return ProducerManager(room())
+
+
+@pytest.fixture
+def processor(parts, consumers, producers):
+    locks = QueueLocks(parts.clock)
+    return ConsumerGroupProcessor(
+        "broker-a",
+        parts.topics,
+        consumers,
+        producers,
+        parts.offsets,
+        locks,
+        lambda moment_ms: 1_000 + moment_ms,
+    )
+
+
+def ask(processor, code, header=None, body=None):
+    answer = finished(processor.handlers()[code](CLIENT, CLIENT.ask(code, header, body)))
+    assert answer.code == Answer.SUCCESS
+    return answer
+
+
+def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
+    for client_id in "daebfchg":
+        join(consumers, "g", client_id, "T")
+    answer = ask(processor, Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
+    assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == tuple("abcdefgh")
+
+
+def test_a_group_without_members_has_no_list(processor):
+    request = CLIENT.ask(Code.GET_CONSUMER_LIST_BY_GROUP, groups.ConsumerGroupRequestHeader("g"))
+    assert refused(processor.get_consumer_list_by_group, CLIENT, request) == (
+        Answer.SYSTEM_ERROR,
+        "no consumer for this group, g",
+    )
+
+
+def queues(*numbers, topic="T", broker="broker-a"):
+    return frozenset(MessageQueue(topic, broker, number) for number in numbers)
+
+
+def lock(processor, client_id, wanted, group="g"):
+    body = clients.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=wanted)
+    answer = ask(processor, Code.LOCK_BATCH_MQ, body=body)
+    return body_in(clients.LockBatchResponseBody, answer).lock_ok_mq_set
+
+
+def test_a_queue_is_locked_by_one_member_until_it_lets_go_or_a_minute_has_passed(processor, parts):
+    assert lock(processor, "a", queues(0, 1)) == queues(0, 1)
+    assert lock(processor, "b", queues(1, 2)) == queues(2)
+    body = clients.LockBatchRequestBody(consumer_group="g", client_id="a", mq_set=queues(1))
+    ask(processor, Code.UNLOCK_BATCH_MQ, body=body)
+    assert lock(processor, "b", queues(0, 1)) == queues(1)
+    parts.clock.now_ms += 60_001
+    assert lock(processor, "b", queues(0)) == queues(0)
+
+
+def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
+    strange = queues(4, -1) | queues(0, topic="U") | queues(0, broker="broker-b")
+    assert lock(processor, "a", strange | queues(3)) == queues(3)
+
+
+def test_a_member_may_hold_more_than_a_stranger(processor, consumers, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 128 << 10)
+    assert len(lock(processor, "a", queues(*range(4)))) == 1
+    join(consumers, "g", "a", "T")
+    assert len(lock(processor, "a", queues(*range(4)))) == 4
+
+
+def test_who_has_gone_gets_no_locks(processor):
+    gone = FakeConnection()
+    gone.close("it is over")
+    body = clients.LockBatchRequestBody(consumer_group="g", client_id="gone", mq_set=queues(0, 1))
+    finished(processor.lock_batch_mq(gone, gone.ask(Code.LOCK_BATCH_MQ, body=body)))
+    assert lock(processor, "a", queues(0, 1)) == queues(0, 1)
+
+
+@pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
+def test_a_lock_without_group_or_client_is_refused(processor, code):
+    for group, client_id, why in (
+        ("a/b", "c", "other characters"),
+        ("g", " ", "no clientID"),
+        ("g", "c" * 1_025, "over 1024"),
+    ):
+        body = clients.LockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=queues(0)
+        )
+        answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, body=body))
+        assert answer == Answer.SYSTEM_ERROR
+        assert why in remark
+
+
+def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processor, consumers):
+    member = join(consumers, "g", "c", "T", "U", version=477, language=LanguageCode.GO)
+    answer = ask(
+        processor, Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g")
+    )
+    body = body_in(client_info.ConsumerConnection, answer)
+    assert body.connection_set == (
+        client_info.Connection(
+            client_id="c", client_addr=str(member.remote_host), language="GO", version=477
+        ),
+    )
+    assert set(body.subscription_table) == {"T", "U"}
+    assert body.consume_type is clients.ConsumeType.CONSUME_PASSIVELY
+    assert body.message_model is clients.MessageModel.CLUSTERING
+    assert body.consume_from_where is clients.ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+
+def test_a_group_that_is_offline_has_no_connections(processor):
+    request = CLIENT.ask(Code.GET_CONSUMER_CONNECTION_LIST, groups.ConsumerGroupRequestHeader("g"))
+    assert (
+        refused(processor.get_consumer_connection_list, CLIENT, request)[0]
+        == Answer.CONSUMER_NOT_ONLINE
+    )
+
+
+def test_the_connections_of_producers_are_told_by_group(processor, producers, parts):
+    one = produce(producers, "p", "one", now_ms=5)
+    produce(producers, "q", "two")
+    header = operators.GetProducerConnectionListRequestHeader("p")
+    body = body_in(
+        client_info.ProducerConnection, ask(processor, Code.GET_PRODUCER_CONNECTION_LIST, header)
+    )
+    assert [each.client_id for each in body.connection_set] == ["one"]
+    everybody = body_in(
+        client_info.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)
+    ).data
+    assert set(everybody) == {"p", "q"}
+    assert everybody["p"] == (
+        client_info.ProducerInfo(
+            client_id="one",
+            remote_ip=str(one.remote_host),
+            language="JAVA",
+            version=409,
+            last_update_timestamp=1_005,
+        ),
+    )
+
+
+def test_a_producer_group_that_nobody_is_in_does_not_exist(processor):
+    header = operators.GetProducerConnectionListRequestHeader("p")
+    request = CLIENT.ask(Code.GET_PRODUCER_CONNECTION_LIST, header)
+    assert refused(processor.get_producer_connection_list, CLIENT, request) == (
+        Answer.SYSTEM_ERROR,
+        "the producer group[p] not exist",
+    )
+    assert (
+        body_in(client_info.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)).data
+        == {}
+    )
+
+
+def test_the_topics_of_a_group_are_those_in_which_it_has_offsets(processor, parts):
+    parts.offsets.commit("g", "T", 0, 1)
+    parts.offsets.commit("g", "%RETRY%g", 0, 1)
+    header = operators.GetSubscriptionGroupConfigRequestHeader("g")
+    answer = ask(processor, Code.QUERY_TOPICS_BY_CONSUMER, header)
+    assert body_in(TopicList, answer).topic_list == {"T", "%RETRY%g"}
+
+
+def test_what_a_group_subscribes_to_in_a_topic(processor, consumers):
+    join(consumers, "g", "c", "T")
+    for topic in ("T", "U"):
+        header = operators.QuerySubscriptionByConsumerRequestHeader("g", topic)
+        answer = ask(processor, Code.QUERY_SUBSCRIPTION_BY_CONSUMER, header)
+        body = body_in(client_info.QuerySubscriptionResponseBody, answer)
+        assert (body.group, body.topic) == ("g", topic)
+        assert (body.subscription_data is None) == (topic == "U")

@@ -1,0 +1,357 @@
+"""Pulls by themselves: what each status of the store is to a client,
+what is held and how it is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from broker_clients import pull_request
+from broker_connections import FakeConnection, finished
+from brokers import refused
+from members import room
+from stores import small_config
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll.broker.processor.reading.pull_message import PullMessageProcessor
+from rocketpoll.broker.processor.reading.subscription_filters import SubscriptionFilters
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.state.clients import ClientChannel
+from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
+
+
+class Room:
+    """A processor, a clock of its own, and a hold service that remembers."""
+
+    def __init__(self, parts, store=None, **settings):
+        self.parts = parts
+        self.held = []
+        self.takes = True
+        self.config = BrokerConfig(store=small_config(parts.root), **settings)
+        self.stats = BrokerStats("C", 0)
+        self.consumers = ConsumerManager(lambda _: None, room())
+        self.processor = PullMessageProcessor(
+            self.config,
+            store or parts.store,
+            parts.topics,
+            parts.groups,
+            self.consumers,
+            parts.offsets,
+            self.stats,
+            SubscriptionFilters(self.config.filters),
+            lambda: 1_000_000,
+            self.suspend,
+        )
+        self.connection = FakeConnection()
+
+    def suspend(self, request):
+        self.held.append(request)
+        return self.takes
+
+    def pull(self, *given, **named):
+        answer = finished(
+            self.processor.pull_message(self.connection, pull_request(*given, **named))
+        )
+        return answer or (self.connection.sent.pop() if self.connection.sent else None)
+
+
+class Finding:
+    """A store that finds what the test says, and remembers how it was asked."""
+
+    def __init__(self, status, buffers=(), next_begin_offset=40):
+        sizes = [len(each) for each in buffers]
+        self.result = GetMessageResult(status, next_begin_offset, 3, 40, tuple(buffers), sizes)
+        self.asked = []
+
+    def get_message(self, *given, **named):
+        self.asked.append((given, named))
+        return self.result
+
+    def queue_offsets(self, _topic, _queue_id):
+        return 3, 40
+
+
+STATUSES = {
+    # status: code, whether it is waited for
+    GetMessageStatus.NO_MATCHED_MESSAGE: (20, False),
+    GetMessageStatus.MESSAGE_WAS_REMOVING: (20, False),
+    GetMessageStatus.OFFSET_FOUND_NULL: (19, True),
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: (19, True),
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: (21, False),
+    GetMessageStatus.OFFSET_TOO_SMALL: (21, False),
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE: (21, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "row"), STATUSES.items(), ids=lambda each: getattr(each, "name", "")
+)
+def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts, status, row):
+    code, is_held = row
+    room = Room(parts, Finding(status))
+    answer = room.pull(5)
+    assert (answer.code, answer.remark) == (code, status.name)
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "40",
+        "minOffset": "3",
+        "maxOffset": "40",
+    }
+    assert room.held == []
+    assert (room.pull(5, suspend_ms=5_000) is None) is is_held
+    assert len(room.held) == is_held
+
+
+def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(parts):
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE))
+    times = iter([1_000, 1_007, 2_000, 2_003])
+    room.processor._now_ms = times.__next__
+    room.pull(5)
+    room.pull(5)
+    finished(room.stats.sample(10_000))
+    assert room.stats.rates().missed.ten_seconds == 0.2
+    assert (room.stats.got_messages, room.stats.get_took_ms_max) == (0, 7)
+
+
+def test_every_status_has_its_row():
+    assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
+
+
+def test_a_queue_without_messages_is_waited_for_at_its_start(parts):
+    room = Room(parts, Finding(GetMessageStatus.NO_MESSAGE_IN_QUEUE))
+    assert room.pull(0).code == 19
+    assert room.pull(0, suspend_ms=5_000) is None
+    assert len(room.held) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits", "waits"),
+    [
+        (15_000, HoldLimits(), 15_000),
+        (-1, HoldLimits(), 1_000),
+        (1 << 62, HoldLimits(), 60_000),
+        (15_000, HoldLimits(long_polling_enable=False), 1_000),
+        (15_000, HoldLimits(long_polling_enable=False, short_polling_time_ms=300), 300),
+    ],
+)
+def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_the_header(
+    parts, asked, limits, waits
+):
+    room = Room(parts, holds=limits)
+    assert room.pull(0, suspend_ms=asked, opaque=9) is None
+    (held,) = room.held
+    assert (held.suspend_timestamp_ms, held.timeout_ms) == (1_000_000, waits)
+    assert held.queue == ("T", 0)
+    assert (held.request.opaque, dict(held.request.ext_fields), held.request.body) == (9, {}, b"")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_kept"),
+    [
+        ({"brokerName": "x", "proxyFrowardClientId": "x"}, False),
+        ({"sysFlag": "2", "subscription": "x", "expressionType": "TAG"}, False),
+        ({"subscription": "x", "expressionType": "TAG"}, True),
+    ],
+)
+def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_the_rest_is(
+    parts, fields, is_kept
+):
+    room = Room(parts)
+    room.consumers.register(
+        ClientChannel(room.connection, "c", "JAVA", 1, 0),
+        ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),)),
+    )
+    long = {name: text.replace("x", "x" * 60_000) for name, text in fields.items()}
+    request = pull_request(0, suspend_ms=5_000)
+    request = request._replace(remark="x" * 240_000, ext_fields={**request.ext_fields, **long})
+    assert finished(room.processor.pull_message(room.connection, request)) is None
+    (held,) = room.held
+    texts = [each for each in (*held.header, *held.request) if isinstance(each, str)]
+    assert (sum(map(len, texts)) > 60_000) is is_kept
+    assert held.places == (43 if is_kept else 1)
+
+
+def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
+    room = Room(parts)
+    room.takes = False
+    code, remark = refused(
+        room.processor.pull_message, room.connection, pull_request(0, suspend_ms=5_000)
+    )
+    assert (code, remark) == (
+        ResponseCode.SYSTEM_BUSY,
+        "no more pulls can wait here now (maxHolds)",
+    )
+
+
+def test_where_messages_may_follow_that_are_there_already_nobody_waits(parts):
+    """A file of the queue is missing; the client has to go on behind it."""
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL, next_begin_offset=17))
+    answer = room.pull(5, suspend_ms=5_000)
+    assert (answer.code, answer.ext_fields["nextBeginOffset"], room.held) == (19, "17", [])
+
+
+def test_where_nothing_follows_what_is_missing_the_next_arrival_is_waited_for(parts):
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL))
+    assert room.pull(5, suspend_ms=5_000) is None
+    assert [held.nothing_before for held in room.held] == [40]
+
+
+def test_a_client_that_does_not_read_is_answered_and_not_held(parts):
+    room = Room(parts)
+    room.connection.is_congested = True
+    assert room.pull(0, suspend_ms=5_000).code == 19
+
+
+def test_the_replay_answers_with_what_has_come_and_is_never_held_again(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, opaque=9, commit_offset=4)
+    (held,) = room.held
+    again = room.processor.execute_request_when_wakeup(held)
+    assert (again.code, again.opaque, len(room.held)) == (19, 9, 1)
+    parts.offsets.commit("G", "T", 0, 2)
+    parts.put("a")
+    assert room.processor.execute_request_when_wakeup(held) is None
+    (sent,) = room.connection.sent
+    assert (sent.code, sent.opaque, sent.ext_fields["nextBeginOffset"]) == (0, 9, "1")
+    assert parts.offsets.query("G", "T", 0) == 2
+
+
+def test_the_replay_of_a_client_that_does_not_read_sends_no_messages(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, opaque=9)
+    parts.put("a", "b")
+    room.connection.is_congested = True
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, answer.remark) == (19, "congested")
+    assert answer.ext_fields["nextBeginOffset"] == "0"
+    assert answer.ext_fields["maxOffset"] == "2"
+
+
+def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
+    parts.put(*range(3_000), price="6")
+
+    def matched(*arguments):
+        return finished(room.processor.is_matched_by_commit_log(*arguments))
+
+    assert not matched(room.held[0], 0)
+    parts.put("it", price="7")
+    assert matched(room.held[0], 0)
+    assert matched(room.held[0], 3_000)
+    assert not matched(room.held[0], 3_001)
+
+
+def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes_on(
+    parts, monkeypatch
+):
+    monkeypatch.setattr(
+        "rocketpoll.broker.processor.reading.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000
+    )
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
+    parts.put(*range(700), price="6")
+    assert not finished(room.processor.is_matched_by_commit_log(room.held[0], 0))
+    parts.put(*range(5_000), price="6")
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 0))
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, 0 < int(answer.ext_fields["nextBeginOffset"]) <= 1_000) == (20, True)
+
+
+class Expiring:
+    """A queue whose messages before an offset have expired; behind its end there is nothing."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def get_message(self, _topic, _queue_id, _queue_offset, **_):
+        status, next_begin_offset = self.answers.pop(0)
+        return GetMessageResult(status, next_begin_offset, 3, 40)
+
+
+PASSED_OVER = [
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.MESSAGE_WAS_REMOVING,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+    GetMessageStatus.NO_MATCHED_MESSAGE,
+]
+
+
+@pytest.mark.parametrize("status", PASSED_OVER)
+@pytest.mark.parametrize(
+    ("then", "is_match"),
+    [(GetMessageStatus.FOUND, True), (GetMessageStatus.OFFSET_OVERFLOW_ONE, False)],
+)
+def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then, is_match):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    room.processor._store = Expiring((status, 7), (then, 7))
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 0)) is is_match
+
+
+@pytest.mark.parametrize(
+    ("status", "next_begin_offset"),
+    [(GetMessageStatus.OFFSET_OVERFLOW_BADLY, 40), (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)],
+)
+def test_a_pull_whose_queue_has_been_cut_or_deleted_is_woken_to_be_told_so(
+    parts, status, next_begin_offset
+):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    room.processor._store = Expiring((status, next_begin_offset))
+    assert finished(room.processor.is_matched_by_commit_log(room.held[0], 50))
+
+
+def test_a_waiting_group_that_has_left_is_woken_to_be_told_so(parts):
+    room = Room(parts)
+    room.pull(0, suspend_ms=5_000)
+    held = replace(room.held[0], header=room.held[0].header._replace(sys_flag=2))
+    assert finished(room.processor.is_matched_by_commit_log(held, 0))
+    with pytest.raises(RequestRejected) as raised:
+        room.processor.execute_request_when_wakeup(held)
+    assert raised.value.code is ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+def limits_of(found):
+    named = found.asked[-1][1]
+    return named["count_max"], named["bytes_max"], named["scan_max"]
+
+
+def test_how_much_one_pull_may_ask_of_the_store(parts):
+    found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
+    room = Room(parts, found)
+    room.connection.extensions = frozenset(["all"])
+    room.pull(0, count=10, bytes_max=1_000)
+    assert limits_of(found) == (10, 1_000, 800)
+    room.pull(0, count=10_000, bytes_max=1 << 30)
+    assert limits_of(found) == (32, 262_144, 800)
+    room.pull(0, count=-5)
+    assert limits_of(found) == (1, 262_144, 800)
+
+
+def test_how_much_a_large_pull_may_ask_of_it(parts):
+    found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
+    room = Room(parts, found)
+    chunk = {"code": RequestCode.PULL_CHUNK, "count": 100_000}
+    room.pull(0, **chunk)
+    assert limits_of(found) == (100_000, 8 << 20, 300_000)
+    room.pull(0, bytes_max=1 << 30, subscription="a = 1", expression_type="SQL92", **chunk)
+    assert limits_of(found) == (100_000, 8 << 20, 4_000)
+
+
+def test_what_was_found_is_counted(parts):
+    room = Room(parts)
+    parts.put("a", "b")
+    assert room.pull(0).code == 0
+    finished(room.stats.sample(10_000))
+    assert room.stats.group_get_tps("G", ["T"]) > 0
+
+
+def test_a_header_that_cannot_be_read_is_no_pull(parts):
+    with pytest.raises(HeaderError):
+        Room(parts).processor.pull_message(FakeConnection(), pull_request()._replace(ext_fields={}))

@@ -1,0 +1,92 @@
+import pytest
+
+from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.processor.reading.query_consume_queue import ENTRIES_MAX
+
+
+def ask(room, index=0, count=10, **ext_fields) -> QueryConsumeQueueResponseBody:
+    header = {"topic": "T", "queueId": "0", "index": str(index), "count": str(count), **ext_fields}
+    return room.asked(QueryConsumeQueueResponseBody, RequestCode.QUERY_CONSUME_QUEUE, header)
+
+
+@pytest.fixture
+def stocked(room):
+    """Twenty messages, over three files of the queue, every other with the tag A."""
+    for number in range(20):
+        room.put(number, tags="A" if number % 2 == 0 else "B")
+    return room
+
+
+def test_entries_tell_where_messages_lie_and_what_their_tags_are(stocked):
+    found = ask(stocked, 6, 4)
+    assert (found.min_queue_index, found.max_queue_index) == (0, 20)
+    assert [entry.tags_code for entry in found.queue_data] == [tags_code(tag) for tag in "ABAB"]
+    for number, entry in enumerate(found.queue_data, 6):
+        record = stocked.store.record_at(entry.physic_offset)
+        assert len(record) == entry.physic_size
+        assert [each.body for each in decode_records(record)] == [str(number).encode()]
+
+
+def test_entries_of_several_files_come_together_and_end_with_the_queue(stocked):
+    assert len(ask(stocked, 3, 14).queue_data) == 14
+    assert len(ask(stocked, 15, 100).queue_data) == 5
+    assert ask(stocked, 20, 5).queue_data == ()
+
+
+def test_without_a_group_everything_passes(stocked):
+    found = ask(stocked)
+    assert all(entry.eval for entry in found.queue_data)
+    assert (found.subscription_data, found.filter_data) == (None, None)
+
+
+def test_a_group_that_is_online_shows_what_it_would_get(stocked):
+    stocked.consume("G", "T", sub_string="A")
+    found = ask(stocked, 5, 10, consumerGroup="G")
+    assert [entry.eval for entry in found.queue_data] == [False, True] * 5
+    assert found.subscription_data.sub_string == "A"
+
+
+def test_a_group_that_takes_all_gets_all(stocked):
+    stocked.consume("G", "T")
+    assert all(entry.eval for entry in ask(stocked, consumerGroup="G").queue_data)
+
+
+def test_of_a_group_that_is_offline_no_subscription_is_known(stocked):
+    found = ask(stocked, consumerGroup="G")
+    assert found.filter_data == "G@T is not online!"
+    assert all(entry.eval for entry in found.queue_data)
+
+
+def test_an_index_before_the_first_entry_means_the_first(stocked):
+    assert ask(stocked, -5, 1).queue_data == ask(stocked, 0, 1).queue_data
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_whoever_wants_none_gets_none(stocked, count):
+    assert ask(stocked, 0, count).queue_data == ()
+
+
+def test_one_answer_holds_no_more_than_its_share(room):
+    for number in range(ENTRIES_MAX + 10):
+        room.put(number)
+    assert len(ask(room, 0, 1 << 30).queue_data) == ENTRIES_MAX
+
+
+def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypatch):
+    monkeypatch.setattr(
+        "rocketpoll.broker.processor.reading.query_consume_queue.LOOK_BYTES_MAX", 3_000
+    )
+    for _ in range(20):
+        room.put("x" * 3_500)  # each fills a file of the log
+    assert len(ask(room, 0, 20).queue_data) < 20
+    assert len(ask(room, 19, 20).queue_data) == 1
+
+
+@pytest.mark.parametrize("queue", [("T", "1"), ("U", "0")])
+def test_a_queue_that_is_not_there_is_refused(stocked, queue):
+    header = {"topic": queue[0], "queueId": queue[1], "index": "0", "count": "1"}
+    refused = stocked.refused(RequestCode.QUERY_CONSUME_QUEUE, header)
+    assert refused == (ResponseCode.SYSTEM_ERROR, f"{queue[1]}@{queue[0]} is not exist!")

@@ -1,0 +1,387 @@
+"""Sends that wait for the disk: answered together, in order, and told if it is late or fails."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+
+import pytest
+from broker_stories import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.store.errors import StoreFailed
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+
+OK, LATE, FAILED = (
+    PutMessageStatus.PUT_OK,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+)
+
+
+class Disk:
+    """A store whose flushes end when the test says so."""
+
+    def __init__(self):
+        self.asked = []
+        self.flushes_asked = 0
+        self.confirmed = 0
+
+    def confirm_offset(self):
+        return self.confirmed
+
+    def flushed(self, end_offset):
+        self.flushes_asked += 1
+        future = Future()
+        if end_offset <= self.confirmed:
+            future.set_result(None)
+        else:
+            self.asked.append((end_offset, future))
+        return future
+
+    def finish(self, confirmed):
+        self.confirmed = confirmed
+        self.asked.pop(0)[1].set_result(None)
+
+    def fail(self, error):
+        self.asked.pop(0)[1].set_exception(error)
+
+
+class Waiting:
+    """An acknowledger, and what it has said to whom."""
+
+    def __init__(self, **settings):
+        self.disk = Disk()
+        self.said = []
+        self.took_ms = []
+        usual = {
+            "is_sync": True,
+            "timeout_ms": 5_000,
+            "capacity": 3,
+            "wait_max_ms": 1_000,
+            "took_ms": self.took_ms.append,
+        }
+        self.loop = asyncio.get_running_loop()
+        usual["work"] = LoopTurn(self.loop).work
+        self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
+
+    def send(self, *ends):
+        for end in ends:
+            result = PutMessageResult(OK, end - 10, 0, end)
+            self.acknowledger.when_stored(result, self.said.append)
+
+    def outcomes(self):
+        return [(result.end_offset, result.status) for result in self.said]
+
+
+async def turn():
+    """Let the loop do what is due."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def story(tell):
+    """A test that is a coroutine."""
+
+    def test():
+        run(tell())
+
+    test.__name__ = tell.__name__
+    return test
+
+
+@story
+async def test_all_sends_of_a_turn_are_answered_by_one_flush_in_their_order():
+    waiting = Waiting()
+    waiting.send(10, 20, 30)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [30]
+    assert waiting.said == []
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK), (30, OK)]
+    assert waiting.acknowledger.queue() == (0, 0)
+
+
+@story
+async def test_what_comes_while_the_disk_is_at_work_waits_for_the_next_flush():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.send(20)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [10]
+    waiting.disk.finish(10)
+    await turn()
+    assert waiting.outcomes() == [(10, OK)]
+    assert [end for end, _ in waiting.disk.asked] == [20]
+    waiting.disk.finish(20)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK)]
+
+
+@story
+async def test_what_a_flush_has_covered_beside_is_answered_with_it():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.send(20)
+    waiting.disk.finish(20)
+    await turn()
+    assert waiting.outcomes() == [(10, OK), (20, OK)]
+
+
+@story
+async def test_a_flush_that_fails_fails_all_that_wait_and_says_why():
+    waiting = Waiting()
+    waiting.send(10, 20)
+    await turn()
+    waiting.send(30)
+    waiting.disk.fail(StoreFailed("the disk has failed"))
+    await turn()
+    assert waiting.outcomes() == [(10, FAILED), (20, FAILED), (30, FAILED)]
+    assert {result.remark for result in waiting.said} == {"the disk has failed; restart the broker"}
+    waiting.send(40)
+    await turn()
+    waiting.disk.fail(ValueError("strange"))
+    await turn()
+    assert waiting.said[-1].remark == "the flush failed: strange"
+
+
+@story
+async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_nothing_more():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.loop.move(3)
+    waiting.send(20)
+    waiting.loop.move(2)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE)]
+    waiting.loop.move(3)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+    waiting.disk.finish(20)
+    await turn()
+    waiting.send(30)
+    await turn()
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE), (30, OK)]
+
+
+APPEND, TELL, FLUSH, TURN = "append", "tell", "flush", "turn"
+
+
+class Log:
+    """A log to which sends of several kinds go, told of in any order, and flushed at any time."""
+
+    def __init__(self, waiting, dice):
+        self.waiting = waiting
+        self.dice = dice
+        self.written = 0
+        self.appended = []
+        self.answered = []
+        self.turns = 0
+        self.has_told = False
+
+    async def do(self, what):
+        if what == APPEND:
+            self.written += 10
+            self.appended.append(self.written)
+        elif what == TELL:
+            self._tell()
+        elif what == FLUSH:
+            self._flush()
+        else:
+            self._tell()
+            self.turns += self.has_told
+            self.has_told = False
+            await turn()
+
+    def _tell(self):
+        self.dice.shuffle(self.appended)
+        for end in self.appended:
+            self.has_told = True
+            waits = self.dice.random() < 0.7
+            result = PutMessageResult(OK, end - 10, 0, end)
+            answer = self._answer_on_disk if waits else self.answered.append
+            self.waiting.acknowledger.when_stored(result, answer, waits=waits)
+            assert (result in self.answered) is not waits
+        self.appended.clear()
+
+    def _answer_on_disk(self, result):
+        assert result.end_offset <= self.waiting.disk.confirmed
+        self.answered.append(result)
+
+    def _flush(self):
+        disk = self.waiting.disk
+        disk.confirmed = self.written
+        asked, disk.asked = disk.asked, []
+        for end, future in asked:
+            if end <= disk.confirmed:
+                future.set_result(None)
+            else:
+                disk.asked.append((end, future))
+
+
+@given(st.lists(st.sampled_from([APPEND, APPEND, TELL, FLUSH, TURN]), max_size=60), st.randoms())
+def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_and_not_before(
+    does, dice
+):
+    async def tell():
+        waiting = Waiting(capacity=1_000)
+        log = Log(waiting, dice)
+        for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
+            await log.do(what)
+        assert {each.status for each in log.answered} <= {OK}
+        assert sorted(each.end_offset for each in log.answered) == list(
+            range(10, log.written + 1, 10)
+        )
+        assert waiting.acknowledger.queue() == (0, 0)
+        assert waiting.disk.flushes_asked <= log.turns
+
+    run(tell())
+
+
+@story
+async def test_who_does_not_wait_is_answered_at_once_and_flushed_with_the_others():
+    waiting = Waiting()
+    result = PutMessageResult(OK, 0, 0, 30)
+    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
+    assert waiting.outcomes() == [(30, OK)]
+    waiting.send(10)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [30]
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.outcomes() == [(30, OK), (10, OK)]
+    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
+    assert waiting.acknowledger.queue().size == 0
+    await turn()
+    waiting.loop.move(5)
+    await turn()
+    assert waiting.outcomes()[2:] == [(30, OK)]
+
+
+@story
+async def test_what_is_refused_or_written_without_a_flush_is_answered_at_once():
+    for is_sync, status in ((True, FAILED), (False, OK)):
+        waiting = Waiting(is_sync=is_sync)
+        waiting.acknowledger.when_stored(PutMessageResult(status, 0, 0, 30), waiting.said.append)
+        assert waiting.outcomes() == [(30, status)]
+        await turn()
+        assert waiting.disk.asked == []
+
+
+@story
+async def test_how_long_each_has_waited_is_told():
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.loop.move(2)
+    waiting.send(20)
+    waiting.disk.finish(20)
+    await turn()
+    first, second = waiting.took_ms
+    assert 2_000 <= first <= 4_000
+    assert second < 2_000
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (lambda waiting: waiting.disk.finish(30), OK),
+        (lambda waiting: waiting.disk.fail(StoreFailed("gone")), FAILED),
+        (lambda waiting: waiting.loop.move(5), LATE),
+    ],
+)
+def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog):
+    async def tell():
+        waiting = Waiting()
+
+        def broken(_):
+            raise ZeroDivisionError
+
+        waiting.send(10)
+        waiting.acknowledger.when_stored(PutMessageResult(OK, 10, 0, 20), broken)
+        waiting.send(30)
+        await turn()
+        end(waiting)
+        await turn()
+        assert waiting.outcomes() == [(10, status), (30, status)]
+        assert waiting.acknowledger.queue().size == 0
+
+    run(tell())
+    assert "a send that ended at 20 could not be answered" in caplog.text
+
+
+@story
+async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
+    waiting = Waiting(timeout_ms=0)
+    waiting.send(10)
+    waiting.acknowledger._time_out()  # as if it came before the turn had ended
+    await turn()
+    assert waiting.outcomes() == [(10, LATE)]
+    assert [end for end, _ in waiting.disk.asked] == [10]  # it is still to be seen
+    waiting.disk.finish(10)
+    waiting.send(20)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [20]
+
+
+@story
+async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
+    waiting = Waiting()
+    assert waiting.acknowledger.why_busy() is None
+    waiting.send(10, 20)
+    assert waiting.acknowledger.why_busy() is None
+    waiting.loop.move(1.5)
+    assert "[PCBUSY_CLEAN_QUEUE]" in waiting.acknowledger.why_busy()
+    assert waiting.acknowledger.queue().size == 2
+    assert waiting.acknowledger.queue().head_wait_ms >= 1_500
+    waiting.send(30)
+    assert "[REJECTREQUEST]system busy, 3 sends" in waiting.acknowledger.why_busy()
+    await turn()
+    waiting.disk.finish(30)
+    await turn()
+    assert waiting.acknowledger.why_busy() is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda waiting: waiting.disk.finish(10),
+        lambda waiting: waiting.disk.fail(StoreFailed("gone")),
+        lambda waiting: waiting.loop.move(5),
+    ],
+)
+def test_the_end_waits_until_nobody_waits_any_more(end):
+    async def tell():
+        waiting = Waiting()
+        await waiting.acknowledger.settled(60)
+        waiting.send(10)
+        await turn()
+        settled = asyncio.ensure_future(waiting.acknowledger.settled(60))
+        await turn()
+        assert not settled.done()
+        end(waiting)
+        await turn()
+        assert settled.done()
+
+    run(tell())
+
+
+@story
+async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answer():
+    waiting = Waiting()
+    waiting.send(10, 20)
+    settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
+    await turn()
+    waiting.loop.move(4)
+    await turn()
+    assert settled.done()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]

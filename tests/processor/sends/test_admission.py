@@ -1,0 +1,76 @@
+"""Whether a message may go where it wants, and what is made for it on the way."""
+
+from __future__ import annotations
+
+import pytest
+from brokers import nobody_waits, saved_at_once
+from stores import small_config
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.settings.config import BrokerConfig
+
+DEFAULT = "TBW102"
+
+
+def admission_of(parts, permission=6, must_wait=saved_at_once):
+    config = BrokerConfig(store=small_config(parts.root), broker_permission=permission)
+    return TopicAdmission(config, parts.topics, must_wait, nobody_waits)
+
+
+def refused(admission, *asked):
+    with pytest.raises(RequestRejected) as raised:
+        admission.admit(*asked)
+    return raised.value.code
+
+
+def test_a_queue_that_is_there_is_what_it_is(parts):
+    assert [admission_of(parts).admit("T", queue_id, DEFAULT, 4) for queue_id in range(4)] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert refused(admission_of(parts), "T", 4, DEFAULT, 4) is ResponseCode.SYSTEM_ERROR
+
+
+def test_a_queue_that_may_only_be_read_is_there_all_the_same(parts):
+    parts.topics.put(
+        TopicConfig(topic_name="Shrunk", read_queue_nums=4, write_queue_nums=2, perm=6)
+    )
+    admission = admission_of(parts)
+    assert admission.admit("Shrunk", 3, DEFAULT, 4) == 3
+    assert {admission.admit("Shrunk", -1, DEFAULT, 4) for _ in range(60)} == {0, 1}
+
+
+def test_a_topic_is_made_like_its_default(parts):
+    assert admission_of(parts).admit("New", 2, DEFAULT, 3) == 2
+    assert parts.topics.get("New").write_queue_nums == 3
+    assert refused(admission_of(parts), "Other", 0, "T", 3) is ResponseCode.TOPIC_NOT_EXIST
+    assert refused(admission_of(parts), "Other", 0, None, 3) is ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_retry_topic_needs_no_default(parts):
+    assert admission_of(parts).admit("%RETRY%G", 0, None, 0) == 0
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "x" * 128])
+def test_a_name_that_cannot_be_is_refused(parts, topic):
+    assert refused(admission_of(parts), topic, 0, DEFAULT, 4) is ResponseCode.SYSTEM_ERROR
+    assert parts.topics.get(topic) is None
+
+
+def test_what_only_the_broker_writes_to_is_refused_though_it_is_there(parts):
+    assert parts.topics.get("SCHEDULE_TOPIC_XXXX")
+    assert (
+        refused(admission_of(parts), "SCHEDULE_TOPIC_XXXX", 0, DEFAULT, 4)
+        is ResponseCode.NO_PERMISSION
+    )
+
+
+def test_a_topic_or_a_broker_that_may_not_be_written_is_not(parts):
+    parts.make_topic("R", perm=4)
+    assert refused(admission_of(parts), "R", 0, DEFAULT, 4) is ResponseCode.NO_PERMISSION
+    assert refused(admission_of(parts, 4), "T", 0, DEFAULT, 4) is ResponseCode.NO_PERMISSION

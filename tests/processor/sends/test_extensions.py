@@ -1,0 +1,171 @@
+"""Extensions: what is agreed on, and appends of ready-encoded records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from broker_connections import FakeConnection, finished
+from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
+from stores import bodies, encoded, message, small_config
+
+from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.extensions import OURS, ExtensionsProcessor
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.results import PutMessageStatus
+
+
+class Room:
+    def __init__(self, parts, *, is_sync=False):
+        config = BrokerConfig(store=small_config(parts.root))
+        self.disk = SlowAcknowledger(is_sync=is_sync)
+        self.busy = None
+        self.connection = FakeConnection()
+        processor = ExtensionsProcessor(
+            parts.store,
+            TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
+            self.disk,
+            BrokerStats("C", 0),
+            lambda _: parse_host("10.0.0.2:9876"),
+            lambda: self.busy,
+        )
+        self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
+
+    def ask(self, code, ext_fields, body=b""):
+        request = RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body)
+        answer = finished(self._dispatch(self.connection, request))
+        return answer or (self.connection.sent.pop() if self.connection.sent else None)
+
+    def append(self, *messages, topic="T", queue_id=0, body=None):
+        records = [encoded(each) for each in messages]
+        sizes = np.array([len(record) for record in records], np.int32)
+        header = AppendChunkRequestHeader("P", topic, queue_id, "TBW102")
+        return self.ask(
+            RequestCode.APPEND_CHUNK,
+            HEADERS[RequestCode.APPEND_CHUNK].request.encode(header),
+            encode_sizes(sizes) + b"".join(records) if body is None else body,
+        )
+
+
+@pytest.fixture
+def room(parts):
+    room = Room(parts)
+    room.connection.extensions = OURS
+    return room
+
+
+@pytest.mark.parametrize(
+    ("asked", "agreed"),
+    [
+        ("pull-chunk", "pull-chunk"),
+        ("telepathy,append-chunk", "append-chunk"),
+        ("", ""),
+        ("telepathy", ""),
+    ],
+)
+def test_what_both_know_is_agreed_on_and_the_last_word_counts(parts, asked, agreed):
+    room = Room(parts)
+    room.connection.extensions = OURS
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": asked})
+    assert (answer.code, answer.ext_fields["names"]) == (0, agreed)
+    assert {each.value for each in room.connection.extensions} == set(
+        filter(None, agreed.split(","))
+    )
+
+
+def test_who_asks_hears_where_his_messages_come_from_and_go_to(parts):
+    room = Room(parts)
+    fields = room.ask(RequestCode.EXTENSIONS, {"names": "append-chunk"}).ext_fields
+    assert fields["bornHost"] == str(room.connection.remote_host)
+    assert fields["storeHost"] == "10.0.0.2:9876"
+
+
+def test_who_has_not_agreed_cannot_append(parts):
+    room = Room(parts)
+    assert room.append(message("a")).code == 3
+    room.connection.extensions = frozenset([Extension.PULL_CHUNK])
+    assert room.append(message("a")).code == 3
+    assert bodies(parts.store) == []
+
+
+def test_records_are_appended_in_their_order(parts, room):
+    parts.put("before")
+    answer = room.append(message("a"), message("b"), message("c"))
+    assert answer.code == 0
+    assert (answer.ext_fields["queueOffset"], answer.ext_fields["messageCount"]) == ("1", "3")
+    assert bodies(parts.store) == ["before", "a", "b", "c"]
+
+
+def test_an_append_makes_its_topic_like_a_send(parts, room):
+    assert room.append(message("a", topic="New"), topic="New").code == 0
+    assert bodies(parts.store, "New") == ["a"]
+
+
+def wrong_chunks():
+    good = encoded(message("a"))
+    size = len(good)
+    flipped = bytearray(good)
+    flipped[88] ^= 1
+    return {
+        "nothing": b"",
+        "no records": encode_sizes(np.array([], np.int32)),
+        "more sizes than there are": (1 << 30).to_bytes(4, "big") + good,
+        "a size too long": encode_sizes(np.array([size + 1])) + good,
+        "a size below zero": encode_sizes(np.array([-1])) + good,
+        "a record cut short": encode_sizes(np.array([size])) + good[:-1],
+        "a body that is not what it was": encode_sizes(np.array([size])) + bytes(flipped),
+    }
+
+
+@pytest.mark.parametrize("body", wrong_chunks().values(), ids=wrong_chunks())
+def test_a_chunk_that_is_damaged_is_refused_whole(parts, room, body):
+    assert room.append(body=body).code in {1, 13}
+    assert bodies(parts.store) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "place"),
+    [
+        ([message("a", queue_id=1)], {}),
+        ([message("a", topic="U")], {}),
+        ([message("a"), message("b", queue_id=1)], {}),
+        ([message("a"), message("b", topic="U")], {}),
+    ],
+)
+def test_records_of_another_queue_than_the_requests_are_refused(parts, room, messages, place):
+    assert room.append(*messages, **place).code == 13
+    assert bodies(parts.store) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "code"), [("SCHEDULE_TOPIC_XXXX", 0, 16), ("T", 4, 1)]
+)
+def test_what_a_send_may_not_an_append_may_not_either(parts, room, topic, queue_id, code):
+    answer = room.append(
+        message("a", topic=topic, queue_id=queue_id), topic=topic, queue_id=queue_id
+    )
+    assert answer.code == code
+
+
+def test_a_busy_broker_takes_no_chunks(parts, room):
+    room.busy = "the disk is slow"
+    assert room.append(message("a")).code == 2
+
+
+def test_with_sync_flush_a_chunk_is_acknowledged_when_it_is_on_the_disk(parts):
+    room = Room(parts, is_sync=True)
+    room.connection.extensions = OURS
+    assert room.append(message("a")) is None
+    assert room.append(message("b")) is None
+    (first, then), (second, then_second) = room.disk.waiting
+    then(first)
+    then_second(second._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="gone"))
+    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 7), (14, 7)]

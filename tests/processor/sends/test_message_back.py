@@ -1,0 +1,325 @@
+from dataclasses import replace
+
+import pytest
+from broker_connections import FakeConnection, finished
+from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stores import STORE_HOST, message, read_all, small_config
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import RequestCode as Code
+from rmq_spark.wire.codes import ResponseCode as Answer
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_id import encode_offset_message_id
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
+from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.results import PutMessageStatus
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+ADVERTISED = parse_host("10.0.0.2:9876")
+
+
+class Room:
+    """A processor and what it works with."""
+
+    def __init__(self, parts, *, permission=6, is_sync=False, host=ADVERTISED, levels=18):
+        self.parts = parts
+        self.disk = SlowAcknowledger(is_sync=is_sync)
+        self.stats = BrokerStats("DefaultCluster", parts.clock.now_ms)
+        self.busy = None
+        delays = tuple(range(1_000, 1_000 * levels + 1, 1_000))
+        config = BrokerConfig(
+            store=small_config(parts.root, message_delay_level_ms=delays),
+            broker_permission=permission,
+        )
+        admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
+        self.processor = MessageBackProcessor(
+            config,
+            parts.store,
+            admission,
+            RetryRules(admission, parts.groups),
+            self.disk,
+            self.stats,
+            lambda _: host,
+            lambda: self.busy,
+            choose_queue=lambda queues: queues - 1,
+        )
+
+    def put(self, **more):
+        """A message, by its place in the log."""
+        changes = {
+            name: more.pop(name) for name in ("reconsume_times", "sys_flag", "flag") if name in more
+        }
+        sent = replace(message("body", tags="a", keys="k", **more), **changes)
+        return self.parts.store.put_message(sent).physical_offset
+
+    def ask(self, physical_offset, level=0, group="g", *, client=None, **more):
+        client = client or FakeConnection()
+        header = ConsumerSendMsgBackRequestHeader(physical_offset, group, level, **more)
+        return client, client.ask(Code.CONSUMER_SEND_MSG_BACK, header)
+
+    def send_back(self, physical_offset, level=0, **more):
+        client, request = self.ask(physical_offset, level, **more)
+        answer = self.processor.consumer_send_msg_back(client, request) or client.sent.pop()
+        assert answer.code == Answer.SUCCESS
+
+    def refused(self, *arguments, **more):
+        return refused(self.processor.consumer_send_msg_back, *self.ask(*arguments, **more))
+
+    def waiting(self, level):
+        """The messages that wait for the delay of a level."""
+        return read_all(self.parts.store, SCHEDULE, level - 1)
+
+
+@pytest.fixture
+def room(parts):
+    return Room(parts)
+
+
+def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, parts):
+    place = room.put(WAIT="false", flag=7, queue_id=2)
+    room.send_back(place)
+    (found,) = room.waiting(3)
+    assert found.body == b"body"
+    assert found.properties == {
+        "KEYS": "k",
+        "TAGS": "a",
+        "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": encode_offset_message_id(STORE_HOST, place),
+        "DELAY": "3",
+        "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0",
+    }
+    (original,) = read_all(parts.store, "T", 2)
+    assert (found.flag, found.reconsume_times) == (7, 1)
+    assert (found.born_timestamp, found.born_host) == (original.born_timestamp, original.born_host)
+    assert found.store_host == ADVERTISED
+    assert parts.topics.get("%RETRY%g").write_queue_nums == 1
+    assert parts.groups.get("g") is not None
+    finished(room.stats.sample(parts.clock.now_ms + 10_000))
+    assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
+
+
+def test_only_topics_that_there_are_become_keys_of_statistics(room, parts):
+    """A sender may name any topic as the one that its message comes from,
+    and there is no end to names."""
+    for number in range(3):
+        room.send_back(room.put(RETRY_TOPIC=f"{number}" + "y" * 1_000))
+    room.send_back(room.put(RETRY_TOPIC="../T"))
+    room.send_back(room.put(RETRY_TOPIC="T"))
+    assert room.waiting(3)[0].properties["RETRY_TOPIC"] == "0" + "y" * 1_000
+    assert [key for key in room.stats._sums if key[0] == "send back"] == [("send back", "T@g")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "times", "level"),
+    [
+        *[(0, 0, 3), (0, 1, 4), (0, 15, 18), (5, 0, 5), (5, 9, 5), (99, 0, 18)],
+        *[(0, -1, 2), (0, -2, 1), (0, -3, 1), (0, -(1 << 31), 1), (4, -(1 << 31), 4)],
+    ],
+)
+def test_the_delay_grows_from_time_to_time_unless_the_consumer_asks_for_one(
+    room, asked, times, level
+):
+    room.send_back(room.put(reconsume_times=times), asked)
+    (found,) = room.waiting(level)
+    assert found.reconsume_times == times + 1
+
+
+def test_a_broker_with_few_levels_takes_its_last(parts):
+    room = Room(parts, levels=2)
+    room.send_back(room.put())
+    assert len(room.waiting(2)) == 1
+
+
+def test_a_retry_that_fails_again_keeps_where_it_first_came_from(room):
+    place = room.put(topic="%RETRY%g", reconsume_times=1, RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="ID")
+    room.send_back(place)
+    (found,) = room.waiting(4)
+    assert found.properties["RETRY_TOPIC"] == "T"
+    assert found.properties["ORIGIN_MESSAGE_ID"] == "ID"
+
+
+def test_what_a_real_rocketmq_left_in_a_delivered_message_is_not_taken_along(room):
+    place = room.put(
+        topic="%RETRY%g", DELAY="9", REAL_TOPIC="%RETRY%other", REAL_QID="7", RETRY_TOPIC="T"
+    )
+    room.send_back(place, -1)
+    (found,) = read_all(room.parts.store, "%DLQ%g", 0)
+    assert set(found.properties) == {"KEYS", "TAGS", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
+
+
+def test_a_message_that_was_tried_too_often_is_a_dead_letter(room, parts):
+    room.send_back(room.put(reconsume_times=15))
+    assert read_all(parts.store, "%DLQ%g", 0) == []
+    room.send_back(room.put(reconsume_times=16))
+    (found,) = read_all(parts.store, "%DLQ%g", 0)
+    assert found.reconsume_times == 17
+    assert found.properties["RETRY_TOPIC"] == "T"
+    assert "DELAY" not in found.properties
+    assert parts.topics.get("%DLQ%g").perm == 6
+
+
+def test_times_that_cannot_be_counted_on_stay_as_they_are(room, parts):
+    room.send_back(room.put(reconsume_times=(1 << 31) - 1))
+    (found,) = read_all(parts.store, "%DLQ%g", 0)
+    assert found.reconsume_times == (1 << 31) - 1
+
+
+@pytest.fixture
+def large_room(tmp_path):
+    """Files for messages whose properties are as long as they may be."""
+    parts = open_parts(tmp_path, mapped_file_size_commit_log=1 << 20)
+    parts.make_topic("T")
+    yield Room(parts)
+    parts.store.shutdown()
+
+
+def given_back(room):
+    queues = [(SCHEDULE, level) for level in range(18)] + [("%DLQ%g", 0)]
+    return sum(room.parts.store.queue_offsets(*queue).next for queue in queues)
+
+
+INT32 = st.one_of(
+    st.integers(-(1 << 31), (1 << 31) - 1), st.sampled_from([-(1 << 31), -3, 0, (1 << 31) - 1])
+)
+
+
+@given(
+    times=INT32,
+    level=INT32,
+    most=st.none() | INT32,
+    flags=st.tuples(INT32, INT32),
+    spare=st.integers(0, 600),
+)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_its_sender_says_a_message_that_is_given_back_goes_somewhere(
+    large_room, times, level, most, flags, spare
+):
+    room = large_room
+    before = given_back(room)
+    place = room.put(
+        reconsume_times=times, flag=flags[0], sys_flag=flags[1] & 0xF, long="v" * (32_700 - spare)
+    )
+    room.send_back(place, level, max_reconsume_times=most)
+    assert given_back(room) == before + 1
+
+
+def test_a_message_without_room_for_where_it_comes_from_is_a_dead_letter(large_room):
+    place = large_room.put(long="v" * 32_700)
+    large_room.send_back(place)
+    (found,) = read_all(large_room.parts.store, "%DLQ%g", 0)
+    (original,) = read_all(large_room.parts.store, "T", 0)
+    assert (found.properties, found.body) == (original.properties, original.body)
+    assert found.reconsume_times == 1
+
+
+def test_a_negative_delay_means_that_it_shall_not_be_tried_again(room, parts):
+    room.send_back(room.put(), -1)
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
+
+
+@pytest.mark.parametrize(("version", "is_dead"), [(121, True), (120, False)])
+def test_the_consumers_own_limit_counts_if_it_is_new_enough(room, parts, version, is_dead):
+    client = FakeConnection(version=version)
+    room.send_back(room.put(reconsume_times=2), client=client, max_reconsume_times=2)
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == is_dead
+    assert len(room.waiting(5)) == (not is_dead)
+
+
+def test_the_groups_settings_count(room, parts):
+    parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=1, retry_queue_nums=3))
+    room.send_back(room.put())
+    assert parts.topics.get("%RETRY%g").write_queue_nums == 3
+    assert room.waiting(3)[0].properties["REAL_QID"] == "2"
+    room.send_back(room.put(reconsume_times=1))
+    assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
+
+
+def test_a_group_that_wants_no_retries_gets_none(room, parts):
+    parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=0))
+    room.send_back(room.put())
+    assert parts.topics.get("%RETRY%g") is None
+    assert room.waiting(3) == []
+
+
+def test_a_broker_that_is_told_by_another_address_family_says_so_in_the_record(parts):
+    room = Room(parts, host=parse_host("[::1]:9876"))
+    room.send_back(room.put())
+    (found,) = room.waiting(3)
+    assert str(found.store_host) == "[::1]:9876"
+    assert found.sys_flag & MessageSysFlag.STORE_HOST_V6
+    again = Room(parts)
+    again.send_back(found.physical_offset)
+    assert again.waiting(4)[0].store_host == ADVERTISED
+
+
+def test_a_group_with_a_long_name_retries_too(room, parts):
+    group = "g" * 248
+    room.send_back(room.put(), group=group)
+    assert room.waiting(3)[0].properties["REAL_TOPIC"] == "%RETRY%" + group
+    room.send_back(room.put(), -1, group=group)
+    assert len(read_all(parts.store, "%DLQ%" + group, 0)) == 1
+
+
+def test_in_sync_flush_it_is_answered_when_it_is_on_the_disk(parts):
+    room = Room(parts, is_sync=True)
+    client = FakeConnection()
+    assert room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client)) is None
+    assert client.sent == []
+    room.disk.stored()
+    assert client.codes() == [Answer.SUCCESS]
+    assert client.sent[0].opaque == 7
+
+
+def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
+    room = Room(parts, is_sync=True)
+    client = FakeConnection()
+    room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client))
+    room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    assert client.codes() == [Answer.FLUSH_DISK_TIMEOUT]
+
+
+def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
+    place = room.put()
+    parts.store._refusal = "the disk is 95% full, over 90%"
+    client, request = room.ask(place)
+    room.processor.consumer_send_msg_back(client, request)
+    (answer,) = client.sent
+    assert answer.code == Answer.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "the disk is 95% full, over 90%"
+
+
+def test_a_message_that_is_not_there_cannot_be_given_back(room):
+    place = room.put()
+    for wrong in (place + 1, 1 << 40, -1):
+        assert room.refused(wrong) == (
+            Answer.SYSTEM_ERROR,
+            f"look message by offset failed, {wrong}",
+        )
+
+
+def test_who_may_not_give_back_is_told_why(tmp_path, parts, room):
+    place = room.put()
+    assert Room(parts, permission=4).refused(place)[0] == Answer.NO_PERMISSION
+    room.busy = "[REJECTREQUEST]system busy"
+    assert room.refused(place) == (Answer.SYSTEM_BUSY, "[REJECTREQUEST]system busy")
+    strict = open_parts(tmp_path / "strict", auto_create=False)
+    assert Room(strict).refused(0)[0] == Answer.SUBSCRIPTION_GROUP_NOT_EXIST
+    strict.store.shutdown()
+
+
+@pytest.mark.parametrize(("topic", "level"), [("%RETRY%g", 0), ("%DLQ%g", -1)])
+def test_a_topic_that_may_not_be_written_takes_nothing(room, parts, topic, level):
+    parts.make_topic(topic, perm=4)
+    code, remark = room.refused(room.put(), level)
+    assert code == Answer.NO_PERMISSION
+    assert topic in remark

@@ -1,0 +1,348 @@
+"""Sends that wait for their topics: in order, each dispatched once, bounded, and never for ever."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from broker_connections import FakeConnection
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor.sends import parked_sends
+from rocketpoll.broker.processor.sends.parked_sends import (
+    BYTES_MAX,
+    DISPATCHED_PER_STEP,
+    ParkedSends,
+)
+
+ONE_WAY = 2
+LARGE = b"a batch of very many"
+
+
+class Topics:
+    """Topics in memory, and what of them is on the disk."""
+
+    def __init__(self):
+        self.made = {}
+        self.saved = {}
+
+    def make(self, name):
+        return self.made.setdefault(name, TopicConfig(topic_name=name))
+
+    def change(self, name):
+        self.made[name] = TopicConfig(topic_name=name)
+
+    def save(self):
+        self.saved = dict(self.made)
+
+    def is_saved(self, config):
+        return self.saved.get(config.topic_name) is config
+
+
+class Room:
+    """Sends of one client; a thread saves, and turns come, when the test says so."""
+
+    def __init__(self, capacity=1_000):
+        self.topics = Topics()
+        self.aside = deque()
+        self.soon = deque()
+        self.stored = []
+        self.unwritten = 0
+        self.client = FakeConnection()
+        self.parked = ParkedSends(
+            self.topics,
+            self.dispatch,
+            self.end_turn,
+            lambda job, then: self.aside.append((job, then)),
+            self.work,
+            capacity=capacity,
+        )
+
+    def dispatch(self, connection, request):
+        """What a handler does that stores messages, behind a dispatcher."""
+        topic = request.ext_fields["topic"]
+        config = self.topics.make(topic)
+        if self.parked.must_wait(config):
+            refusal = self.parked.park(connection, request, topic)
+            if refusal is not None:
+                connection.send(refusal)
+            return None
+        assert self.topics.is_saved(config)
+        if request.body == LARGE:
+            return self.take_apart(connection, request)
+        self.store(connection, request)
+        return None
+
+    def take_apart(self, connection, request):
+        for _ in range(3):
+            yield
+        self.store(connection, request)
+
+    def store(self, connection, request):
+        self.stored.append((request.ext_fields["topic"], request.opaque))
+        self.unwritten += 1
+        connection.send(request.respond(ResponseCode.SUCCESS))
+
+    def end_turn(self):
+        self.unwritten = 0
+
+    def work(self, steps):
+        """One step a turn."""
+        if next(steps, self) is not self:
+            self.soon.append(lambda: self.work(steps))
+
+    def send(self, topic, opaque, body=b"", flag=0, client=None, more=()):
+        fields = {"topic": topic, **dict(more)}
+        request = RemotingCommand(10, opaque=opaque, flag=flag, ext_fields=fields, body=body)
+        self.dispatch(client or self.client, request)
+        self.end_turn()
+
+    def save(self, error=None):
+        """Let the thread finish its next job."""
+        job, then = self.aside.popleft()
+        if error is None:
+            job()
+        then(error)
+
+    def turns(self):
+        """Let the loop come round until nobody has anything to do."""
+        while self.soon:
+            self.soon.popleft()()
+
+    def settle(self):
+        self.turns()
+        while self.aside:
+            self.save()
+            self.turns()
+
+    def answers(self):
+        return [(each.opaque, each.code) for each in self.client.sent]
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+def test_one_save_serves_all_that_wait_by_then_and_they_keep_their_order(room):
+    for opaque, topic in enumerate("ABABA"):
+        room.send(topic, opaque)
+    assert (room.stored, room.answers(), len(room.aside)) == ([], [], 1)
+    room.save()
+    room.turns()
+    assert room.stored == [("A", 0), ("A", 2), ("A", 4), ("B", 1), ("B", 3)]
+    assert room.unwritten == 0
+    assert not room.aside
+    room.send("A", 9)
+    assert room.stored[-1] == ("A", 9)
+
+
+def test_a_topic_that_was_made_while_others_were_saved_is_saved_the_next_time(room):
+    room.send("A", 1)
+    room.topics.save()  # as far as it has come
+    room.send("B", 2)
+    room.aside[0] = (lambda: None, room.aside[0][1])
+    room.save()
+    room.turns()
+    assert room.stored == [("A", 1)]
+    assert len(room.aside) == 1
+    room.save()
+    room.turns()
+    assert room.stored == [("A", 1), ("B", 2)]
+
+
+def test_what_comes_when_the_topic_is_saved_but_others_still_wait_goes_behind_them(room):
+    room.send("A", 1)
+    room.topics.save()  # in the thread; the broker has not heard of it
+    room.send("A", 2)
+    assert room.stored == []
+    room.settle()
+    assert room.stored == [("A", 1), ("A", 2)]
+
+
+def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_order(room):
+    for opaque in (1, 2, 3):
+        room.send("A", opaque)
+    save, then = room.aside.popleft()
+    save()
+    room.topics.change("A")  # before the broker has heard that it was saved
+    then(None)
+    assert room.stored == []
+    room.settle()
+    assert room.stored == [("A", 1), ("A", 2), ("A", 3)]
+
+
+def test_if_topics_cannot_be_saved_all_that_wait_are_told_why_and_the_next_send_tries_again(room):
+    room.send("A", 1)
+    room.send("B", 2)
+    room.save(OSError(28, "No space left on device"))
+    room.turns()
+    assert room.answers() == [(1, 14), (2, 14)]
+    remark = "the topic A could not be saved: [Errno 28] No space left on device"
+    assert room.client.sent[0].remark == remark
+    assert not room.aside
+    room.send("A", 3)
+    room.save()
+    assert room.stored == [("A", 3)]
+
+
+def test_so_many_sends_and_bytes_may_wait_and_more_are_refused_as_busy():
+    room = Room(capacity=2)
+    for opaque in (1, 2, 3):
+        room.send("A", opaque)
+    assert room.answers() == [(3, 2)]
+    assert "2 sends wait for topics to be saved" in room.client.sent[0].remark
+    room.settle()
+    room.client.sent.clear()
+    room.send("B", 4, body=bytes(BYTES_MAX - 1_000))
+    room.send("B", 5, body=bytes(1_000))
+    assert room.answers() == [(5, 2)]
+    room.settle()
+    room.send("C", 6, body=bytes(BYTES_MAX - 1_000))
+    room.settle()
+    assert room.stored == [("A", 1), ("A", 2), ("B", 4), ("C", 6)]
+
+
+def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
+    room = Room()
+    for opaque in range(400):
+        room.send("A", opaque, more={"x": f"{opaque}" + "y" * 240_000})
+    refused = room.answers()
+    assert len(refused) == 400 - BYTES_MAX // 240_100
+    room.settle()
+    assert len(room.stored) + len(refused) == 400
+
+
+def test_a_send_that_waits_keeps_nothing_of_what_was_received_with_it(room):
+    received = bytearray(1_000)
+    room.send("A", 1, body=memoryview(received)[10:20])
+    received.clear()  # which nobody has a view of
+    room.settle()
+    assert room.stored == [("A", 1)]
+
+
+def test_a_send_whose_client_has_gone_is_dropped_unless_nobody_was_to_wait_for_it(room):
+    gone = FakeConnection()
+    room.send("A", 1, client=gone)
+    room.send("A", 2, client=gone, flag=ONE_WAY)
+    room.send("A", 3)
+    gone.is_closed = True
+    room.settle()
+    assert room.stored == [("A", 2), ("A", 3)]
+
+
+def test_the_end_answers_all_that_wait_and_lets_nobody_wait(room):
+    room.send("A", 1)
+    room.parked.refuse_all("the broker is stopping")
+    room.send("A", 2)
+    room.send("A", 3, flag=ONE_WAY)
+    assert room.answers()[:2] == [(1, 14), (2, 14)]
+    assert {each.remark for each in room.client.sent} == {"the broker is stopping"}
+    room.settle()
+    assert room.stored == []
+
+
+def test_many_are_dispatched_in_several_turns_and_what_comes_between_goes_behind():
+    room = Room(capacity=3 * DISPATCHED_PER_STEP)
+    for opaque in range(2 * DISPATCHED_PER_STEP + 1):
+        room.send("A", opaque)
+    room.save()
+    assert len(room.stored) == DISPATCHED_PER_STEP
+    room.send("A", 9_999)
+    room.settle()
+    assert room.stored == [("A", n) for n in (*range(2 * DISPATCHED_PER_STEP + 1), 9_999)]
+
+
+def test_what_comes_while_one_is_taken_apart_in_steps_goes_behind_it(room):
+    room.send("A", 1)
+    room.send("A", 2, body=LARGE)
+    room.send("A", 3)
+    room.save()
+    assert room.stored == [("A", 1)]
+    room.send("A", 4)
+    room.settle()
+    assert room.stored == [("A", number) for number in (1, 2, 3, 4)]
+
+
+def test_one_that_cannot_be_answered_keeps_no_other_waiting(room, caplog):
+    broken = FakeConnection()
+    broken.send = None
+    room.send("A", 1, client=broken)
+    room.send("A", 2)
+    room.settle()
+    assert room.answers() == [(2, 0)]
+    assert broken.closed_because == "its send could not be answered"
+    assert "could not be answered" in caplog.text
+
+
+class ParkingMachine(RuleBasedStateMachine):
+    """Sends, saves that end or fail, topics that change, clients that go: in any order."""
+
+    @initialize()
+    def begin(self):
+        self.room = Room()
+        self.sent = {}
+        self.count = 0
+
+    @rule(topic=st.sampled_from("AB"))
+    def send(self, topic):
+        self.count += 1
+        self.sent[self.count] = topic
+        self.room.send(topic, self.count)
+
+    @rule(topic=st.sampled_from("AB"))
+    def send_large(self, topic):
+        """One that was sent to a topic that is saved is the business of its connection."""
+        if self.room.parked.must_wait(self.room.topics.make(topic)):
+            self.count += 1
+            self.sent[self.count] = topic
+            self.room.send(topic, self.count, body=LARGE)
+
+    @rule(topic=st.sampled_from("AB"))
+    def change_topic(self, topic):
+        self.room.topics.change(topic)
+
+    @rule()
+    def save_unheard(self):
+        """The thread has saved, for whatever reason, and nobody was told yet."""
+        self.room.topics.save()
+
+    @precondition(lambda self: self.room.aside)
+    @rule(fails=st.booleans())
+    def end_save(self, fails):
+        self.room.save(OSError("full") if fails else None)
+
+    @precondition(lambda self: self.room.soon)
+    @rule()
+    def turn(self):
+        self.room.soon.popleft()()
+
+    @rule()
+    def settle(self):
+        self.room.settle()
+        assert sorted(opaque for opaque, _ in self.room.answers()) == sorted(self.sent)
+
+    @invariant()
+    def each_is_answered_once_and_those_of_a_topic_are_in_order(self):
+        answered = [opaque for opaque, _ in self.room.answers()]
+        assert len(answered) == len(set(answered))
+        for topic in "AB":
+            stored = [opaque for name, opaque in self.room.stored if name == topic]
+            assert stored == sorted(stored)
+            assert {self.sent[opaque] for opaque in stored} <= {topic}
+
+
+ParkingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+class TestParking(ParkingMachine.TestCase):
+    """With so few in a turn that many turns are needed."""
+
+    @pytest.fixture(autouse=True)
+    def _few_in_a_turn(self, monkeypatch):
+        monkeypatch.setattr(parked_sends, "DISPATCHED_PER_STEP", 2)

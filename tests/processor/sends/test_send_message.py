@@ -1,0 +1,318 @@
+"""Sends by themselves: retries and dead letters, delays, when they are answered, and what of."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+from broker_clients import batch_request, send_request
+from broker_connections import FakeConnection, finished
+from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
+from stores import bodies, read_all, small_config
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.sends import send_message
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.results import PutMessageStatus
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+class Room:
+    """A processor and one client of it."""
+
+    def __init__(
+        self, parts, *, is_sync=False, host="10.0.0.2:9876", remote="10.0.0.9:40000", **settings
+    ):
+        self.parts = parts
+        self.disk = SlowAcknowledger(is_sync=is_sync)
+        self.busy = None
+        self.connection = FakeConnection(remote=remote)
+        config = BrokerConfig(store=small_config(parts.root), **settings)
+        admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
+        self.processor = SendMessageProcessor(
+            config,
+            parts.store,
+            admission,
+            RetryRules(admission, parts.groups),
+            self.disk,
+            BrokerStats("C", 0),
+            lambda _: parse_host(host),
+            lambda: self.busy,
+        )
+        self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
+
+    def ask(self, request):
+        answer = self._dispatch(self.connection, request)
+        self.processor.end_turn()
+        return answer or (self.connection.sent.pop() if self.connection.sent else None)
+
+    def send(self, *given, **named):
+        return self.ask(send_request(*given, **named))
+
+
+def test_it_is_asked_in_three_ways(parts):
+    assert set(Room(parts).processor.handlers()) == {10, 310, 320}
+
+
+def test_a_broker_that_is_busy_takes_nothing_of_any_kind(parts):
+    room = Room(parts)
+    room.busy = "the disk is slow"
+    for request in (
+        send_request("a"),
+        send_request("a", code=RequestCode.SEND_MESSAGE),
+        batch_request("a"),
+    ):
+        answer = room.ask(request)
+        assert (answer.code, answer.remark) == (2, "the disk is slow")
+    assert bodies(parts.store) == []
+
+
+def test_with_sync_flush_the_answer_comes_when_the_message_is_on_the_disk(parts):
+    room = Room(parts, is_sync=True)
+    assert room.send("a") is None
+    assert room.send("b", opaque=2) is None
+    room.disk.stored()
+    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("wait", ["false", "no", ""])
+def test_who_does_not_want_to_wait_for_the_disk_is_answered_at_once(parts, wait):
+    room = Room(parts, is_sync=True)
+    answer = room.send("a", properties=f"KEYS\x01k\x02WAIT\x01{wait}\x02")
+    assert answer.code == 0
+    assert room.disk.waiting == []
+
+
+def test_a_late_disk_is_said_with_all_that_an_answer_has(parts):
+    room = Room(parts, is_sync=True)
+    room.send("a", opaque=8)
+    room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    (answer,) = room.connection.sent
+    assert (answer.code, answer.opaque) == (10, 8)
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert set(answer.ext_fields) == {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"}
+
+
+def test_a_disk_that_fails_is_said(parts):
+    room = Room(parts, is_sync=True)
+    room.send("a")
+    room.disk.stored(PutMessageStatus.SERVICE_NOT_AVAILABLE, "the disk has failed")
+    (answer,) = room.connection.sent
+    assert (answer.code, answer.remark) == (14, "the disk has failed")
+
+
+def test_a_one_way_send_that_waits_for_the_disk_is_not_answered(parts):
+    room = Room(parts, is_sync=True)
+    room.send("a", flag=2)
+    room.disk.stored()
+    room.send("b", flag=2)
+    room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    assert room.connection.sent == []
+
+
+def test_a_delayed_message_waits_where_its_level_says_and_knows_where_it_belongs(parts):
+    room = Room(parts)
+    answer = room.send("later", queue_id=3, properties={"DELAY": "5", "WAIT": "true"})
+    assert (answer.code, answer.ext_fields["queueId"]) == (0, "3")
+    (stored,) = read_all(parts.store, SCHEDULE, 4)
+    assert stored.body == b"later"
+    assert stored.properties["REAL_TOPIC"] == "T"
+    assert stored.properties["REAL_QID"] == "3"
+    assert "WAIT" not in stored.properties
+    assert bodies(parts.store, "T", 3) == []
+
+
+def test_a_level_over_the_last_is_the_last(parts):
+    Room(parts).send("later", properties={"DELAY": "99"})
+    assert bodies(parts.store, SCHEDULE, 17) == ["later"]
+
+
+def retry(room, times, limit=None, **named):
+    request = send_request("again", topic="%RETRY%G", **named)
+    fields = {**request.ext_fields, "j": str(times)}
+    if limit is not None:
+        fields["l"] = str(limit)
+    return room.ask(request._replace(ext_fields=fields))
+
+
+def test_a_retry_goes_to_its_groups_retry_topic_until_it_was_tried_often_enough(parts):
+    parts.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
+    room = Room(parts)
+    assert retry(room, 2).code == 0
+    (stored,) = read_all(parts.store, "%RETRY%G", 0)
+    assert stored.reconsume_times == 2
+    assert retry(room, 3).code == 0
+    assert bodies(parts.store, "%DLQ%G") == ["again"]
+
+
+def test_a_retry_keeps_to_the_limit_of_its_consumer(parts):
+    room = Room(parts)
+    assert retry(room, 2, limit=2).code == 0
+    assert bodies(parts.store, "%DLQ%G") == ["again"]
+
+
+def test_a_retry_that_is_delayed_waits_and_a_dead_letter_does_not(parts):
+    room = Room(parts)
+    retry(room, 1, properties={"DELAY": "3"})
+    assert bodies(parts.store, SCHEDULE, 2) == ["again"]
+    retry(room, 50, properties={"DELAY": "3"})
+    (dead,) = read_all(parts.store, "%DLQ%G", 0)
+    assert "DELAY" not in dead.properties
+
+
+def test_a_retry_of_a_group_that_is_not_there_and_not_made_is_refused(tmp_path):
+    from brokers import open_parts  # noqa: PLC0415  # other parts than everybody's
+
+    parts = open_parts(tmp_path, auto_create=False)
+    assert retry(Room(parts), 1).code == 26
+    parts.store.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("remote", "host", "flags"),
+    [
+        ("10.0.0.9:40000", "10.0.0.2:9876", 0),
+        ("[2001:db8::9]:40000", "10.0.0.2:9876", MessageSysFlag.BORN_HOST_V6),
+        ("10.0.0.9:40000", "[2001:db8::2]:9876", MessageSysFlag.STORE_HOST_V6),
+    ],
+)
+def test_hosts_of_either_version_are_stored_and_flags_of_the_sender_about_them_are_not(
+    parts, remote, host, flags
+):
+    room = Room(parts, remote=remote, host=host)
+    wrong = (
+        MessageSysFlag.BORN_HOST_V6
+        | MessageSysFlag.STORE_HOST_V6
+        | MessageSysFlag.TRANSACTION_COMMIT
+    )
+    answer = room.send("a", sys_flag=int(wrong | MessageSysFlag.MULTI_TAGS))
+    assert answer.code == 0
+    (stored,) = read_all(parts.store, "T", 0)
+    assert stored.sys_flag == flags | MessageSysFlag.MULTI_TAGS
+    assert (stored.born_host, stored.store_host) == (parse_host(remote), parse_host(host))
+    assert decode_offset_message_id(answer.ext_fields["msgId"]) == (parse_host(host), 0)
+
+
+def test_a_client_that_has_gone_is_forgotten(parts):
+    room = Room(parts)
+    room.send("a")
+    assert room.processor._plans
+    room.processor.connection_closed(room.connection)
+    room.processor.connection_closed(room.connection)
+    assert not room.processor._plans
+
+
+def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
+    group = "G" * 200
+    request = send_request("again", topic=f"%RETRY%{group}")
+    assert Room(parts).ask(request).code == 0
+    assert bodies(parts.store, f"%RETRY%{group}") == ["again"]
+
+
+def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(parts):
+    room = Room(parts)
+    for text in ("a", "b", "c"):
+        assert room._dispatch(room.connection, send_request(text)) is None
+    assert room.connection.sent == []
+    assert parts.store.state().written_offset == 0
+    room.processor.end_turn()
+    places = [int(answer.ext_fields["queueOffset"]) for answer in room.connection.sent]
+    assert places == [0, 1, 2]
+    queue_id = int(room.connection.sent[0].ext_fields["queueId"])
+    assert bodies(parts.store, "T", queue_id) == ["a", "b", "c"]
+
+
+def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch):
+    room = Room(parts)
+
+    def full(_, offset, data):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFileQueue, "write", full)
+        for text in ("a", "b"):
+            room._dispatch(room.connection, send_request(text))
+        room.processor.end_turn()
+    refused = (14, "the disk is full: [Errno 28] full")
+    assert [(each.code, each.remark) for each in room.connection.sent] == [refused] * 2
+    room.connection.sent.clear()
+    answer = room.send("c").ext_fields
+    assert answer["queueOffset"] == "0"
+    assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
+
+
+def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog):
+    room, broken = Room(parts), FakeConnection(remote="10.0.0.8:40000")
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(broken, "send_frame", fail)
+    room._dispatch(broken, send_request("a"))
+    room._dispatch(room.connection, send_request("b", opaque=2))
+    room.processor.end_turn()
+    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 2)]
+    assert "could not be answered" in caplog.text
+    assert bodies(parts.store) == ["a", "b"]
+
+
+def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):
+    room = Room(parts)
+    room.processor._batch_bytes_max = 1_000
+    answer = room.ask(batch_request(*["x" * 100] * 10))
+    assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
+    assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
+    assert parts.store.queue_offsets("T", 0) == (0, 5)
+
+
+@pytest.mark.parametrize("count", [50, 2_000])
+def test_a_batch_does_not_go_where_its_topic_has_not_been_left_meanwhile(parts, monkeypatch, count):
+    """It takes many steps, between which operators are served."""
+    room = Room(parts)
+    monkeypatch.setattr(send_message, "LARGE_BATCH_BYTES", 100)
+    request = batch_request(*("x" * 20 for _ in range(count)))
+    steps = room.processor.send_message(room.connection, request)
+    next(steps)
+    parts.topics.put(replace(parts.topics.get("T"), perm=4))
+    with pytest.raises(RequestRejected, match="may not be written"):
+        finished(steps)
+    assert parts.store.queue_offsets("T", 0) == (0, 0)
+
+
+def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monkeypatch):
+    """There is room for two here; one always may be."""
+    room = Room(parts)
+    request = batch_request(*("x" * 20 for _ in range(2_000)))
+    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 2 * len(request.body))
+
+    def begun():
+        steps = room.processor.send_message(room.connection, request)
+        for _ in range(6):
+            next(steps)
+        return steps
+
+    first, second = begun(), begun()
+    with pytest.raises(RequestRejected, match=r"busy, batches of \d+ bytes are being") as raised:
+        begun()
+    assert raised.value.code is ResponseCode.SYSTEM_BUSY
+    first.close()  # its client has gone
+    third = begun()
+    finished(second)
+    finished(third)
+    assert len(room.connection.sent) == 2
+    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 1)
+    finished(begun())
+    assert len(room.connection.sent) == 3

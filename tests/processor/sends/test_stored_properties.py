@@ -1,0 +1,185 @@
+"""What is stored of a message's properties is what a plain dict would make of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.wire.properties import TIMERS, decode_properties
+from rocketpoll.broker.processor.sends import stored_properties
+from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
+
+REWRITER = PropertyRewriter("C")
+CLUSTER = "CLUSTER\x01C\x02"
+
+names = st.sampled_from(["WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TAGS", "KEYS", "a"])
+values = st.sampled_from(["true", "false", "trueness", "3", "b", "WAIT", "x y"])
+texts = st.tuples(
+    st.lists(st.tuples(names, values), max_size=6),
+    st.sampled_from(["", "\x02"]),
+).map(lambda drawn: "\x02".join(f"{name}\x01{value}" for name, value in drawn[0]) + drawn[1])
+
+
+def expected(text):
+    properties = decode_properties(text)
+    properties.pop("WAIT", None)
+    properties["CLUSTER"] = "C"
+    return properties
+
+
+@given(texts)
+def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
+    stored = REWRITER.stored(text)
+    given_properties = decode_properties(text)
+    assert decode_properties(stored.text) == expected(text)
+    assert stored.text.endswith("\x02")
+    assert stored.waits == (given_properties.get("WAIT", "true") == "true")
+    level = given_properties.get("DELAY", "0")
+    assert stored.delay_level == (int(level) if level.isdecimal() else 0)
+    assert stored.is_half_message == (given_properties.get("TRAN_MSG") == "true")
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_message_without_properties_has_its_cluster(text):
+    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False, None)
+
+
+@given(texts, texts)
+def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
+    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
+    stored = REWRITER.stored_in_batch(own.encode(), suffix).decode()
+    assert decode_properties(stored) == {
+        **decode_properties(own),
+        **decode_properties(suffix.decode()),
+    }
+    assert stored.count("CLUSTER\x01") == 1
+
+
+@given(
+    st.lists(texts | st.text("WAIT=true\0\x01\x02é", max_size=20), max_size=5),
+    texts | st.sampled_from(["", "A\x01\0\x02B\x01b"]),
+)
+def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
+    suffix = REWRITER.of_batch(REWRITER.stored(of_batch).text)
+    given_bytes = [each.encode() for each in own]
+    expected_bytes = [REWRITER.stored_in_batch(each, suffix) for each in given_bytes]
+    assert REWRITER.all_stored_in_batch(given_bytes, suffix) == expected_bytes
+
+
+@given(
+    st.lists(
+        st.sampled_from(["A\x01b\x02", "WAIT\x01true\x02A\x01b", "A\x01b\x02WAIT\x01false\x02"])
+    )
+)
+def test_messages_as_java_writes_them_need_no_closer_look(own):
+    rewriter = PropertyRewriter("C")
+    rewriter.stored_in_batch = None
+    assert rewriter.all_stored_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
+        each.removesuffix("\x02").encode() + b"\x02X\x01y\x02" for each in own
+    ]
+
+
+def test_a_message_of_a_batch_keeps_its_own_id():
+    batch = REWRITER.stored("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
+    stored = REWRITER.stored_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.of_batch(batch)).decode()
+    assert decode_properties(stored) == {
+        **decode_properties(CLUSTER),
+        "UNIQ_KEY": "its own",
+        "A": "b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "waits"),
+    [
+        (None, CLUSTER, True),
+        ("", CLUSTER, True),
+        ("KEYS\x01k\x02", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k", "KEYS\x01k\x02" + CLUSTER, True),
+        ("WAIT\x01true\x02", CLUSTER, True),
+        ("WAIT\x01false", CLUSTER, False),
+        (
+            "KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02",
+            "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER,
+            True,
+        ),
+        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01a", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER, False),
+        ("AWAIT\x01true\x02", "AWAIT\x01true\x02" + CLUSTER, True),
+        ("AWAIT\x01false\x02WAIT\x01true\x02", "AWAIT\x01false\x02" + CLUSTER, True),
+        ("WAIT\x01true\x02WAIT\x01false\x02", CLUSTER, False),
+    ],
+)
+def test_wait_goes_and_the_cluster_comes(text, stored, waits):
+    assert REWRITER.stored(text) == StoredProperties(stored, waits)
+
+
+@pytest.mark.parametrize(
+    ("level", "delay_level"),
+    [("3", 3), ("0", 0), ("-1", 0), ("x", 0), ("", 0), ("99999999999", 0), ("1.5", 0)],
+)
+def test_the_delay_level_is_a_number_or_none(level, delay_level):
+    assert REWRITER.stored(f"DELAY\x01{level}\x02").delay_level == delay_level
+
+
+@pytest.mark.parametrize(
+    ("text", "timer"),
+    [
+        ("TIMER_DELAY_SEC\x013\x02", "TIMER_DELAY_SEC"),
+        ("KEYS\x01k\x02TIMER_DELAY_MS\x013000", "TIMER_DELAY_MS"),
+        ("TIMER_DELIVER_MS\x01soon", "TIMER_DELIVER_MS"),
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x012\x02", None),  # the level counts
+        ("TIMER_DELAY_MS\x013000\x02DELAY\x010\x02", "TIMER_DELAY_MS"),
+        ("TIMER_DELAY_MS\x013000\x02TIMER_OUT_MS\x0117\x02", None),  # its timer was set once
+        ("TIMER_DEL_UNIQKEY\x01k\x02MY_TIMER_DELAY_MS\x013\x02KEYS\x01TIMER_DELAY_SEC\x02", None),
+    ],
+)
+def test_a_timer_that_is_asked_for_is_found_as_rocketmq_finds_it(text, timer):
+    stored = REWRITER.stored(text)
+    assert stored.timer == timer
+    assert decode_properties(stored.text) == expected(text)
+
+
+def test_all_timers_are_found_by_how_their_names_begin():
+    assert all(name.startswith(stored_properties._TIMER) for name in TIMERS)
+
+
+@pytest.mark.parametrize(
+    ("own", "later"),
+    [
+        ([], None),
+        (["KEYS\x01k", "", "MY_DELAY\x013\x02"], None),
+        (["KEYS\x01k", "DELAY\x010\x02"], None),
+        (["KEYS\x01k", "DELAY\x012\x02"], "DELAY"),
+        (["TIMER_DELAY_SEC\x012", "DELAY\x012\x02"], "TIMER_DELAY_SEC"),
+    ],
+)
+def test_a_message_of_a_batch_that_is_to_be_delivered_later_is_found(own, later):
+    assert REWRITER.later_in_batch([each.encode() for each in own]) == later
+
+
+@pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
+def test_a_half_message_says_so(text, is_half):
+    assert REWRITER.stored(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
+
+
+def test_a_cluster_that_the_sender_has_named_is_replaced():
+    assert decode_properties(REWRITER.stored("CLUSTER\x01theirs\x02KEYS\x01k\x02").text) == {
+        "CLUSTER": "C",
+        "KEYS": "k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "stored"),
+    [
+        ("", CLUSTER),
+        ("TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("KEYS\x01k\x02WAIT\x01false", "KEYS\x01k\x02WAIT\x01false\x02" + CLUSTER),
+        ("WAIT\x01true\x02TAGS\x01a\x02", "WAIT\x01true\x02TAGS\x01a\x02" + CLUSTER),
+        ("CLUSTER\x01other\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
+        ("CLUSTER\x01other", CLUSTER),
+    ],
+)
+def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
+    assert REWRITER.stored_in_batch(own.encode(), CLUSTER.encode()) == stored.encode()

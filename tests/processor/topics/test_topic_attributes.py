@@ -1,0 +1,39 @@
+import pytest
+
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.topics.topic_attributes import changed_attributes
+
+
+def test_attributes_are_set_changed_and_dropped():
+    known = changed_attributes(None, "+message.type=FIFO,+cleanup.policy=DELETE")
+    assert known == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
+    assert changed_attributes(known, "+message.type=NORMAL,-cleanup.policy") == {
+        "message.type": "NORMAL"
+    }
+    assert known["message.type"] == "FIFO"
+
+
+@pytest.mark.parametrize("changes", ["", " ", ",", "-message.type"])
+def test_a_topic_without_attributes_stays_without(changes):
+    assert changed_attributes(None, changes) is None
+
+
+def test_no_change_keeps_what_is_known():
+    assert changed_attributes({"message.type": "FIFO"}, "") == {"message.type": "FIFO"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ("+cleanup.policy=COMPACTION", "can be DELETE, not 'COMPACTION'"),
+        ("+queue.type=BatchCQ", "can be SimpleCQ"),
+        ("+reserve.time=5", "'reserve.time' is not supported"),
+        ("message.type=FIFO", "by \\+name=value or -name"),
+        ("+message.type", "by \\+name=value or -name"),
+        ("-message.type=FIFO", "by \\+name=value or -name"),
+        ("+", "by \\+name=value or -name"),
+    ],
+)
+def test_what_would_promise_more_than_is_done_is_refused(changes, why):
+    with pytest.raises(RequestRejected, match=why):
+        changed_attributes(None, changes)

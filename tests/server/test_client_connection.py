@@ -1,0 +1,781 @@
+"""One client's bytes to requests and answers to bytes, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from concurrent.futures import Future
+
+import pytest
+from broker_stories import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.step_places import StepPlaces
+from rocketpoll.broker.settings.config import ServerLimits
+
+RESPONSE = CommandFlag.RESPONSE.value
+
+
+class Tcp:
+    """A socket, as far as a connection sets it up."""
+
+    def __init__(self):
+        self.options = []
+
+    def setsockopt(self, *option):
+        self.options.append(option)
+
+    def fileno(self):
+        return -1
+
+
+class Transport:
+    """What would write to the network; the test decides how much of it gets through."""
+
+    def __init__(self, peer=("10.0.0.9", 40_000), own=("10.0.0.2", 9_876)):
+        self.tcp = Tcp()
+        self._info = {"peername": peer, "sockname": own, "socket": self.tcp}
+        self.writes = []
+        self.reads = True
+        self.ended = None
+        self.protocol = None
+        self.is_full = False
+
+    def get_extra_info(self, name):
+        return self._info[name]
+
+    def set_write_buffer_limits(self, high):
+        self.high = high
+
+    def get_write_buffer_size(self):
+        return sum(map(len, self.writes))
+
+    def write(self, data):
+        self.writes.append(bytes(data))
+        if self.is_full:
+            self.protocol.pause_writing()
+
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+    def close(self):
+        self.ended = "closed"
+
+    def abort(self):
+        self.ended = "aborted"
+
+    def answers(self):
+        reader = FrameReader()
+        reader.feed(b"".join(self.writes))
+        while (frame := reader.next_frame()) is not None:
+            yield decode_command(frame)
+
+
+class Table:
+    """Remembers what the server would be told."""
+
+    def __init__(self, refusal=None):
+        self.told = []
+        self.refusal = refusal
+        self.answer_bytes_max = 1 << 23
+        self.step_places = StepPlaces()
+
+    def answer_fault(self, size):
+        return (
+            (ResponseCode.SYSTEM_BUSY, f"no room for {size}")
+            if size > self.answer_bytes_max
+            else None
+        )
+
+    def opened(self, _connection):
+        self.told.append("opened")
+        return self.refusal
+
+    def understood(self, _connection):
+        self.told.append("understood")
+
+    def holds_requests(self, _connection, size):
+        self.told.append(("holds", size))
+
+    def leaves_unread(self, _connection, size):
+        self.told.append(("leaves unread", size))
+
+    def read_all(self, _connection):
+        self.told.append("read all")
+
+    def closed(self, _connection):
+        self.told.append("closed")
+
+
+class End:
+    """A connection and all around it."""
+
+    def __init__(self, answer=None, refusal=None, turn=None, **settings):
+        self.transport = Transport(**{k: settings.pop(k) for k in ("peer", "own") if k in settings})
+        self.table = Table(refusal)
+        self.requests = []
+        self.answer = answer or (lambda request: request.respond(0))
+        limits = ServerLimits(**settings)
+        self.left = []  # what is answered only when the turn ends
+        self.turn = turn or LoopTurn(asyncio.get_running_loop())
+        self.connection = ClientConnection(
+            asyncio.get_running_loop(),
+            limits,
+            self.table,
+            lambda _, request: self._dispatch(request),
+            self.turn,
+            self._end_turn,
+        )
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def congest(self):
+        """The client does not read, and has much to read."""
+        self.connection.send_frame(b"", [b""])  # what is ready leaves before
+        self.transport.is_full = True
+        self.connection.send_frame(b"", [bytes(100_000)])
+        self.transport.writes.pop()
+
+    def drain(self):
+        """It has read all."""
+        self.transport.is_full = False
+        self.connection.resume_writing()
+
+    def _dispatch(self, request):
+        self.requests.append(request.opaque)
+        return self.answer(request)
+
+    def _end_turn(self):
+        for request in self.left:
+            self.connection.send(request.respond(0))
+        self.left.clear()
+
+    def receive(self, *requests):
+        self.connection.data_received(b"".join(request.encode() for request in requests))
+
+
+def requests(count, **more):
+    return [RemotingCommand(10, opaque=number, **more) for number in range(count)]
+
+
+def story(tell):
+    """A test that is a coroutine."""
+
+    def test():
+        run(tell())
+
+    test.__name__ = tell.__name__
+    return test
+
+
+@story
+async def test_what_is_answered_when_a_turn_ends_leaves_with_it():
+    end = End()
+    end.answer = end.left.append
+    end.receive(*requests(3))
+    assert [len(end.transport.writes), *(answer.opaque for answer in end.transport.answers())] == [
+        1,
+        0,
+        1,
+        2,
+    ]
+    end.transport.writes.clear()
+    end.connection.data_received(requests(1)[0].encode() + b"\0\0\0\1garbage")
+    assert [answer.opaque for answer in end.transport.answers()] == [0]
+    assert end.transport.ended == "closed"
+
+
+@story
+async def test_all_answers_of_a_turn_leave_in_one_write():
+    end = End()
+    end.receive(*requests(20))
+    assert len(end.transport.writes) == 1
+    assert [answer.opaque for answer in end.transport.answers()] == list(range(20))
+    assert end.table.told == ["opened", "understood"]
+
+
+@story
+async def test_what_is_ready_at_the_same_time_later_leaves_in_one_write_too():
+    end = End(answer=lambda _: None)
+    end.receive(*requests(3))
+    for request in requests(3):
+        end.connection.send(request.respond(0))
+    assert end.transport.writes == []
+    await asyncio.sleep(0)
+    assert len(end.transport.writes) == 1
+    assert len(list(end.transport.answers())) == 3
+
+
+@story
+async def test_a_body_in_pieces_leaves_at_once_behind_what_was_ready_before():
+    end = End(answer=lambda _: None)
+    end.connection.send(RemotingCommand(40, opaque=1))
+    end.connection.send_frame(
+        RemotingCommand(0, opaque=2, flag=RESPONSE).encode_head(4), [b"in", b"to"]
+    )
+    assert [(each.opaque, bytes(each.body)) for each in end.transport.answers()] == [
+        (1, b""),
+        (2, b"into"),
+    ]
+
+
+@story
+async def test_what_is_not_read_stops_the_requests_that_are_there_already():
+    end = End()
+
+    def answer(request):
+        if request.opaque == 2:
+            end.congest()
+        return request.respond(0)
+
+    end.answer = answer
+    end.receive(*requests(5))
+    assert end.requests == [0, 1, 2]
+    assert not end.transport.reads
+    assert end.connection.is_congested
+    end.drain()
+    await asyncio.sleep(0)
+    assert end.requests == [0, 1, 2, 3, 4]
+    assert end.transport.reads
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+    assert end.table.told[-2:] == ["read all", ("holds", 0)]
+
+
+@story
+async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
+    end = End()
+    frame = RemotingCommand(10, opaque=1, body=bytes(100)).encode()
+    end.connection.data_received(frame[:60])
+    end.connection.data_received(frame[60:90])
+    seen = []
+    end.answer = lambda request: seen.append(list(end.table.told)) or request.respond(0)
+    end.connection.data_received(frame[90:] + frame[:10])
+    assert end.table.told == [
+        "opened",
+        ("holds", 60),
+        ("holds", 90),
+        ("holds", 0),
+        "understood",
+        ("holds", 10),
+    ]
+    assert seen == [["opened", ("holds", 60), ("holds", 90), ("holds", 0), "understood"]]
+
+
+class LateEnd(End):
+    """A connection whose requests take 15 ms each, by a clock that only they move."""
+
+    def __init__(self, answer=None, **settings):
+        asyncio.get_running_loop().stand_still()
+        super().__init__(answer, **settings)
+
+    def _dispatch(self, request):
+        asyncio.get_running_loop().move(0.015)
+        return super()._dispatch(request)
+
+
+@story
+async def test_requests_that_a_turn_has_no_time_for_are_answered_in_their_order_in_later_ones():
+    end = LateEnd()
+    other = LateEnd(turn=end.turn)
+    end.receive(*requests(5))
+    assert end.requests == [0, 1]
+    assert not end.transport.reads
+    other.receive(*requests(1))
+    assert other.requests == []  # this turn is over for all
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (end.requests, other.requests) == ([0, 1, 2, 3, 4], [0])
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+    assert end.transport.reads
+    assert end.table.told[-1] == ("holds", 0)
+
+
+@story
+async def test_what_is_answered_at_the_end_of_a_turn_is_answered_at_the_end_of_each():
+    end = LateEnd()
+    end.answer = end.left.append
+    end.receive(*requests(3))
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1]
+    await asyncio.sleep(0)
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
+
+
+@story
+async def test_a_client_whose_requests_wait_in_line_may_go():
+    end = LateEnd()
+    end.receive(*requests(5))
+    end.connection.connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert end.requests == [0, 1]
+    assert end.table.told[-1] == "closed"
+
+
+def in_steps(request, steps, diary):
+    """A request that needs so many."""
+    for step in range(steps):
+        asyncio.get_running_loop().move(0.015)
+        diary.append((request.opaque, step))
+        yield
+    return request.respond(0)
+
+
+@story
+async def test_a_request_of_many_steps_lets_others_in_and_keeps_its_place_with_its_client():
+    diary = []
+    end = End()
+    other = End(turn=end.turn)
+    asyncio.get_running_loop().stand_still()
+    end.answer = lambda request: in_steps(request, 4 if request.opaque == 1 else 0, diary)
+    end.receive(*requests(3))
+    assert diary == [(1, 0), (1, 1)]
+    await asyncio.sleep(0)
+    assert diary == [(1, 0), (1, 1), (1, 2)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+        other.receive(*requests(1))
+    assert other.requests == [0] * 10
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
+
+
+@story
+async def test_a_request_of_many_steps_ends_with_its_client():
+    ended = []
+
+    def steps():
+        try:
+            for _ in range(100):
+                asyncio.get_running_loop().move(0.015)
+                yield
+        finally:
+            ended.append(True)
+
+    end = End(answer=lambda _: steps())
+    asyncio.get_running_loop().stand_still()
+    end.receive(*requests(2))
+    end.connection.connection_lost(None)
+    assert ended == [True]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
+
+
+@story
+async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it_back():
+    asyncio.get_running_loop().stand_still()
+    ends = [End(answer=lambda request: in_steps(request, 30, [])) for _ in range(4)]
+    ends[0].table.step_places = places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(2))
+    assert [end.connection._place.granted.done() for end in ends] == [True, False, False, False]
+    ends[0].connection.connection_lost(None)
+    ends[2].connection.connection_lost(None)
+    assert ends[1].connection._place.granted.done()
+    for _ in range(300):
+        await asyncio.sleep(0)
+    assert [[each.opaque for each in end.transport.answers()] for end in ends] == [
+        [],
+        [0, 1],
+        [],
+        [0, 1],
+    ]
+    assert places.place(0).granted.done()
+
+
+@story
+async def test_a_request_of_many_steps_counts_with_its_header_and_keeps_none_of_it():
+    asyncio.get_running_loop().stand_still()
+    seen = []
+
+    def steps(request):
+        seen.append(request)
+        return in_steps(request, 3, [])
+
+    end = End(answer=steps)
+    end.table.step_places = places = StepPlaces(1)
+    first = places.place(0)
+    request = RemotingCommand(
+        10, remark="r" * 30_000, ext_fields={"x": "y" * 30_000}, body=bytes(1_000)
+    )
+    end.receive(request)
+    assert ("holds", len(request.encode())) in end.table.told
+    assert end.connection._place.size > 61_000
+    assert seen == [request._replace(remark=None)]
+    assert end.connection._asked == RemotingCommand(10)
+    first.release()
+
+
+@story
+async def test_a_question_that_cannot_be_written_is_not_waited_for():
+    end = End()
+    heard = []
+    with pytest.raises(HeaderError):
+        end.connection.request(RemotingCommand(10, remark="x" * 300_000), 1_000, heard.append)
+    end.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert heard == []
+
+
+@story
+async def test_a_request_of_many_steps_is_refused_when_the_broker_stops():
+    asyncio.get_running_loop().stand_still()
+    end = End(answer=lambda request: in_steps(request, 30, []))
+    end.receive(*requests(2))
+    end.connection.finish()
+    assert [(each.opaque, each.code) for each in end.transport.answers()] == [(0, 14)]
+
+
+@story
+async def test_a_request_of_many_steps_that_has_begun_ends_though_its_client_does_not_read():
+    """And the next one asks for no place before it reads again."""
+    diary = []
+    end = End()
+    end.answer = lambda request: in_steps(request, 4, diary)
+    asyncio.get_running_loop().stand_still()
+    end.receive(*requests(2))
+    end.congest()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(diary) == 4
+    assert (end.requests, end.connection._place) == ([0], None)
+    assert not end.transport.reads
+    end.drain()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(diary) == 8
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1]
+
+
+@story
+async def test_a_place_that_is_granted_to_a_client_that_does_not_read_is_used_and_given_back():
+    asyncio.get_running_loop().stand_still()
+    first, still, other = ends = [
+        End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
+    ]
+    places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(1))
+    still.congest()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    for end in (first, still, other):
+        assert [answer.opaque for answer in end.transport.answers()] == [0]
+
+
+@story
+async def test_a_client_that_is_closed_gives_its_place_back_though_it_lingers():
+    asyncio.get_running_loop().stand_still()
+    first, second, third = ends = [
+        End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
+    ]
+    places = StepPlaces(1)
+    for end in ends:
+        end.table.step_places = places
+        end.receive(*requests(1))
+    second.connection.close("because")
+    first.connection.close("because")
+    assert third.connection._place.granted.done()
+    for end in (first, second):
+        end.connection.connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in third.transport.answers()] == [0]
+    assert places.place(0).granted.done()
+
+
+ACTS = {
+    "asks": lambda end: end.receive(*requests(1)),
+    "asks much": lambda end: end.receive(*requests(1, body=bytes(100_000))),
+    "reads no more": lambda end: end.connection.is_closed or end.congest(),
+    "reads": End.drain,
+    "has too much here": lambda end: end.connection.hold_back(),
+    "may go on": lambda end: end.connection.let_go_on(),
+    "is closed": lambda end: end.connection.close("because"),
+    "goes": lambda end: end.connection.connection_lost(None),
+    "waits": lambda _: None,
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ACTS))), max_size=30))
+def test_whatever_others_do_who_reads_is_answered(acts):
+    async def tell():
+        asyncio.get_running_loop().stand_still()
+        places = StepPlaces(1)
+        *others, honest = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(4)]
+        for end in (*others, honest):
+            end.table.step_places = places
+        gone = set()
+        for which, act in acts:
+            if which in gone:
+                continue
+            ACTS[act](others[which])
+            if act == "goes":
+                gone.add(which)
+            await asyncio.sleep(0)
+        honest.receive(*requests(1), *requests(1, body=bytes(100_000)))
+        for _ in range(12 * (len(acts) + 2)):
+            await asyncio.sleep(0)
+        assert len(list(honest.transport.answers())) == 2
+
+    run(tell())
+
+
+@story
+async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_own_client():
+    """When it was held back with whole requests, of which the next one makes the room to go on."""
+    end = End()
+    end.congest()
+    end.receive(*requests(5))
+    end.connection.hold_back()
+    holds = end.table.holds_requests
+
+    def make_room(connection, size):
+        holds(connection, size)
+        if not size and connection.is_held_back:
+            connection.let_go_on()
+
+    end.table.holds_requests = make_room
+    end.answer = lambda request: in_steps(request, 3, [])
+    asyncio.get_running_loop().stand_still()
+    end.drain()
+    for _ in range(40):
+        await asyncio.sleep(0)
+    assert end.requests == [0, 1, 2, 3, 4]
+    assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
+
+
+@story
+async def test_a_client_that_has_gone_before_it_was_let_in_leaves_nothing_behind():
+    for names in ({"peer": None}, {"own": None}):
+        end = End(**names)
+        assert end.transport.ended == "aborted"
+        end.connection.connection_lost(None)
+        assert end.table.told == []
+
+
+@story
+async def test_a_client_is_closed_if_the_end_of_a_turn_fails_even_one_that_waited_in_line():
+    end = End()
+    asyncio.get_running_loop().stand_still()
+    end.answer = lambda request: in_steps(request, 4, [])
+    end.receive(*requests(2))
+    assert end.connection._is_in_line
+
+    def fail():
+        raise MemoryError
+
+    end.connection._end_turn = fail
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.connection.is_closed
+    assert not end.turn._in_line
+
+
+def steps_behind(awaited, request, ended):
+    try:
+        yield awaited
+        yield
+        return request.respond(0)
+    finally:
+        ended.append(request.opaque)
+
+
+@story
+async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn():
+    awaited, ended = Future(), []
+    end = End()
+    end.answer = lambda request: (
+        steps_behind(awaited, request, ended) if request.opaque == 0 else None
+    )
+    end.receive(*requests(2))
+    assert end.connection.is_kept_waiting
+    assert not end.transport.reads
+    end.connection.resume_writing()  # nothing else has it go on
+    end.connection.let_go_on()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
+    assert not end.turn._in_line
+    awaited.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in end.transport.answers()] == [0]
+    assert end.requests == [0, 1]
+    assert end.transport.reads
+
+
+@story
+async def test_a_request_that_waits_ends_with_its_client():
+    awaited, ended = Future(), []
+    end = End(answer=lambda request: steps_behind(awaited, request, ended))
+    end.receive(*requests(2))
+    end.connection.connection_lost(None)
+    assert ended == [0]
+    awaited.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert end.requests == [0]
+
+
+@story
+async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_small_is_not():
+    end = End(answer=lambda request: request.respond(0, body=bytes(request.opaque)))
+    end.table.answer_bytes_max = 70_000
+    end.receive(*[RemotingCommand(21, opaque=size) for size in (70_000, 70_001, 65_536)])
+    answers = list(end.transport.answers())
+    assert [(answer.code, len(answer.body)) for answer in answers] == [
+        (0, 70_000),
+        (2, 0),
+        (0, 65_536),
+    ]
+    assert "no room for 70001" in answers[1].remark
+
+
+@story
+async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
+    end = End()
+    end.connection.hold_back()
+    assert not end.transport.reads
+    end.connection.let_go_on()
+    await asyncio.sleep(0)
+    assert end.transport.reads
+
+
+@story
+async def test_a_question_is_answered_once_or_not_at_all():
+    end = End()
+    answers = []
+    for _ in range(3):
+        end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    await asyncio.sleep(0)
+    first, second, third = end.transport.answers()
+    assert len({first.opaque, second.opaque, third.opaque}) == 3
+    end.receive(second.respond(0, "second"), second.respond(0, "again"), first.respond(0, "first"))
+    assert [answer.remark for answer in answers] == ["second", "first"]
+    asyncio.get_running_loop().move(6)
+    await asyncio.sleep(0.001)
+    assert answers[2] is None
+    end.receive(third.respond(0, "too late"))
+    assert len(answers) == 3
+    assert end.requests == []
+
+
+@story
+async def test_questions_to_a_client_that_goes_or_has_gone_have_no_answer():
+    end = End()
+    answers = []
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    end.connection.connection_lost(None)
+    assert end.table.told[-1] == "closed"
+    await asyncio.sleep(0)
+    assert answers == [None]
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    assert answers == [None]
+    await asyncio.sleep(0)
+    assert answers == [None, None]
+
+
+@story
+async def test_nothing_is_written_to_a_client_that_has_gone():
+    end = End()
+    end.connection.connection_lost(ConnectionResetError())
+    end.connection.send(RemotingCommand(40))
+    await asyncio.sleep(0)
+    assert end.transport.writes == []
+
+
+@story
+async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
+    end = End(refusal="there are too many")
+    assert end.transport.ended == "closed"
+    end.receive(*requests(1))
+    assert end.requests == []
+
+
+@story
+async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
+    end = End()
+    end.congest()
+    end.connection.close("it does not read")
+    assert end.transport.ended == "aborted"
+
+
+@story
+async def test_what_is_ready_when_a_client_is_closed_leaves_before():
+    end = End()
+    end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
+    end.connection.close("because")
+    assert [answer.opaque for answer in end.transport.answers()] == [7]
+    await asyncio.sleep(0)
+    assert len(end.transport.writes) == 1
+
+
+@story
+async def test_a_client_that_does_not_read_is_not_asked():
+    end = End()
+    answers = []
+    end.congest()
+    end.connection.request(RemotingCommand(307), 5_000, answers.append)
+    await asyncio.sleep(0)
+    assert (answers, list(end.transport.answers())) == ([None], [])
+
+
+@story
+async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while():
+    end = End()
+    end.connection.close("because")
+    assert end.transport.ended == "closed"
+    asyncio.get_running_loop().move(3)
+    await asyncio.sleep(0.001)
+    assert end.transport.ended == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        (("10.0.0.9", 1), "10.0.0.9:1"),
+        (("::ffff:10.0.0.9", 1, 0, 0), "10.0.0.9:1"),
+        (("2001:db8::9", 1, 0, 0), "[2001:db8::9]:1"),
+        (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
+    ],
+)
+def test_where_a_client_is_has_one_form(peer, host):
+    async def tell():
+        assert str(End(peer=peer).connection.remote_host) == host
+
+    run(tell())
+
+
+@story
+async def test_what_the_system_keeps_for_a_client_counts_as_unwritten_until_that_reads():
+    """It is megabytes, and the transport hears of none of it before a third is read."""
+    end = End()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(bytes(1 << 12))
+        end.transport.tcp.fileno = ours.fileno
+        before = end.connection.unwritten_bytes
+        assert before > 0
+        theirs.recv(1 << 12)
+        assert end.connection.unwritten_bytes < before
+    assert end.connection.unwritten_bytes == 0  # as the socket is gone

@@ -1,0 +1,122 @@
+"""A listener lets clients in, on each loop; while nobody can be let in they wait,
+and nobody tries."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+
+import pytest
+from broker_stories import run
+
+from rocketpoll.broker.server.listener import Listener
+
+each_loop = pytest.mark.usefixtures("on_each_loop")
+
+
+class Greeting(asyncio.Protocol):
+    """Says hello."""
+
+    def connection_made(self, transport):
+        transport.write(b"hello")
+
+
+class Lacking:
+    """What a listener knows of its socket, where the system lacks something for a while."""
+
+    def __init__(self, real):
+        self._real = real
+        self.error = None
+        self.tried = 0
+
+    def accept(self):
+        self.tried += 1
+        if self.error is not None:
+            raise self.error
+        return self._real.accept()
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+async def opened():
+    listener = Listener(asyncio.get_running_loop(), Greeting)
+    return listener, await listener.open("127.0.0.1", 0)
+
+
+async def greeted(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    text = await asyncio.wait_for(reader.readexactly(5), 10)
+    writer.close()
+    return text
+
+
+@each_loop
+def test_clients_get_in():
+    async def story():
+        listener, port = await opened()
+        assert [await greeted(port) for _ in range(40)] == [b"hello"] * 40
+        assert listener.look() is None
+        assert len(listener.descriptors()) == len(set(listener.descriptors())) == 2
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            await greeted(port)
+
+    run(story())
+
+
+@each_loop
+@pytest.mark.parametrize("code", [errno.ENOMEM, errno.ENOBUFS, errno.EMFILE, errno.ENFILE])
+def test_a_look_says_why_nobody_can_be_let_in(code):
+    async def story():
+        listener, port = await opened()
+        (own,) = listener._sockets
+        listener._sockets = [lacking := Lacking(own)]
+        lacking.error = OSError(code, "lacking")
+        assert listener.look() is lacking.error
+        if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
+            assert not listener._servers, "it goes on trying"
+            waiting = asyncio.ensure_future(greeted(port))
+            await asyncio.sleep(0)
+            assert listener.look() is lacking.error
+            lacking.error = None
+            while not waiting.done():
+                assert listener.look() is None
+                await asyncio.sleep(0.001)
+            assert waiting.result() == b"hello"
+        lacking.error = None
+        assert listener.look() is None
+        await asyncio.sleep(0.01)
+        assert await greeted(port) == b"hello"
+        listener.close()
+
+    run(story())
+
+
+@each_loop
+def test_what_is_no_lack_is_passed_over():
+    async def story():
+        listener, port = await opened()
+        (own,) = listener._sockets
+        listener._sockets = [lacking := Lacking(own)]
+        lacking.error = ConnectionAbortedError(errno.ECONNABORTED, "it has gone again")
+        assert listener.look() is None
+        lacking.error = None
+        assert await greeted(port) == b"hello"
+        listener.close()
+
+    run(story())
+
+
+@each_loop
+def test_a_port_that_is_in_use_is_refused():
+    async def story():
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            listener = Listener(asyncio.get_running_loop(), Greeting)
+            with pytest.raises(OSError, match="in use"):
+                await listener.open("127.0.0.1", other.getsockname()[1])
+            assert listener.descriptors() == []
+            listener.close()
+
+    run(story())

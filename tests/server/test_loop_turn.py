@@ -1,0 +1,210 @@
+"""How long the loop works before it looks at all others again; the work itself moves the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+
+from broker_stories import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpoll.broker.server.loop_turn import LINE_SECONDS, SLICE_SECONDS, TURN_SECONDS, LoopTurn
+
+
+class Work:
+    """So many steps of so many seconds each; a diary of who has worked,
+    and in which turn of the loop."""
+
+    def __init__(self, name, steps, seconds, diary):
+        self.name, self.left, self.seconds, self.diary = name, steps, seconds, diary
+
+    def __iter__(self):
+        loop = asyncio.get_running_loop()
+        while self.left:
+            self.left -= 1
+            loop.move(self.seconds)
+            self.diary.append(self.name)
+            yield
+
+
+def tell_of(story):
+    """Run a story of a turn on a loop whose clock only work moves."""
+
+    async def whole():
+        loop = asyncio.get_running_loop()
+        loop.stand_still()
+        await story(LoopTurn(loop))
+
+    run(whole())
+
+
+def story(tell):
+    """A test that is a coroutine."""
+
+    def test():
+        tell_of(tell)
+
+    test.__name__ = tell.__name__
+    return test
+
+
+async def gaps_until(condition):
+    """The seconds between the turns of a loop until something is so:
+    what anybody else would wait."""
+    loop, gaps = asyncio.get_running_loop(), []
+    for _ in range(10_000):
+        if condition():
+            return gaps
+        before = loop.time()
+        await asyncio.sleep(0)
+        gaps.append(loop.time() - before)
+    raise AssertionError("it has not come to that")
+
+
+@story
+async def test_what_a_turn_has_time_for_is_done_at_once(turn):
+    diary = []
+    turn.work(iter(Work("a", 5, 0.003, diary)))
+    assert diary == ["a"] * 5
+
+
+@story
+async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_next_ones(turn):
+    diary = []
+    work = Work("a", 100, 0.003, diary)
+    turn.work(iter(work))
+    assert len(diary) == 7
+    gaps = await gaps_until(lambda: not work.left)
+    assert max(gaps) < TURN_SECONDS
+    assert len(diary) == 100
+
+
+@story
+async def test_those_in_line_go_on_one_after_the_other(turn):
+    diary = []
+    works = [Work(name, 40, 1.5 * SLICE_SECONDS, diary) for name in "abc"]
+    for work in works:
+        turn.work(iter(work))
+    del diary[:]
+    await gaps_until(lambda: not any(work.left for work in works))
+    assert diary[:9] == list("abcabcabc")
+
+
+@story
+async def test_whoever_comes_newly_gets_on_at_once_beside_those_in_line(turn):
+    diary = []
+    heavy = Work("heavy", 1_000, 0.001, diary)
+    turn.work(iter(heavy))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        assert turn.begin(lambda _: True)
+    assert heavy.left
+
+
+@story
+async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
+    diary = []
+    works = [Work(number, 1, 0.006, diary) for number in range(40)]
+    for work in works:
+        turn.work(iter(work))
+    assert len(diary) == 4
+    gaps = await gaps_until(lambda: len(diary) == 40)
+    assert max(gaps) <= LINE_SECONDS + 0.006
+    assert diary == sorted(diary)
+
+
+@story
+async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(turn):
+    awaited, diary = Future(), []
+
+    def steps():
+        diary.append("asks")
+        yield awaited
+        diary.append("goes on")
+
+    turn.work(steps())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (diary, len(turn._in_line)) == (["asks"], 0)
+    awaited.set_exception(OSError())  # whoever waited finds that out
+    await gaps_until(lambda: len(diary) == 2)
+
+
+def test_nobody_is_told_of_what_comes_when_the_loop_is_closed():
+    async def story():
+        turn, awaited = LoopTurn(asyncio.get_running_loop()), Future()
+        turn.when_done(awaited, lambda: None)
+        return awaited
+
+    asyncio.run(story()).set_result(None)
+
+
+@story
+async def test_work_within_work_shares_its_time(turn):
+    diary, inner = [], Work("inner", 20, 0.005, [])
+
+    def outer():
+        asyncio.get_running_loop().move(0.015)
+        turn.work(iter(inner))
+        diary.append(turn.is_over)
+        yield
+
+    turn.work(outer())
+    assert diary == [True]
+    assert 20 - inner.left == 1
+    await gaps_until(lambda: not inner.left)
+
+
+@story
+async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiting(turn):
+    diary = []
+
+    def failing():
+        asyncio.get_running_loop().move(TURN_SECONDS)
+        yield
+        raise OSError("bad sector")
+
+    turn.work(failing())
+    turn.work(iter(Work("other", 1, 0, diary)))
+    await gaps_until(lambda: diary)
+    assert diary == ["other"]
+
+
+@story
+async def test_a_turn_that_nobody_has_used_is_not_looked_after(turn):
+    planned = []
+    turn._call_soon = planned.append
+    for _ in range(10):
+        turn.begin(lambda _: True)
+    assert planned == []
+
+
+@given(
+    works=st.lists(
+        st.tuples(st.integers(1, 30), st.sampled_from([0.0001, 0.001, 0.004])), max_size=20
+    ),
+    between=st.lists(st.integers(0, 3), max_size=20),
+)
+def test_whatever_is_to_be_done_everything_is_done_and_no_turn_is_longer_than_it_may_be(
+    works, between
+):
+    async def tell(turn):
+        loop, diary, gaps = asyncio.get_running_loop(), [], []
+        left = [
+            Work(number, steps, seconds, diary) for number, (steps, seconds) in enumerate(works)
+        ]
+        for work, turns in zip(left, between + [0] * len(left), strict=False):
+            before = loop.time()
+            turn.work(iter(work))
+            gaps.append(loop.time() - before)
+            for _ in range(turns):
+                before = loop.time()
+                await asyncio.sleep(0)
+                gaps.append(loop.time() - before)
+        gaps += await gaps_until(lambda: not any(work.left for work in left))
+        assert max(gaps, default=0) <= TURN_SECONDS + 0.004 + 1e-9
+        for number, (steps, _) in enumerate(works):
+            assert diary.count(number) == steps
+
+    tell_of(tell)

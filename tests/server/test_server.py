@@ -1,0 +1,431 @@
+"""The server with real sockets: good clients are served, bad ones are closed and disturb nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+from broker_stories import run as run_story
+from raw_clients import RawClients, until
+
+from rmq_spark.wire.codes import SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.server import CannotListen, RemotingServer
+from rocketpoll.broker.settings.config import ServerLimits
+
+ECHO, LONG, SILENT, PIECES, HUGE = 1, 2, 3, 4, 5
+LONG_BYTES = 200_000
+
+
+def dispatch(connection, request):
+    """Says what it is told; or a lot; or nothing."""
+    if request.code == ECHO:
+        return request.respond(0, "echo", request.ext_fields, request.body)
+    if request.code == LONG:
+        return request.respond(0, body=bytes(LONG_BYTES))
+    if request.code == HUGE:
+        return request.respond(0, body=bytes(80 * LONG_BYTES))
+    if request.code == PIECES:
+        head = request.respond(0).encode_head(15)
+        connection.send_frame(head, [b"in ", memoryview(b"three "), bytearray(b"pieces")])
+    return None
+
+
+def new_server(limits, gone):
+    turn = LoopTurn(asyncio.get_running_loop())
+    return RemotingServer(limits, dispatch, gone.append, turn, lambda: None)
+
+
+def serve(story, limits=None, **changed):
+    """Run a story against a server of its own."""
+
+    async def run():
+        gone = []
+        server = new_server(limits or replace(ServerLimits(), **changed), gone)
+        port = await server.start("127.0.0.1", 0)
+        try:
+            async with RawClients(port) as clients:
+                await story(server, clients, gone)
+        finally:
+            server.stop_listening()
+            await server.stop()
+        assert server.connections == 0
+        assert (server.in_flight_bytes, server.unread_bytes) == (0, 0)
+
+    run_story(run())
+
+
+def test_requests_are_answered_in_one_piece_in_many_and_byte_by_byte():
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        frames = b"".join(
+            RemotingCommand(ECHO, opaque=n, body=b"x" * n).encode() for n in range(50)
+        )
+        client.send(frames)
+        assert [(await client.receive()).opaque for _ in range(50)] == list(range(50))
+        for byte in RemotingCommand(ECHO, opaque=7, body=b"slowly").encode():
+            client.send(bytes([byte]))
+            await asyncio.sleep(0)
+        answer = await client.receive()
+        assert (answer.opaque, bytes(answer.body), answer.remark) == (7, b"slowly", "echo")
+        assert bytes((await client.ask(PIECES)).body) == b"in three pieces"
+
+    serve(story)
+
+
+def test_a_client_that_goes_is_told_of():
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        await client.ask(ECHO)
+        assert server.connections == 1
+        client.close()
+        await until(lambda: gone)
+        assert gone[0].is_closed
+        assert server.connections == 0
+
+    serve(story)
+
+
+STRANGE = {
+    "garbage": (b"\xff" * 64, "not RocketMQ's remoting protocol"),
+    "an HTTP request": (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "it speaks HTTP"),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "it speaks HTTP/2"),
+    "a TLS hello": (bytes.fromhex("16030100f8010000f40303") + bytes(240), "it speaks TLS"),
+    "a length of 2 GB": (b"\x7f\xff\xff\xff" + bytes(60), "needed 4 to 16777212"),
+    "a negative length": (b"\x80\x00\x00\x00" + bytes(60), "needed 4 to"),
+    "a header longer than its frame": (
+        b"\x00\x00\x00\x08\x00\xff\xff\xff" + bytes(4),
+        "header length",
+    ),
+    "a header that is no JSON": (b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{", "JSON"),
+    "an unknown codec": (b"\x00\x00\x00\x08\x09\x00\x00\x04{}  ", "serialize type"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), STRANGE.values(), ids=STRANGE)
+def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(
+    data, reason, caplog
+):
+    async def story(server, clients, gone):
+        good = await clients.connect()
+        await good.ask(ECHO)
+        bad = await clients.connect()
+        bad.send(data)
+        assert await bad.closed() == b""
+        assert (await good.ask(ECHO, opaque=2)).opaque == 2
+
+    caplog.set_level(logging.INFO)
+    serve(story)
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("rocketpoll.broker")
+    ]
+    assert len(lines) == 1
+    assert reason in lines[0]
+
+
+def test_requests_before_the_bad_one_are_answered():
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        client.send(RemotingCommand(ECHO, opaque=5).encode() + b"\xff" * 16)
+        assert (await client.receive()).opaque == 5
+        await client.closed()
+
+    serve(story)
+
+
+def test_who_says_nothing_is_closed_and_so_is_who_stops_in_the_middle(caplog):
+    async def story(server, clients, gone):
+        silent = await clients.connect()
+        half = await clients.connect()
+        await half.ask(ECHO)
+        half.send(RemotingCommand(ECHO, body=bytes(1000)).encode()[:-1])
+        await asyncio.gather(silent.closed(), half.closed())
+
+    serve(story, first_frame_timeout_ms=50, partial_frame_timeout_ms=50)
+    assert sorted(record.getMessage().partition("closed: ")[2] for record in caplog.records) == [
+        "it says nothing",
+        "its request does not end",
+    ]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_here(codec, caplog):
+    async def story(server, clients, gone):
+        slow, halting = await clients.connect(), await clients.connect()
+        frame = RemotingCommand(
+            ECHO, body=bytes(1000), serialize_type=SerializeType(codec)
+        ).encode()
+        halting.send(frame[:20])
+        slow.send(frame[:-1])
+        await until(lambda: server.in_flight_bytes == len(frame) + 19)
+        asyncio.get_running_loop().move(11)
+        await halting.closed()
+        slow.send(frame[-1:])
+        assert len((await slow.receive()).body) == 1000
+        slow.send(frame[:-1])
+        await until(lambda: server.in_flight_bytes == len(frame) - 1)
+        asyncio.get_running_loop().move(31)
+        await slow.closed()
+
+    serve(story, first_frame_timeout_ms=10_000, partial_frame_timeout_ms=30_000)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "it says nothing",
+        "its request does not end",
+    ]
+
+
+def test_a_header_that_is_wrong_closes_its_connection_before_the_rest_has_come(caplog):
+    async def story(server, clients, gone):
+        bad = await clients.connect()
+        bad.send(b"\x00\x00\x10\x00\x00\x00\x00\x04{{{{" + bytes(100))
+        assert await bad.closed() == b""
+
+    serve(story)
+    assert "JSON" in caplog.text
+
+
+def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
+    """Neither while memory is short nor while it waits in line, though its header is not whole."""
+
+    async def story(server, clients, gone):
+        first = await clients.connect()
+        await first.ask(ECHO)
+        first.send(RemotingCommand(ECHO, body=bytes(1 << 20)).encode()[: 1 << 19])
+        await until(lambda: server.is_short_of_memory)
+        newcomer = await clients.connect()
+        frame = RemotingCommand(ECHO, ext_fields={"p": "x" * 20_000}, body=bytes(1 << 20)).encode()
+        newcomer.send(frame[:10_000])
+        await until(lambda: server._held_back)
+        newcomer.send(frame[10_000:])
+        asyncio.get_running_loop().move(29)
+        await until(lambda: server._sweeps)
+        asyncio.get_running_loop().move(29)
+        await first.closed()
+        assert len((await newcomer.receive()).body) == 1 << 20
+
+    serve(story, in_flight_bytes_max=1 << 18, first_frame_timeout_ms=10_000)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its request does not end"
+    ]
+
+
+def test_a_slow_stream_of_whole_requests_is_not_taken_for_one_that_does_not_end():
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        frame = RemotingCommand(ECHO, body=bytes(100)).encode()
+        client.send(frame[:50])
+        for _ in range(30):  # 1.5 s: past the first sweep
+            await asyncio.sleep(0.05)
+            client.send(frame[50:] + frame[:50])
+            await client.receive()
+
+    serve(story, partial_frame_timeout_ms=500)
+
+
+def test_an_idle_client_is_closed(monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
+
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        await client.ask(ECHO)
+        await client.closed()
+
+    serve(story, idle_timeout_ms=100)
+
+
+def test_a_client_that_never_reads_is_not_read_from_either_and_then_closed(caplog):
+    async def story(server, clients, gone):
+        good = await clients.connect()
+        bad = await clients.connect(receive_buffer=4096)
+        bad.send(RemotingCommand(LONG).encode() * 3000)  # 600 MB of answers
+        most = 0
+        while not gone:
+            await good.ask(ECHO)
+            most = max(most, server.unread_bytes)
+            await asyncio.sleep(0.01)
+        assert LONG_BYTES < most < 4 * LONG_BYTES + (1 << 20)
+
+    serve(story, slow_reader_timeout_ms=100, write_buffer_bytes=LONG_BYTES)
+    assert "it does not read its answers" in caplog.text
+
+
+def test_a_client_that_reads_late_gets_everything_in_order():
+    async def story(server, clients, gone):
+        client = await clients.connect(receive_buffer=4096)
+        client.send(b"".join(RemotingCommand(LONG, opaque=n).encode() for n in range(60)))
+        await asyncio.sleep(0.2)
+        answers = [await client.receive() for _ in range(60)]
+        assert [answer.opaque for answer in answers] == list(range(60))
+        assert {len(answer.body) for answer in answers} == {LONG_BYTES}
+
+    serve(story, write_buffer_bytes=LONG_BYTES)
+
+
+def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_them(caplog):
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+        many = [await clients.connect() for _ in range(20)]
+        for client in many:
+            client.send(frame[:-1])
+        await asyncio.sleep(0.3)
+        assert server.in_flight_bytes < 12 << 20  # of 20; each has one read of 256 KiB free
+        for client in many:  # those that were held back go on as soon as others have finished
+            client.send(frame[-1:])
+        for client in many:
+            assert len((await client.receive()).body) == 1 << 20
+
+    serve(story, in_flight_bytes_max=4 << 20)
+    assert not caplog.records
+
+
+def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+        first, second = await clients.connect(), await clients.connect()
+        for client in (first, second):  # the first may finish, and does not; the second would
+            await client.ask(ECHO)
+            client.send(frame[: 1 << 19])
+            await until(lambda: server.in_flight_bytes >= 1 << 18)
+        await until(lambda: server._held_back)
+        second.send(frame[1 << 19 :])
+        asyncio.get_running_loop().move(121)
+        await first.closed()
+        assert len((await second.receive()).body) == 1 << 20
+
+    serve(
+        story, in_flight_bytes_max=1 << 18, partial_frame_timeout_ms=30_000, idle_timeout_ms=120_000
+    )
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its request does not end"
+    ]
+
+
+def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(caplog):
+    """But who has asked for no more than it is about to read may take its time."""
+
+    async def story(server, clients, gone):
+        greedy, slow = [await clients.connect(receive_buffer=4096) for _ in range(2)]
+        await greedy.ask(ECHO)
+        greedy.send(RemotingCommand(ECHO, body=bytes(1 << 20)).encode()[:-1])
+        await until(lambda: server.in_flight_bytes > 1 << 20)
+        (connection,) = server._request_bytes
+        for _ in range(80):
+            connection.send(RemotingCommand(40, body=bytes(LONG_BYTES)))
+        slow.send(RemotingCommand(HUGE).encode() + RemotingCommand(ECHO, opaque=9).encode())
+        await until(lambda: [each.is_congested for each in server._connections] == [True, True])
+        for _ in range(6):
+            assert server.connections == 2
+            for client in (greedy, slow):
+                client._frames.feed(await client._reader.read(1 << 16))
+            asyncio.get_running_loop().move(5)
+            await asyncio.sleep(0.01)
+        asyncio.get_running_loop().move(5)
+        await until(lambda: server.connections == 1)
+        assert 0 < server.in_flight_bytes < 1 << 12
+        assert len((await slow.receive()).body) == 80 * LONG_BYTES
+        assert (await slow.receive()).opaque == 9
+
+    times = {"partial_frame_timeout_ms": 30_000, "slow_reader_timeout_ms": 100_000}
+    serve(story, unread_bytes_max=1 << 28, **times)
+    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+        "its requests wait, as it does not read its answers"
+    ]
+
+
+def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+        for _ in range(2):
+            (await clients.connect()).send(frame[: 1 << 19])
+        await until(lambda: server._held_back)
+        next(iter(server._held_back)).abort()
+        await until(lambda: gone)
+        assert not server._held_back
+        asyncio.get_running_loop().move(1)
+        await until(lambda: server._sweeps)
+        assert server._since_partial.keys() == {server._favoured}
+
+    serve(story, in_flight_bytes_max=1 << 18)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("max_connections", "maxConnections"),
+        ("max_connections_per_address", "maxConnectionsPerAddress"),
+        ("max_accepts_per_second", "maxAcceptsPerSecond"),
+    ],
+)
+def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, reason, caplog):
+    async def story(server, clients, gone):
+        three = [await clients.connect() for _ in range(3)]
+        for client in three:
+            await client.ask(ECHO)
+        one_too_many = await clients.connect()
+        await one_too_many.closed()
+        assert (await three[0].ask(ECHO, opaque=9)).opaque == 9
+
+    serve(story, **{limit: 3})
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
+def test_a_client_that_has_gone_makes_room_for_another(limit):
+    async def story(server, clients, gone):
+        await clients.connect()
+        for number in range(5):
+            client = await clients.connect()
+            await client.ask(ECHO)
+            client.close()
+            await until(lambda number=number: len(gone) > number)
+
+    serve(story, **{limit: 2})
+
+
+def test_a_port_that_is_in_use_is_said_to_be(caplog):
+    async def story(server, clients, gone):
+        other = new_server(ServerLimits(), gone)
+        with pytest.raises(CannotListen, match="listenPort"):
+            await other.start("127.0.0.1", clients.port)
+
+    serve(story)
+
+
+def test_the_client_is_asked_and_answers_or_does_not():
+    async def story(server, clients, gone):
+        answers = []
+        client = await clients.connect()
+        await client.ask(ECHO)
+        (connection,) = server._connections
+        connection.request(RemotingCommand(307), 10_000, answers.append)
+        question = await client.receive()
+        assert question.code == 307
+        client.send(question.respond(0, "here I am"))
+        await until(lambda: answers)
+        assert answers[0].remark == "here I am"
+        connection.request(RemotingCommand(307), 20, answers.append)
+        await until(lambda: len(answers) == 2)
+        assert answers[1] is None
+        connection.request(RemotingCommand(307), 10_000, answers.append)
+        client.abort()
+        await until(lambda: len(answers) == 3)
+        assert answers[2] is None
+
+    serve(story)
+
+
+def test_stopping_sends_what_is_on_its_way():
+    async def story(server, clients, gone):
+        client = await clients.connect()
+        await client.ask(ECHO)
+        (connection,) = server._connections
+        connection.send(RemotingCommand(40, body=b"last words"))
+        await server.stop()
+        assert bytes((await client.receive()).body) == b"last words"
+
+    serve(story)

@@ -1,0 +1,22 @@
+"""Clients of other protocols are known by what they send first."""
+
+import pytest
+
+from rocketpoll.broker.server.strangers import protocol_of
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "name"),
+    [
+        (b"GET / HT", "HTTP"),
+        (b"POST /x ", "HTTP"),
+        (b"HEAD / H", "HTTP"),
+        (b"PRI * HT", "HTTP/2"),
+        (b"\x16\x03\x01\x02", "TLS"),
+        (b"\x00\x00\x01\x00\x00\x00\x00\x80", None),
+        (b"GE", None),
+        (b"", None),
+    ],
+)
+def test_a_protocol_is_known_by_its_start(first_bytes, name):
+    assert protocol_of(first_bytes) == name

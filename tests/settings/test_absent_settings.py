@@ -1,0 +1,35 @@
+"""What is said to somebody who brings a setting of RocketMQ along that this broker has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketpoll.broker.settings.absent_settings import ABSENT
+from rocketpoll.broker.settings.keys import KEYS
+from rocketpoll.broker.settings.settings import ConfigError, config_of, load_config
+
+
+def test_none_of_them_is_there():
+    assert not set(ABSENT) & set(KEYS)
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_each_is_refused_in_a_line_that_names_it_and_says_what_to_do(name, tmp_path):
+    with pytest.raises(ConfigError) as raised:
+        config_of({name: "x"})
+    assert str(raised.value) == f"there is no setting {name!r}: {ABSENT[name]}"
+    assert "\n" not in str(raised.value)
+    path = tmp_path / "broker.conf"
+    path.write_text(f"brokerName=a\n{name}=x\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{path}:2: there is no setting '{name}': "):
+        load_config(path)
+
+
+def test_the_settings_that_they_name_are_there():
+    for name, key in {
+        "queues": "defaultTopicQueueNums",
+        "aclEnable": "bindAddress",
+        "storePathIndex": "storePathRootDir",
+    }.items():
+        assert key in ABSENT[name]
+        assert key in KEYS

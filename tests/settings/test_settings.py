@@ -1,0 +1,225 @@
+"""Settings: every key, its default, its bounds; all that is wrong is said at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.keys import KEYS, SECTIONS
+from rocketpoll.broker.settings.settings import (
+    DEFAULT_STORE,
+    ConfigError,
+    config_of,
+    load_config,
+    settings_of,
+)
+
+CONF = Path(__file__).parents[2] / "conf" / "broker.conf"
+
+# A value that is not the default, and one that cannot be, for each key.
+OTHERS = {
+    "brokerClusterName": ("C1", "a b"),
+    "brokerName": ("broker-b", ""),
+    "listenPort": ("10911", "65536"),
+    "vipChannelEnable": ("false", "on"),
+    "bindAddress": ("127.0.0.2", "localhost"),
+    "brokerIP1": ("10.0.0.1", "here"),
+    "allowRemoteWithoutAuthentication": ("true", "yes"),
+    "brokerPermission": ("4", "7"),
+    "brokerRole": ("SLAVE", "SYNC_MASTER"),
+    "regionId": ("North", "a/b"),
+    "traceOn": ("false", "0"),
+    "autoCreateTopicEnable": ("false", ""),
+    "autoCreateSubscriptionGroup": ("false", "no"),
+    "defaultTopicQueueNums": ("4", "1025"),
+    "maxMessageSize": ("1048576", "16777216"),
+    "messageDelayLevel": ("1s 2m 3h 4d", "1s two"),
+    "longPollingEnable": ("false", "off"),
+    "suspendTimeoutMillsMax": ("7000", "-1"),
+    "enablePropertyFilter": ("false", "1"),
+    "maxFilterDepth": ("10", "201"),
+    "maxTransferBytesExtended": ("1048576", "15728641"),
+    "maxFrameBytes": ("65536", "1023"),
+    "maxHeaderBytes": ("65536", "262145"),
+    "maxJsonBodyBytes": ("65536", "1023"),
+    "storePathRootDir": ("/somewhere/else", ""),
+    "mappedFileSizeCommitLog": ("16777216", "4095"),
+    "mappedFileSizeConsumeQueue": ("20000", "19"),
+    "messageIndexEnable": ("false", "none"),
+    "flushDiskType": ("ASYNC_FLUSH", "async"),
+    "deleteWhen": ("04;16", "24"),
+    "diskMaxUsedSpaceRatio": ("60", "101"),
+    "diskSpaceCleanForciblyRatio": ("70", "0"),
+    "diskSpaceWarningLevelRatio": ("80", "0.9"),
+    "checkWholeLogBytes": ("0", "-1"),
+}
+
+
+def others_of(name):
+    """Numbers without bounds of their own."""
+    return OTHERS.get(name, ("77", "-1"))
+
+
+def defaults():
+    return settings_of(config_of({}))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_is_read_is_shown_as_it_was_written_and_changes_one_thing(name):
+    value, wrong = others_of(name)
+    config = config_of({name: value})
+    assert settings_of(config) == {**defaults(), name: value}
+    assert config != config_of({})
+    with pytest.raises(ConfigError, match=f"{name} must be"):
+        config_of({name: wrong})
+
+
+def test_every_setting_has_a_key():
+    """Else there would be something that nobody can set."""
+    known = {(key.section, key.name) for key in KEYS.values()}
+    for section in SECTIONS:
+        config = config_of({})
+        values = getattr(config, section) if section else config
+        for field in dataclasses.fields(values):
+            if field.name in {"store", "server", "holds", "filters"}:
+                continue
+            assert (section, field.name) in known
+
+
+def test_the_defaults_are_those_of_the_configuration():
+    directory = Path(DEFAULT_STORE).expanduser()
+    store = dataclasses.replace(config_of({}).store, store_path_root_dir=directory)
+    assert config_of({}) == BrokerConfig(store=store)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("listenport", "listenPort"), ("flushDisktype", "flushDiskType"), ("brokerIp1", "brokerIP1")],
+)
+def test_a_key_that_is_misspelt_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(
+        ConfigError, match=f"there is no setting '{name}'; did you mean {nearest}\\?"
+    ):
+        config_of({name: "1"})
+
+
+def test_a_key_that_is_like_none_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no setting 'zzz'$"):
+        config_of({"zzz": "1"})
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_place(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text("# mine\nlistenPort=x\n\nbrokerNam=b\nbrokerName=ok\nnonsense\n")
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, ["flushDiskType=maybe"])
+    text = str(raised.value)
+    for place in (
+        f"{path}:2: listenPort must be",
+        f"{path}:4: there is no setting 'brokerNam'",
+        f"{path}:6: ",
+    ):
+        assert place in text
+    assert "did you mean brokerName?" in text
+    assert "needed key=value, found 'nonsense'" in text
+    assert "argument 'flushDiskType=maybe': flushDiskType must be SYNC_FLUSH or ASYNC_FLUSH" in text
+
+
+def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text("listenPort = 1\n  # indented\nlistenPort=2\nbrokerName=b\n")
+    config = load_config(path, ["listenPort=3", " listenPort = 4 "])
+    assert (config.listen_port, config.broker_name) == (4, "b")
+    assert load_config(path).listen_port == 2
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"missing\.conf cannot be read"):
+        load_config(tmp_path / "missing.conf")
+    (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.conf cannot be read"):
+        load_config(tmp_path / "binary.conf")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.5", "::", "2001:db8::1"])  # noqa: S104  # the point
+def test_other_machines_are_not_let_in_unless_that_is_said_in_so_many_words(address):
+    with pytest.raises(ConfigError, match="allowRemoteWithoutAuthentication=true"):
+        config_of({"bindAddress": address})
+    config = config_of({"bindAddress": address, "allowRemoteWithoutAuthentication": "true"})
+    assert config.bind_address == address
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1"])
+def test_this_machine_is_always_let_in(address):
+    assert config_of({"bindAddress": address}).bind_address == address
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        (
+            {"suspendTimeoutMillsMin": "2", "suspendTimeoutMillsMax": "1"},
+            "suspendTimeoutMillsMin is over suspendTimeoutMillsMax",
+        ),
+        ({"mappedFileSizeCommitLog": "65536"}, "maxMessageSize does not fit"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(values, fault):
+    with pytest.raises(ConfigError, match=fault):
+        config_of(values)
+
+
+def test_all_that_does_not_go_together_is_said_at_once():
+    wrong = {
+        "bindAddress": "10.0.0.1",
+        "suspendTimeoutMillsMin": "2",
+        "suspendTimeoutMillsMax": "1",
+    }
+    with pytest.raises(
+        ConfigError, match="allowRemoteWithoutAuthentication=true; suspendTimeoutMillsMin"
+    ):
+        config_of(wrong)
+
+
+def test_a_home_directory_is_found():
+    assert config_of({"storePathRootDir": "~/s"}).store.store_path_root_dir == Path.home() / "s"
+
+
+# ---- conf/broker.conf
+
+
+def text_of_the_file():
+    """What the file has to say: each key with its default, below its comment,
+    in the order of the table."""
+    values = defaults()
+    lines = [
+        (
+            "# Every setting of the broker at its default, by RocketMQ's own name where RocketMQ "
+            "has it."
+        ),
+        (
+            "# rocketpoll broker -c conf/broker.conf reads it; an argument, as listenPort=9877, "
+            "beats it."
+        ),
+    ]
+    for name, key in KEYS.items():
+        value = DEFAULT_STORE if name == "storePathRootDir" else values[name]
+        lines += ["", f"# {key.setting.comment}"]
+        if key.setting.rocketmq:
+            lines += [f"# RocketMQ's default: {key.setting.rocketmq}"]
+        lines += [f"{name}={value}"]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_file_that_comes_along_has_every_key_at_its_default_in_order():
+    assert CONF.read_text(encoding="utf-8") == text_of_the_file()
+    assert load_config(CONF) == config_of({})
+
+
+def test_each_comment_is_one_line_of_words():
+    for name, key in KEYS.items():
+        assert re.fullmatch(r"[ -~]{5,100}", key.setting.comment), name

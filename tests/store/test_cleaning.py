@@ -1,0 +1,72 @@
+"""What a cleaning does around `retention`: the checkpoint first,
+and a word when the disk is full."""
+
+from types import SimpleNamespace
+
+import pytest
+from disks import FaultyDisk
+from stores import message, open_store
+
+from rocketpoll.broker.store.cleaning import Cleaning
+from rocketpoll.broker.store.config import BrokerRole
+from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+
+
+class Disk(FaultyDisk):
+    """A disk of which it can be said how full it is."""
+
+    used = 50
+
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return DiskUsage(100, self.used, 100 - self.used)
+
+
+@pytest.fixture
+def room(tmp_path):
+    disk = Disk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    for number in range(200):
+        store.put_message(message(f"body {number}"))
+    room = SimpleNamespace(disk=disk, store=store, said=[], saved=0)
+
+    def save_checkpoint():
+        room.saved += 1
+        return store.save_checkpoint()
+
+    room.cleaning = Cleaning(
+        store._parts, store._checkpointing, lambda: 0, save_checkpoint, room.said.append
+    )
+    yield room
+    store.shutdown()
+
+
+def test_where_nothing_is_old_and_there_is_room_nothing_is_done(room):
+    assert (room.cleaning.clean(), room.saved, room.said) == (0, 0, [None])
+
+
+def test_before_files_go_a_checkpoint_is_taken_and_behind_them_their_entries_are_noted(room):
+    room.disk.used = 95
+    assert room.cleaning.clean() > 0
+    assert room.saved == 2
+    assert room.store._checkpointing.expired_offset == room.store._log.min_offset > 0
+
+
+def test_a_disk_that_is_full_is_told_of_and_so_is_one_that_is_not_any_more(room):
+    room.disk.used = 95
+    room.cleaning.clean()
+    room.disk.used = 50
+    room.cleaning.clean()
+    full, free = room.said
+    assert "the disk is 95% full" in full
+    assert free is None
+
+
+def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch):
+    monkeypatch.setattr(
+        room.cleaning,
+        "_config",
+        SimpleNamespace(**{**vars(room.cleaning._config), "broker_role": BrokerRole.SLAVE}),
+    )
+    room.disk.used = 95
+    room.cleaning.clean()
+    assert room.said == []

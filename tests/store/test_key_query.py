@@ -1,0 +1,66 @@
+"""Messages by key: those of the topic and no others, the newest first,
+and never more than wanted."""
+
+import pytest
+from stores import message, open_store
+
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.key_query import KeyQuery
+
+EVER = (0, 1 << 62)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    for number in range(6):
+        store.put_message(message(f"{number}", keys="k other" if number % 2 else "k", topic="T"))
+    store.put_message(message("of U", keys="k", topic="U"))
+    yield store
+    store.shutdown()
+
+
+def bodies_of(steps):
+    return [decode_record(record, 0).body.decode() for record in steps if record is not None]
+
+
+def query(store, topic, key, max_num=10, span=EVER):
+    return bodies_of(store._key_query.in_steps(topic, key, max_num, *span))
+
+
+def test_those_of_the_topic_with_the_key_are_found(store):
+    assert sorted(query(store, "T", "k")) == [*"012345"]
+    assert sorted(query(store, "T", "other")) == [*"135"]
+    assert query(store, "U", "k") == ["of U"]
+    assert query(store, "U", "other") == query(store, "T", "nobody's") == []
+
+
+def test_no_more_than_wanted_and_the_newest_first(store):
+    assert query(store, "T", "k", 2) == ["5", "4"]
+    assert query(store, "T", "k", 0) == []
+
+
+def test_what_lies_before_the_end_of_a_deleted_topic_is_left_out(store):
+    store.delete_topic("T")
+    assert query(store, "T", "k") == []
+    store.put_message(message("new", keys="k", topic="T"))
+    assert query(store, "T", "k") == ["new"]
+
+
+def test_a_store_without_an_index_finds_nothing(tmp_path):
+    store = open_store(tmp_path, message_index_enable=False)
+    store.put_message(message("x", keys="k"))
+    assert query(store, "T", "k") == []
+    store.shutdown()
+
+
+def test_it_looks_at_no_more_records_than_it_gives(store):
+    looks = []
+
+    def record_at(place):
+        looks.append(place)
+        return store.record_at(place)
+
+    found = KeyQuery(store._parts, record_at).in_steps("T", "k", 3, *EVER)
+    assert bodies_of(found) == ["5", "4", "3"]
+    assert len(looks) == 3

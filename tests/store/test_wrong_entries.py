@@ -1,0 +1,64 @@
+"""Which of two entries that overlap is the wrong one; how they are met, `test_reader` tells."""
+
+from __future__ import annotations
+
+import pytest
+from stores import message, open_store
+
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
+from rocketpoll.broker.store.entry_check import WrongEntry
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.picking import Limits
+from rocketpoll.broker.store.wrong_entries import WrongEntries
+
+LIMITS = Limits(count_max=1, bytes_max=1 << 18, scan_max=800)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    for number in range(3):
+        store.put_message(message(number))
+    yield store
+    store.shutdown()
+
+
+@pytest.fixture
+def queue(store):
+    return store._queues.get("T", 0)
+
+
+@pytest.fixture
+def wrong_entries(store):
+    return WrongEntries(store._log)
+
+
+def write(queue, queue_offset, place, size):
+    queue._write(queue_offset, ENTRY_STRUCT.pack(place, size, 0))
+
+
+def test_of_two_that_overlap_the_first_is_wrong_if_its_record_says_so(queue, wrong_entries):
+    overlap = WrongEntry(0, overlapped=2)
+    assert wrong_entries.limits_before(overlap, queue, 0, LIMITS).scan_max == 2
+    place, size, _ = ENTRY_STRUCT.unpack(queue.read(1, 1))
+    write(queue, 1, place, size + 1)
+    assert wrong_entries.limits_before(overlap, queue, 0, LIMITS).scan_max == 1
+    with pytest.raises(UnreadableFile, match="that of offset 1,"):
+        wrong_entries.limits_before(WrongEntry(0, overlapped=1), queue, 1, LIMITS)
+
+
+def test_a_get_of_one_message_looks_at_half_of_the_entries_until_it_is_known(queue, wrong_entries):
+    assert wrong_entries.limits_before(WrongEntry(0), queue, 0, LIMITS).scan_max == 1
+    with pytest.raises(UnreadableFile, match="that of offset 2,"):
+        wrong_entries.limits_before(WrongEntry(0), queue, 2, LIMITS)
+    assert wrong_entries.limits_before(WrongEntry(0, 5), queue, 0, LIMITS).count_max == 5
+
+
+def test_the_entry_before_counts_if_it_is_right_and_overlapped(queue, wrong_entries):
+    place, size, _ = ENTRY_STRUCT.unpack(queue.read(0, 1))
+    assert wrong_entries.end_before(queue, 1, queue.read(1, 1)) == 0
+    copy = ENTRY_STRUCT.pack(place, size, 0)
+    assert wrong_entries.end_before(queue, 1, copy) == place + size
+    assert wrong_entries.end_before(queue, 0, copy) == 0
+    write(queue, 0, place, size + 1)
+    assert wrong_entries.end_before(queue, 1, copy) == 0
