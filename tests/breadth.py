@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
-PEERS = "ROCKETPOLL_PEERS" in os.environ
+PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
 DEEP = WIDE or PEERS or os.environ.get("ROCKETPOLL_DEEP") == "1"
 
 

@@ -65,8 +65,9 @@ LOCK_WAIT_MS = 5_000
 class PushConsumer(GroupConsumer):
     """A member of a consumer group that calls a listener with the messages it receives.
 
-    The kind of listener decides the kind of consumer. ``listener`` is called by several threads, in
-    no order; what fails comes again later, and after 16 times is a dead letter.
+    The kind of listener decides the kind of consumer. ``listener`` is called by as many
+    threads as the setting ``consume_thread_max`` says, in no order; what fails comes again later,
+    and after 16 times is a dead letter.
     ``orderly_listener`` gets each queue's messages one after the other; what fails is tried again
     in place. A listener succeeds if it returns None, or the SUCCESS of its kind; anything else it
     returns or raises is a failure. Messages are delivered at least once. Methods may be called from

@@ -358,8 +358,10 @@ class Producer(ProcessBound):
 
         Raises:
             ClientShutDown: The producer is not running.
+            TypeError: ``messages`` is no iterable of messages.
             MessageRejected: No broker would accept one of the messages, or they cannot be sent
                 together. None was sent.
+            RouteNotFound: The topic does not exist, and no broker creates it.
             PartlySent: A request failed after others had succeeded.
             SendFailed, BrokerRefused: The first request failed.
         """
