@@ -34,6 +34,7 @@ TESTED_ELSEWHERE = {
     "broker/setting.py": "settings/test_settings.py",
     "broker/settings/keys.py": "settings/test_settings.py",
     "broker/state/limits.py": "state/test_topic_config.py",
+    "rmq_spark/client/producer/topic_sender.py": "client/producer/test_producer.py",
     "broker/state/stats_windows.py": "state/test_broker_stats.py",
     "broker/store/chunk_appender.py": "store/test_appender.py",
     "broker/store/config.py": "store/test_message_store.py",

@@ -45,7 +45,7 @@ from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.producer import Producer
+    from rmq_spark.client.producer.topic_sender import TopicSender
 
 IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -92,7 +92,8 @@ class _Request:
 
 
 def send_batches(
-    producer: Producer,
+    sender: TopicSender,
+    retries: int,
     batches: Iterable[Any],
     topic: str | None = None,
     *,
@@ -104,7 +105,8 @@ def send_batches(
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
     Args:
-        producer: The producer to send with.
+        sender: Makes messages ready, and chooses their queues.
+        retries: Number of times that a request which fails is sent again.
         batches: Tables or record batches; `arrow_rows` lists their columns.
         topic: The topic of all rows; by default each row names its own.
         queue: Keeps all rows in order in one queue: then one request at a time is under way,
@@ -128,8 +130,8 @@ def send_batches(
     check_time_ms("timeout_ms", timeout_ms)
     if queue is not None:
         check_queue("queue", queue)
-    bulk = _Bulk(producer, queue, timeout_ms)
-    bytes_max = min(chunk_bytes, producer.rules.max_message_bytes)
+    bulk = _Bulk(sender, queue, timeout_ms, retries)
+    bytes_max = min(chunk_bytes, sender.rules.max_message_bytes)
     pending: deque[_Request] = deque()
     try:
         for rows in record_batches(batches):
@@ -153,23 +155,26 @@ def send_batches(
 class _Bulk:
     """The requests of one call of `send_batches`."""
 
-    def __init__(self, producer: Producer, queue: MessageQueue | None, timeout_ms: int) -> None:
-        self._producer = producer
+    def __init__(
+        self, sender: TopicSender, queue: MessageQueue | None, timeout_ms: int, retries: int
+    ) -> None:
+        self._sender = sender
         self._queue = queue
         self._timeout_ms = timeout_ms
+        self._retries = retries
         self.spans: list[SentSpan] = []
         self.sent = 0
 
     def rows_max(self, topic: str) -> int:
         """Return the rows of one request: fewer if any of the brokers takes batches only."""
-        for name in {queue.broker_name for queue in self._producer.publish_queues(topic)}:
+        for name in {queue.broker_name for queue in self._sender.publish_queues(topic)}:
             if not self._takes_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS
 
     def _takes_chunks(self, broker_name: str) -> bool:
         """Return whether the broker of this name takes chunks."""
-        instance = self._producer.instance
+        instance = self._sender.instance
         try:
             agreement = instance.api.agreement(instance.routes.master_address(broker_name))
         except (*CONNECTION_FAULTS, BrokerNotFound):
@@ -178,15 +183,13 @@ class _Bulk:
 
     def start(self, request: _Request) -> None:
         """Send a request to the next queue, without waiting for the answer."""
-        producer = self._producer
+        sender = self._sender
         failed = request.queue.broker_name if request.queue is not None else None
-        queue = self._queue or producer.choice.choose(
-            producer.publish_queues(request.topic), failed
-        )
+        queue = self._queue or sender.choice.choose(sender.publish_queues(request.topic), failed)
         request.queue = queue
         try:
-            address = producer.instance.routes.master_address(queue.broker_name)
-            agreement = producer.instance.api.agreement(address)
+            address = sender.instance.routes.master_address(queue.broker_name)
+            agreement = sender.instance.api.agreement(address)
             if (
                 Extension.APPEND_CHUNK in agreement.extensions
                 and agreement.store_host
@@ -209,11 +212,7 @@ class _Bulk:
             may_do_better = isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound, _CutShort)) or (
                 isinstance(error, BrokerRefused) and error.code in RETRIED_CODES
             )
-            if (
-                self._queue is not None
-                or not may_do_better
-                or len(request.tries) > self._producer.sends.retries
-            ):
+            if self._queue is not None or not may_do_better or len(request.tries) > self._retries:
                 if self.spans:
                     raise PartlySent(request.topic, request.tries, self.spans, self.sent) from error
                 raise SendFailed(request.topic, request.tries) from error
@@ -240,7 +239,7 @@ class _Bulk:
     def _append_chunk(
         self, address: str, queue: MessageQueue, columns: dict[str, Any]
     ) -> Future[Any]:
-        rules = self._producer.rules
+        rules = self._sender.rules
         with _rows_checked():
             encoded = encode_chunk(columns, has_checksums=True)
         header = AppendChunkRequestHeader(
@@ -251,17 +250,17 @@ class _Bulk:
             rules.default_topic_queue_nums,
         )
         body = b"".join((encode_sizes(encoded.sizes), encoded.data))
-        return self._producer.instance.api.append_chunk(address, header, body, self._timeout_ms)
+        return self._sender.instance.api.append_chunk(address, header, body, self._timeout_ms)
 
     def _send_batch(self, address: str, queue: MessageQueue, request: _Request) -> Future[Any]:
-        producer = self._producer
+        sender = self._sender
         check_topic_of_batch(request.topic)
-        ids = producer.ids.take(request.rows.num_rows)
+        ids = sender.ids.take(request.rows.num_rows)
         with _rows_checked():
             body = encode_batch_columns(message_columns(request.rows), ids)
-        prepared = encoded_batch(request.topic, memoryview(body), ids, producer.rules, now_ms())
+        prepared = encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
         header = prepared.header(queue)
-        return producer.instance.api.send_async(
+        return sender.instance.api.send_async(
             address, header, prepared.body, prepared.message_id, self._timeout_ms
         )
 

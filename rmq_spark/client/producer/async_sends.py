@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmq_spark.client.connections.waiters import Waiter
@@ -24,18 +23,15 @@ from rmq_spark.client.errors import (
     SendFailed,
     TooManyPending,
 )
-from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.producer.outgoing import Outgoing
 from rmq_spark.client.producer.pending_sends import PendingSends
-from rmq_spark.client.producer.queue_choice import QueueChoice
 from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, forget_frames
+from rmq_spark.client.producer.topic_sender import TopicSender
 from rmq_spark.client.requests.answers import sent
 from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-
-QueuesOf = Callable[[str], Sequence[MessageQueue]]
 
 RETRY_MS_MIN: Final = 50
 """Least milliseconds for a try; with less, it would be given up while the broker stores."""
@@ -48,17 +44,13 @@ class AsyncSends:
 
     def __init__(
         self,
-        instance: ClientInstance,
-        choice: QueueChoice,
-        queues_of: QueuesOf,
+        sender: TopicSender,
         *,
         retries: int,
         pending_max: int,
         pending_bytes_max: int,
     ) -> None:
-        self.instance = instance
-        self.choice = choice
-        self.queues_of = queues_of
+        self.sender = sender
         self.retries = retries
         self._pending_max = pending_max
         self._pending_bytes_max = pending_bytes_max
@@ -90,7 +82,7 @@ class AsyncSends:
             TooManyPending: Too much waits for answers, and no room was made within the time.
             MessageRejected: The instance has no threads that would read the answer.
         """
-        if self.instance.connections.reads_itself:
+        if self.sender.instance.connections.reads_itself:
             needed = "a ClientInstance whose connections are read by threads"
             raise MessageRejected("send_async", needed, "reads_itself=True")
         if not self.pending.enter(len(prepared.body), timeout_ms / 1000):
@@ -139,17 +131,17 @@ class _AsyncSend(Waiter):
 
     def attempt(self) -> None:
         """Send the message, to a queue that has not failed."""
-        sends, prepared = self._sends, self._prepared
+        sender, prepared = self._sends.sender, self._prepared
         try:
-            chosen = self._fixed or sends.choice.choose(
-                sends.queues_of(prepared.topic), self._failed
+            chosen = self._fixed or sender.choice.choose(
+                sender.publish_queues(prepared.topic), self._failed
             )
             self._failed = chosen.broker_name  # the queue to avoid, should this try fail
             self.asked_at = time.monotonic()
-            self._address = sends.instance.routes.master_address(chosen.broker_name)
+            self._address = sender.instance.routes.master_address(chosen.broker_name)
             self._header = prepared.header(chosen)
-            sends.instance.connections.reach(self._address, self._connect_ms())
-            sends.instance.api.send_to(self, self._address, self._header, prepared.body)
+            sender.instance.connections.reach(self._address, self._connect_ms())
+            sender.instance.api.send_to(self, self._address, self._header, prepared.body)
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
 
@@ -163,7 +155,7 @@ class _AsyncSend(Waiter):
         result = sent(
             self._address, self.request_code, command, self._header, self._prepared.message_id
         )
-        self._sends.choice.sent(
+        self._sends.sender.choice.sent(
             self._header.broker_name or "", (time.monotonic() - self.asked_at) * 1000
         )
         self._leave()
@@ -177,7 +169,7 @@ class _AsyncSend(Waiter):
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed is None:
             self._tries.append(error)
             if self._failed is not None:
-                self._sends.choice.failed(self._failed)
+                self._sends.sender.choice.failed(self._failed)
             is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
             if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
                 self.ends()

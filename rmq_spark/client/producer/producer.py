@@ -15,8 +15,7 @@ over while others can be.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -26,15 +25,9 @@ from rmq_spark.client.arguments import (
     check_kind,
     check_range,
     check_time_ms,
-    wrong_kind,
 )
 from rmq_spark.client.errors import (
-    BrokerNotFound,
-    ClientError,
     ClientShutDown,
-    MessageIllegal,
-    PartlySent,
-    SendFailed,
 )
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
@@ -45,19 +38,13 @@ from rmq_spark.client.producer.async_sends import AsyncSends
 from rmq_spark.client.producer.outgoing import (
     Outgoing,
     SendRules,
-    batch_of,
-    batch_parts,
-    outgoing,
-    split,
 )
-from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
-from rmq_spark.client.producer.send_checks import check_bulk_settings, check_member, of_topic
+from rmq_spark.client.producer.send_checks import check_bulk_settings, check_member
 from rmq_spark.client.producer.sends import Sends
-from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
+from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.threads.ending import Ending
 from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -67,9 +54,6 @@ SEND_TIMEOUT_MS: Final = 3_000
 RETRY_TIMES: Final = 2
 PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
-
-Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Chooses one of a topic's queues for a message."""
 
 
 class Producer(ProcessBound):
@@ -147,24 +131,20 @@ class Producer(ProcessBound):
         check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         check_member(member)
         self.instance = instance or ClientInstance(name_servers)
-        self.rules = rules or SendRules(group)
+        self.sender = TopicSender(
+            self.instance,
+            rules or SendRules(group),
+            send_latency_fault_enable=send_latency_fault_enable,
+        )
         self.send_timeout_ms = send_timeout_ms
         self._member = member
-        self.ids = UniqueIds(self.instance.local_address)
-        self.choice = QueueChoice(
-            time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
-        )
-        self.sends = Sends(
-            self.instance,
-            self.choice,
-            self.publish_queues,
+        self._sends = Sends(
+            self.sender,
             retries=retry_times_when_send_failed,
             retries_not_ok=retry_another_broker_when_not_store_ok,
         )
         self._async_sends = AsyncSends(
-            self.instance,
-            self.choice,
-            self.publish_queues,
+            self.sender,
             retries=retry_times_when_send_async_failed,
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
@@ -237,7 +217,7 @@ class Producer(ProcessBound):
         self._has_to_start_again |= self._is_running
         self._is_running = False
         self._changing_state = threading.RLock()
-        self.ids = UniqueIds(self.instance.local_address)
+        self.sender.forked()
 
     def __enter__(self) -> Producer:
         self.start()
@@ -285,10 +265,10 @@ class Producer(ProcessBound):
         """
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
-        fixed = self._fixed_queue(message, queue)
+        fixed = self.sender.fixed_queue(message, queue)
         if fixed is not None:
-            return self.sends.send_once(prepared, fixed, timeout_ms)
-        return self.sends.send(prepared, timeout_ms)
+            return self._sends.send_once(prepared, fixed, timeout_ms)
+        return self._sends.send(prepared, timeout_ms)
 
     def send_async(
         self,
@@ -319,7 +299,7 @@ class Producer(ProcessBound):
         """
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
-        fixed = self._fixed_queue(message, queue)
+        fixed = self.sender.fixed_queue(message, queue)
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
@@ -338,11 +318,11 @@ class Producer(ProcessBound):
             SendFailed: No broker that was tried can be reached.
         """
         prepared = self._prepared(message)
-        fixed = self._fixed_queue(message, queue)
+        fixed = self.sender.fixed_queue(message, queue)
         if fixed is not None:
-            self.sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
+            self._sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
         else:
-            self.sends.send_one_way(prepared, self.send_timeout_ms)
+            self._sends.send_one_way(prepared, self.send_timeout_ms)
 
     def send_batch(
         self, messages: Iterable[Message], timeout_ms: int | None = None
@@ -366,28 +346,11 @@ class Producer(ProcessBound):
             SendFailed, BrokerRefused: The first request failed.
         """
         self._check_runs()
-        rules = self.rules
         timeout_ms = self._time(timeout_ms)
         check_kind(
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
         )
-        todo = list(split(batch_parts(messages, rules, self.ids), rules.max_message_bytes))
-        todo.reverse()
-        results: list[SendResult] = []
-        sent = 0
-        while todo:
-            parts = todo.pop()
-            try:
-                results.append(self.sends.send(batch_of(parts, rules, now_ms()), timeout_ms))
-            except ClientError as error:
-                half = len(parts) // 2
-                if not half or not isinstance(error, MessageIllegal):
-                    raise self._not_all(error, results, sent) from error
-                # The broker's limit is below ours: the two halves may pass.
-                todo += [parts[half:], parts[:half]]
-            else:
-                sent += len(parts)
-        return results
+        return self._sends.send_batch(messages, timeout_ms)
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
         """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
@@ -438,13 +401,15 @@ class Producer(ProcessBound):
 
         self._check_runs()
         check_bulk_settings(settings)
-        return arrow_sends.send_batches(self, batches, topic, **settings)
+        return arrow_sends.send_batches(
+            self.sender, self._sends.retries, batches, topic, **settings
+        )
 
     # ---- within
 
     def _prepared(self, message: Message) -> Outgoing:
         self._check_runs()
-        return outgoing(message, self.rules, self.ids, now_ms())
+        return self.sender.prepared(message)
 
     def _time(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
@@ -460,43 +425,6 @@ class Producer(ProcessBound):
                 "the producer does not run: start it, or use it in a with statement"
             )
 
-    def _is_silent(self, broker_name: str) -> bool:
-        if not self.instance.connections.silent_addresses:  # the usual case, without a look-up
-            return False
-        try:
-            return self.instance.connections.is_silent(
-                self.instance.routes.master_address(broker_name)
-            )
-        except BrokerNotFound:
-            return False
-
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, or will, once it is created."""
-        rules = self.rules
-        return self.instance.routes.queues_to_send_to(
-            topic, rules.create_topic_key, rules.default_topic_queue_nums
-        )
-
-    def _fixed_queue(
-        self, message: Message, queue: MessageQueue | Selector | None
-    ) -> MessageQueue | None:
-        if isinstance(queue, MessageQueue):
-            self.publish_queues(message.topic)  # so that the broker's address is known
-            return of_topic("queue", queue, message.topic)
-        if queue is not None:
-            example = "lambda queues: queues[0]"
-            if not callable(queue):
-                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
-            return of_topic(
-                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
-            )
-        if message.sharding_key is not None:
-            return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
-        return None
-
-    def _not_all(self, error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
-        if not results:
-            return error
-        tries = error.tries if isinstance(error, SendFailed) else (error,)
-        topic = results[0].queue.topic
-        return PartlySent(topic, tries, results, sent)
+        return self.sender.publish_queues(topic)

@@ -10,7 +10,7 @@ A connection that is yet to be made has its share of the time, so that other bro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import (
@@ -19,14 +19,16 @@ from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
     ConnectionFailed,
+    MessageIllegal,
+    PartlySent,
     RequestTimeout,
     SendFailed,
     TopicNotFound,
 )
-from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.producer.async_sends import RETRY_MS_MIN, QueuesOf
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.async_sends import RETRY_MS_MIN
 from rmq_spark.client.producer.outgoing import Outgoing
-from rmq_spark.client.producer.queue_choice import QueueChoice
+from rmq_spark.client.producer.topic_sender import TopicSender
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -61,24 +63,15 @@ class _Try(NamedTuple):
 class Sends:
     """The tries of one producer's sends. All methods may be called from any thread."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        choice: QueueChoice,
-        queues_of: QueuesOf,
-        *,
-        retries: int,
-        retries_not_ok: bool,
-    ) -> None:
+    def __init__(self, sender: TopicSender, *, retries: int, retries_not_ok: bool) -> None:
         """Set up the tries.
 
         With ``retries_not_ok``, a message that is stored less safely than it should be is sent
         again.
         """
         self.retries = retries
-        self._instance = instance
-        self._choice = choice
-        self._queues_of = queues_of
+        self._sender = sender
+        self._instance = sender.instance
         self._retries_not_ok = retries_not_ok
 
     def send(self, prepared: Outgoing, timeout_ms: int) -> SendResult:
@@ -127,10 +120,36 @@ class Sends:
                 address, header, prepared.body, prepared.message_id, remaining_ms
             )
         except CONNECTION_FAULTS:
-            self._choice.failed(target.broker_name)
+            self._sender.choice.failed(target.broker_name)
             raise
-        self._choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
+        self._sender.choice.sent(target.broker_name, (time.monotonic() - started) * 1000)
         return result
+
+    def send_batch(self, messages: Iterable[Message], timeout_ms: int) -> list[SendResult]:
+        """Send messages of one topic together, in as few requests as the brokers' limits allow.
+
+        Raises:
+            MessageRejected: One of the messages cannot be sent, or not with the others.
+            PartlySent: A request failed after others had succeeded.
+            ClientError: The first request failed.
+        """
+        todo = self._sender.prepared_batches(messages)
+        todo.reverse()
+        results: list[SendResult] = []
+        sent = 0
+        while todo:
+            parts = todo.pop()
+            try:
+                results.append(self.send(self._sender.prepared_batch(parts), timeout_ms))
+            except ClientError as error:
+                half = len(parts) // 2
+                if not half or not isinstance(error, MessageIllegal):
+                    raise _not_all(error, results, sent) from error
+                # The broker's limit is below ours: the two halves may pass.
+                todo += [parts[half:], parts[:half]]
+            else:
+                sent += len(parts)
+        return results
 
     def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
         """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
@@ -162,7 +181,7 @@ class Sends:
             self._instance.connections.reach(address, timeout_ms)
             self._instance.api.send_one_way(address, prepared.header(target), prepared.body)
         except CONNECTION_FAULTS:
-            self._choice.failed(target.broker_name)
+            self._sender.choice.failed(target.broker_name)
             raise
 
     def _tries(self, topic: str, timeout_ms: int) -> Iterator[_Try]:
@@ -172,7 +191,7 @@ class Sends:
         for left in range(self.retries, -1, -1):
             if failed is not None and _is_over(deadline):
                 return
-            target = self._choice.choose(self._queues_of(topic), failed)
+            target = self._sender.choice.choose(self._sender.publish_queues(topic), failed)
             # Finding out where the topic lives may have taken its time.
             remaining_ms = max(
                 int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN)
@@ -196,6 +215,13 @@ class Sends:
             self._instance.routes.refresh(topic)
         except ClientError:
             return  # the known route stays
+
+
+def _not_all(error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:
+    if not results:
+        return error
+    tries = error.tries if isinstance(error, SendFailed) else (error,)
+    return PartlySent(results[0].queue.topic, tries, results, sent)
 
 
 def _is_over(deadline: float) -> bool:

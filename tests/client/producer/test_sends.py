@@ -83,10 +83,12 @@ def sending(brokers):
             api=brokers,
             refresh_routes_soon=brokers.refresh_routes_soon,
         )
-        choice = QueueChoice(brokers.monotonic, lambda _: False)
-        return Sends(
-            instance, choice, lambda _: QUEUES, retries=retries, retries_not_ok=retries_not_ok
+        sender = SimpleNamespace(
+            instance=instance,
+            choice=QueueChoice(brokers.monotonic, lambda _: False),
+            publish_queues=lambda _: QUEUES,
         )
+        return Sends(sender, retries=retries, retries_not_ok=retries_not_ok)
 
     return make
 
@@ -178,7 +180,7 @@ def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sendi
         brokers.now += 2.0
         return QUEUES
 
-    sends._queues_of = found_late
+    sends._sender.publish_queues = found_late
     sends.send(PREPARED, 3_000)
     assert brokers.asked == [(brokers.brokers[0], 1_000)]
 

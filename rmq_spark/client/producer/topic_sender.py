@@ -1,0 +1,108 @@
+"""TopicSender: what all ways of sending share, so that none reaches into another or the producer.
+
+    Producer ──> Sends        one message, or a batch, and its answer
+             ──> AsyncSends   many messages, and futures of their answers
+             ──> arrow_sends  tables
+    each ──────> TopicSender  which queue, and what a message is when it leaves
+
+It sends nothing itself, and knows no tries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.errors import BrokerNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.outgoing import (
+    BatchPart,
+    Outgoing,
+    SendRules,
+    batch_of,
+    batch_parts,
+    outgoing,
+    split,
+)
+from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
+from rmq_spark.client.producer.send_checks import of_topic
+from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.message_queue import MessageQueue
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
+
+
+class TopicSender:
+    """The queues of topics, the choice among them, and messages made ready, for one producer.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, rules: SendRules, *, send_latency_fault_enable: bool
+    ) -> None:
+        self.instance = instance
+        self.rules = rules
+        self.ids = UniqueIds(instance.local_address)
+        self.choice = QueueChoice(
+            time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
+        )
+
+    def forked(self) -> None:
+        """Begin with ids of its own in a child process."""
+        self.ids = UniqueIds(self.instance.local_address)
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that a topic's messages may go to, or will, once it is created."""
+        rules = self.rules
+        return self.instance.routes.queues_to_send_to(
+            topic, rules.create_topic_key, rules.default_topic_queue_nums
+        )
+
+    def fixed_queue(
+        self, message: Message, queue: MessageQueue | Selector | None
+    ) -> MessageQueue | None:
+        """Return the one queue that a message has to go to, None if any queue of the topic will do.
+
+        Raises:
+            TypeError, MessageRejected: ``queue`` is, or chooses, no queue of the message's topic.
+        """
+        if isinstance(queue, MessageQueue):
+            self.publish_queues(message.topic)  # so that the broker's address is known
+            return of_topic("queue", queue, message.topic)
+        if queue is not None:
+            example = "lambda queues: queues[0]"
+            if not callable(queue):
+                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
+            return of_topic(
+                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
+            )
+        if message.sharding_key is not None:
+            return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
+        return None
+
+    def prepared(self, message: Message) -> Outgoing:
+        """Check a message, and return what is sent of it."""
+        return outgoing(message, self.rules, self.ids, now_ms())
+
+    def prepared_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
+        """Check messages, and return their parts in as few batches as their sizes allow."""
+        parts = batch_parts(messages, self.rules, self.ids)
+        return list(split(parts, self.rules.max_message_bytes))
+
+    def prepared_batch(self, parts: Sequence[BatchPart]) -> Outgoing:
+        """Return what is sent of a batch."""
+        return batch_of(parts, self.rules, now_ms())
+
+    def _is_silent(self, broker_name: str) -> bool:
+        connections = self.instance.connections
+        if not connections.silent_addresses:  # the usual case, without a look-up
+            return False
+        try:
+            return connections.is_silent(self.instance.routes.master_address(broker_name))
+        except BrokerNotFound:
+            return False
