@@ -28,6 +28,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes wait for those before them, and for tasks beside this one."""
 
+QUIET_SECONDS: Final = 10.0
+"""Seconds of silence after which a connection is tried with a small question before a pull."""
+
 
 class Unreadable(Exception):
     """A record cannot be read; all records before it have been given out."""
@@ -75,8 +78,13 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
     )
     address = addresses.of(piece.queue)
+    api = addresses.instance.api
+    if api.connections.quiet_seconds(address) > QUIET_SECONDS:
+        # A NAT may have forgotten the connection since the last task: that is found out within
+        # the time of a small request, rather than that of megabytes.
+        api.max_offset(address, piece.queue)
     return BulkPull(
-        api=addresses.instance.api,
+        api=api,
         address=address,
         group=options.group,
         queue=piece.queue,

@@ -1,9 +1,12 @@
+import json
 import os
 
 import pytest
+from middle_boxes import Nat
 from source_parts import options_for, queue_of, schema_of, send
 
 from rmq_spark.client.reading import readable_chunks
+from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
@@ -74,6 +77,21 @@ def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
         broker.restart()
         send(broker, "T", 0, *"de")
         assert [body for batch in rows for body in batch.column("body").to_pylist()] == [b"d", b"e"]
+
+
+@pytest.mark.timeout(20)  # a pull's own time is 30 s
+def test_a_connection_that_a_nat_forgot_between_two_tasks_costs_a_small_requests_time(monkeypatch):
+    monkeypatch.setattr(piece_chunks, "QUIET_SECONDS", 0.0)
+    with EmbeddedBroker() as broker, Nat(broker.address) as nat:
+        broker.create_topic("T", 1)
+        send(broker, "T", 0, *"abc")
+        name = queue_of("T").broker_name
+        addresses = json.dumps({name: nat.address})
+        options = options_for(broker, "T", brokerAddresses=addresses, requestTimeoutMs="1000")
+        assert bodies(options, "T", 0, 1) == [b"a"]
+        nat.forget()
+        assert bodies(options, "T", 1, 3) == [b"b", b"c"]
+        assert nat.count == 2
 
 
 def test_a_broker_that_stays_away_fails_the_task():

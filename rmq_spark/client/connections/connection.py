@@ -157,6 +157,11 @@ class Connection:
             ) from error
 
     @property
+    def quiet_seconds(self) -> float:
+        """Seconds since something last came from the peer."""
+        return self.clock() - self._received_at
+
+    @property
     def is_closed(self) -> bool:
         """True if the connection has ended."""
         return self._waiters.ended is not None

@@ -212,6 +212,11 @@ class Connections:
         if line is not None:
             line.connection.close(why)
 
+    def quiet_seconds(self, address: str) -> float:
+        """Return for how long nothing has come from a peer; 0.0 if it is not connected."""
+        line = self._lines.there(address)
+        return line.connection.quiet_seconds if line is not None else 0.0
+
     def is_ready(self, address: str) -> bool:
         """Return whether a broker is connected and agreed with, so that it can be asked at once."""
         return self._lines.is_ready(address)
