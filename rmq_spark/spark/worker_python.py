@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from typing import Final
 
 from rmq_spark.spark.errors import SetUpError
@@ -27,22 +28,28 @@ print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(nam
 
 
 def check_worker_python() -> None:
-    """Refuse a worker Python that lacks packages which this Python has.
+    """Refuse a Python that lacks packages: this one, or the one that workers will be.
 
-    A worker Python that cannot be looked at from here is accepted.
+    Spark may call this in a worker already, which finds the sources on a path and nothing else. A
+    worker Python that cannot be looked at from here is accepted.
 
     Raises:
         SetUpError: The message names that Python, what it lacks, and the line to type.
     """
     named = os.environ.get(_VARIABLE)
+    origin = f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
     path = shutil.which(named or _DEFAULT)
+    missing = tuple(name for name in _NEEDED if find_spec(name) is None)
+    if missing:
+        raise SetUpError(
+            f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
+            f"no {', '.join(missing)}. Before Spark is started: export {_VARIABLE}=, and there the "
+            "Python in which rocketpoll was installed with pip"
+        )
     if path is None or path == sys.executable:
         return
     missing = _missing_in(path, os.pathsep.join(_path_of_its_own()))
     if missing:
-        origin = (
-            f"{_VARIABLE} names it" if named else f"{_VARIABLE} is not set, and PATH has it first"
-        )
         raise SetUpError(
             f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
             f"{sys.executable} has. Before Spark is started: export {_VARIABLE}={sys.executable}"

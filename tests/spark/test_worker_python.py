@@ -3,6 +3,7 @@ that has rocketpoll."""
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,3 +72,21 @@ def test_one_that_cannot_be_looked_at_from_here_is_passed_over(tmp_path, monkeyp
 def test_the_one_that_runs_is_good(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     check_worker_python()
+
+
+def test_a_worker_that_has_nothing_but_the_sources_on_its_path_is_refused(tmp_path):
+    """As where PYTHONPATH names the project's folder: then Spark finds the source in any Python."""
+    bare = bare_python(tmp_path / "bare")
+    check = "from rmq_spark.spark.worker_python import check_worker_python as c; c()"
+    done = subprocess.run(
+        [bare, "-S", "-c", check],
+        env={"PYTHONPATH": str(ROOT), "PATH": str(tmp_path / "bare" / "bin")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        f"SetUpError: Spark runs this query in {bare} (PYSPARK_PYTHON is not set, and PATH has it "
+        "first), which has no numpy, pyarrow, orjson. Before Spark is started: export "
+        "PYSPARK_PYTHON=, and there the Python in which rocketpoll was installed with pip"
+    ) in done.stderr
