@@ -56,7 +56,7 @@ OF_THE_CLIENT_ITSELF = {
     "Producer": {"publish_queues"},
     "Admin": set(),
     "LitePullConsumer": {
-        *("first_offset", "offset_since", "is_ready", "pull", "deliver", "bury"),
+        *("first_offset", "offset_since", "stored_ms", "is_ready", "pull", "deliver", "bury"),
         *("reset_offsets", "consume_status", "consume_directly", "connection_ended"),
     },
     "PushConsumer": {
@@ -64,6 +64,7 @@ OF_THE_CLIENT_ITSELF = {
             "may_pull",
             "first_offset",
             "offset_since",
+            "stored_ms",
             "pull",
             "bury",
             "consume",

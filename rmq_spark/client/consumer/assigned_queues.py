@@ -79,11 +79,16 @@ class AssignedQueue:
             self.process_queue.clear()
             self._pull_offset = self._delivered_offset = self._consume_offset = offset
 
-    def begin_again(self, epoch: int, offset: int) -> None:
-        """Seek an offset of a queue that is another one now, unless it was sought in meanwhile."""
+    def begin_again(self, epoch: int, offset: int) -> int:
+        """Seek an offset of a queue that is another one now; return the epoch that has begun.
+
+        If it was sought in meanwhile, nothing changes, and ``epoch`` is returned.
+        """
         with self._mutex:
             if epoch == self._epoch:
                 self.seek(offset)
+                return self._epoch
+            return epoch
 
     def found(
         self,

@@ -2,31 +2,44 @@
 
     a body that cannot be inflated    unreadable: damaged by its sender; asking again is no use
     a record that is damaged          asked for again, if it happened on its way; then unreadable
+    one of another queue              the same: its answer, or its queue, is not what it was
     one without a record's magic      the same, if its size leads to another record or to the end
     one with an impossible offset     unreadable: offsets grow, and lie in the range that was pulled
     one whose size makes no sense     an error, as nobody knows where the next one begins
 
-One such message keeps none of the others from being consumed. Nothing here knows a broker.
+To ask again, the messages before a damaged record are taken, and the next pull begins with it; one
+that begins an answer fails it, unless it is the one that has failed the last (`doubted`). One such
+message keeps none of the others from being consumed. Bodies are inflated up to `PULLED_BYTES_MAX`;
+the next pull begins behind them. Nothing here knows a broker.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq_spark.client.message import MessageExt, decode_messages, received
-from rmq_spark.errors import BodyError, RecordError, WireError
+from rmq_spark.errors import BodyError, RecordError, Verbatim, WireError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
+_log = logging.getLogger(__name__)
+
 _DAMAGED_BODY = "compressed body"
 """Subject of errors about a damaged body, unlike those about a codec that is not installed."""
+
+PULLED_BYTES_MAX: Final = 32 << 20
+"""Bytes of inflated bodies behind which no more of a pull is taken."""
+
+_LIGHT_QUEUE = "%LMQ%"
+"""Begins topics whose records bear the name of another."""
 
 _HEAD = struct.Struct(layout.struct_format(layout.HEAD))
 _SIZE_AND_MAGIC = struct.Struct(layout.struct_format(layout.HEAD[:2]))
@@ -42,7 +55,22 @@ class Decoded(NamedTuple):
     stops_at: int | None = None
 
 
-def decoded_pull(records: Buffer, queue: MessageQueue, begin: int, end: int) -> Decoded:
+class Doubtful(RecordError):
+    """The first record of an answer is damaged, which may have happened on its way."""
+
+    def __init__(self, record: bytes, queue: MessageQueue, offset: int) -> None:
+        super().__init__(
+            f"message at offset {offset} of {queue}",
+            at=0,
+            needed="a sound record of that queue",
+            found=Verbatim("another, which is asked for again"),
+        )
+        self.record = record
+
+
+def decoded_pull(
+    records: Buffer, queue: MessageQueue, begin: int, end: int, doubted: bytes | None = None
+) -> Decoded:
     """Return the messages of records that lie back to back.
 
     Args:
@@ -50,23 +78,44 @@ def decoded_pull(records: Buffer, queue: MessageQueue, begin: int, end: int) -> 
         queue: The queue that was pulled.
         begin: Offset that was asked for.
         end: Offset that the broker says to go on at, behind the last of them.
+        doubted: The record for which the last answer was `Doubtful`.
 
     Raises:
+        Doubtful: The first one is damaged, and is not the one that was in doubt already.
         WireError: The first one is not a record, or no codec is installed for its body.
     """
+    found = _as_they_should_be(records, queue, begin, end)
+    return found or _record_by_record(bytes(records), queue, begin, end, doubted)
+
+
+def _as_they_should_be(
+    records: Buffer, queue: MessageQueue, begin: int, end: int
+) -> Decoded | None:
+    """Return the messages of records that are all sound; None if one is not."""
+    messages: list[MessageExt] = []
+    plain_bytes, last = 0, begin - 1
     try:
-        messages = list(decode_messages(records, queue.broker_name))
+        for message in decode_messages(records, queue.broker_name):
+            offset = message.queue_offset
+            if not last < offset < end or _is_foreign(message, queue):
+                return None
+            messages.append(message)
+            last = offset
+            plain_bytes += len(message.body)
+            if plain_bytes > PULLED_BYTES_MAX:
+                return Decoded(messages, [], last + 1)
     except WireError:
-        return _record_by_record(bytes(records), queue, begin, end)
-    offsets = [message.queue_offset for message in messages]
-    if offsets == sorted(set(offsets)) and (
-        not offsets or begin <= offsets[0] <= offsets[-1] < end
-    ):
-        return Decoded(messages, [])
-    return _record_by_record(bytes(records), queue, begin, end)
+        return None
+    return Decoded(messages, [])
 
 
-def _record_by_record(data: bytes, queue: MessageQueue, begin: int, end: int) -> Decoded:
+def _is_foreign(message: MessageExt, queue: MessageQueue) -> bool:
+    return message.queue != queue and not queue.topic.startswith(_LIGHT_QUEUE)
+
+
+def _record_by_record(
+    data: bytes, queue: MessageQueue, begin: int, end: int, doubted: bytes | None
+) -> Decoded:
     places, failure = _places(data)
     offsets = [_HEAD.unpack_from(data, at)[_QUEUE_OFFSET] for at, _ in places]
     possible = _growing(offsets, begin, end)
@@ -74,13 +123,16 @@ def _record_by_record(data: bytes, queue: MessageQueue, begin: int, end: int) ->
         raise failure or RecordError(
             "pulled messages", at=0, needed=f"offsets from {begin} to {end}", found=offsets[0]
         )
+    of_others = {offsets[number] for number in possible}
     messages: list[MessageExt] = []
     unreadable: list[MessageExt] = []
     reached = begin
+    plain_bytes = 0
     for number, (at, size) in enumerate(places):
-        offset = offsets[number] if number in possible else reached
+        if plain_bytes > PULLED_BYTES_MAX:
+            return Decoded(messages, unreadable, reached)
         try:
-            sound = _sound(data, at, queue.broker_name)
+            sound = _sound(data, at, queue)
         except BodyError:
             if not number:
                 raise
@@ -88,10 +140,23 @@ def _record_by_record(data: bytes, queue: MessageQueue, begin: int, end: int) ->
         if sound is not None and number in possible:
             message, is_readable = sound
             (messages if is_readable else unreadable).append(message)
-        elif sound is None and number:  # the next pull begins with it
+            plain_bytes += len(message.body)
+            reached = offsets[number] + 1
+            continue
+        if sound is None and number:  # the next pull begins with it
             return Decoded(messages, unreadable, reached)
-        else:
-            unreadable.append(_damaged(data[at : at + size], queue, offset))
+        record = data[at : at + size]
+        offset = offsets[number] if number in possible else reached
+        if not number and record != doubted:
+            raise Doubtful(record, queue, offset)
+        if number not in possible and offset in of_others:
+            _log.warning(
+                "a message of %s before offset %d is damaged, and its own offset with it: it is "
+                "passed over",
+                *(queue, offset),
+            )
+            continue
+        unreadable.append(_damaged(record, queue, offset))
         reached = offset + 1
     return Decoded(messages, unreadable, reached if failure else None)
 
@@ -111,19 +176,41 @@ def _places(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
 
 
 def _growing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
-    """Return the positions of as many offsets as possible that grow, from ``begin`` to ``end``."""
-    lasts: list[int] = []  # the smallest last offset of a series of each length
-    series: list[tuple[int, ...]] = []
+    """Return the positions of as many offsets as possible that grow, from ``begin`` to ``end``.
+
+    Of several records with one offset it is the one that fits those beside it.
+    """
+    fitting: dict[int, int] = {}  # the position of each offset
+    around = [begin - 1, *offsets, end]
     for position, offset in enumerate(offsets):
-        length = bisect_left(lasts, offset)
-        if begin <= offset < end and lasts[length : length + 1] != [offset]:
-            chosen = (*(series[length - 1] if length else ()), position)
+        known = fitting.get(offset)
+        if known is None or _fit(around, position) > _fit(around, known):
+            fitting[offset] = position
+    lasts: list[int] = []  # the smallest last offset of a series of each length
+    ends: list[int] = []  # the positions of these
+    before: dict[int, int] = {}  # the position before each, in its series
+    for position, offset in enumerate(offsets):
+        if begin <= offset < end and fitting[offset] == position:
+            length = bisect_left(lasts, offset)
             lasts[length : length + 1] = [offset]
-            series[length : length + 1] = [chosen]
-    return frozenset(series[-1]) if series else frozenset()
+            ends[length : length + 1] = [position]
+            if length:
+                before[position] = ends[length - 1]
+    series: set[int] = set()
+    position_of_last = ends[-1] if ends else None
+    while position_of_last is not None:
+        series.add(position_of_last)
+        position_of_last = before.get(position_of_last)
+    return frozenset(series)
 
 
-def _sound(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, bool] | None:
+def _fit(around: Sequence[int], position: int) -> int:
+    """Return how many neighbours have the offset before, or behind, the one at a position."""
+    own = around[position + 1]
+    return (around[position] == own - 1) + (around[position + 2] == own + 1)
+
+
+def _sound(data: bytes, at: int, queue: MessageQueue) -> tuple[MessageExt, bool] | None:
     """Return a message, and whether its body can be inflated; None if its record is damaged.
 
     Raises:
@@ -131,8 +218,13 @@ def _sound(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, bool] | 
     """
     try:
         stored = decode_record(data, at)
+        message, is_readable = _received(stored, queue.broker_name)
     except RecordError:
         return None
+    return None if _is_foreign(message, queue) else (message, is_readable)
+
+
+def _received(stored: StoredMessage, broker_name: str) -> tuple[MessageExt, bool]:
     try:
         return received(stored, broker_name), True
     except BodyError as error:
@@ -143,7 +235,12 @@ def _sound(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, bool] | 
 
 def _damaged(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
     """Return what there is of a damaged record, as the message at an offset of a queue."""
-    message = received(_damaged_record(record), queue.broker_name, is_readable=False)
+    stored = _damaged_record(record)
+    try:
+        message = received(stored, queue.broker_name, is_readable=False)
+    except RecordError:  # its hosts are none
+        bare = StoredMessage(stored.topic, stored.body, stored.properties_text, flag=stored.flag)
+        message = received(bare, queue.broker_name, is_readable=False)
     return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)
 
 

@@ -11,14 +11,14 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from rmq_spark.client.consumer.decoding import decoded_pull
+from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.subscriptions import wanted
+from rmq_spark.client.subscriptions import ALL, wanted
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -99,6 +99,7 @@ class GroupBrokers:
         self._routes = client.routes
         self._group = group
         self._suggested: dict[MessageQueue, int] = {}
+        self._doubted: dict[MessageQueue, bytes] = {}
 
     @property
     def client_id(self) -> str:
@@ -167,13 +168,20 @@ class GroupBrokers:
             return error
         try:
             decoded = decoded_pull(
-                result.records, pull.queue, pull.queue_offset, result.next_begin_offset
+                result.records,
+                pull.queue,
+                pull.queue_offset,
+                result.next_begin_offset,
+                self._doubted.pop(pull.queue, None),
             )
             found = _under_their_topics(
                 wanted(decoded.messages, pull.subscription), pull.queue.topic
             )
             # Who knows of an unreadable one what its tags were: the broker has taken it for wanted.
             unreadable = _under_their_topics(decoded.unreadable, pull.queue.topic)
+        except Doubtful as error:
+            self._doubted[pull.queue] = error.record
+            return error
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested[pull.queue] = result.suggest_which_broker_id
@@ -207,6 +215,30 @@ class GroupBrokers:
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         return self._api.search_offset(self._master(queue), queue, timestamp_ms)
+
+    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return when the message at an offset was stored (ms since the epoch), if it is there."""
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        address = self._found(
+            queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
+        )
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=1,
+            sys_flag=PullSysFlag.SUBSCRIPTION.value,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=ALL,
+            expression_type=TAG_EXPRESSION,
+        )
+        message = self._api.pull(address, header).first_message()
+        if message is None or message.queue_offset != queue_offset:
+            return None
+        return message.store_timestamp
 
     # ---- the group
 

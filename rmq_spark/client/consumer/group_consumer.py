@@ -372,6 +372,10 @@ class GroupConsumer(ProcessBound, ABC):
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         return self._brokers.search_offset(queue, store_ms)
 
+    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return when the message at an offset was stored (ms since the epoch), if it is there."""
+        return self._brokers.stored_ms(queue, queue_offset)
+
     def _topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
         return ()

@@ -84,6 +84,9 @@ class PullingConsumer(Protocol):
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
 
+    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return when the message at an offset was stored, None if it is not there; or raise."""
+
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the cached messages of all queues."""
@@ -172,6 +175,7 @@ class PullMessageService:
         if self._is_full(request):
             self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
         elif self._consumer.is_paused:
+            request.last_known.paused()
             self.execute_pull_request_later(request, PAUSED_MS)
         elif not self._consumer.may_pull(request):
             self.execute_pull_request_later(request, NOT_LOCKED_MS)
@@ -197,13 +201,14 @@ class PullMessageService:
         Its topic was made again, or the broker has lost its end.
         What came before is consumed first.
         """
-        if not request.last_known.must_be_found:
-            return False
-        if request.process_queue.message_count:
-            self.execute_pull_request_later(request, FLOW_CONTROL_MS)
-            return True
         asked = request.next_offset or 0
         try:
+            request.last_known.look(request.queue, self._consumer.stored_ms)
+            if not request.last_known.must_be_found:
+                return False
+            if request.process_queue.message_count:
+                self.execute_pull_request_later(request, FLOW_CONTROL_MS)
+                return True
             found = request.last_known.find(request.queue, asked, self._consumer.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._failed(request, error)

@@ -76,6 +76,9 @@ class PullSource(Protocol):
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
 
+    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return when the message at an offset was stored, None if it is not there; or raise."""
+
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without waiting for anybody."""
 
@@ -121,6 +124,7 @@ class PullTask:
         self._abandon: Abandon | None = None
         self._is_cancelled = False
         self._last_known = LastKnown()
+        self._last_known_in = 0  # the epoch
         self.is_throttled = False
         """True while the task waits for `poll` to make room."""
 
@@ -164,6 +168,8 @@ class PullTask:
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
+            if epoch != self._last_known_in:  # it was sought in: that is where it goes on
+                self._last_known, self._last_known_in = LastKnown(), epoch
             abandon, self._abandon = self._abandon, None
         if abandon is not None:  # the pull from before the seek
             abandon()
@@ -176,6 +182,7 @@ class PullTask:
         queue, limits = self.assigned.process_queue, self._limits
         queue.touch_pull()
         if self.assigned.is_paused:
+            self._last_known.paused()
             return PAUSED_MS
         self.is_throttled = (
             self._source.cached_messages >= limits.pull_threshold_for_all
@@ -204,19 +211,21 @@ class PullTask:
 
         Its topic was made again, or the broker has lost its end. What came before is polled first.
         """
-        if not self._last_known.must_be_found:
-            return False
-        if self.assigned.process_queue.message_count:
-            self._ended(epoch, FLOW_CONTROL_MS)
-            return True
+        queue = self.assigned.queue
         try:
-            found = self._last_known.find(self.assigned.queue, offset, self._source.offset_since)
+            self._last_known.look(queue, self._source.stored_ms)
+            if not self._last_known.must_be_found:
+                return False
+            if self.assigned.process_queue.message_count:
+                self._ended(epoch, FLOW_CONTROL_MS)
+                return True
+            found = self._last_known.find(queue, offset, self._source.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._ended(epoch, self._failed(error))
             return True
         if found == offset:
             return False
-        self.assigned.begin_again(epoch, found)
+        self._last_known_in = self.assigned.begin_again(epoch, found)
         self._ended(epoch, 0)
         return True
 
@@ -277,7 +286,7 @@ class PullTask:
             self._abandon = None
         if (
             goes_on
-            and not (delay_ms or self._last_known.must_be_found)
+            and not (delay_ms or self._last_known.must_be_found or self._last_known.is_in_doubt)
             and self._source.is_ready(self.assigned.queue)
         ):
             self.run()  # in the reading thread, which must not wait

@@ -425,22 +425,22 @@ class PushConsumer(GroupConsumer):
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
         """Begin the queue again at an offset; messages that listeners still have move no offset."""
-        self._restart(request, offset)
+        self._restart(request, offset, request.last_known)
 
-    def _restart(self, request: PullRequest, offset: int) -> bool:
+    def _restart(self, request: PullRequest, offset: int, last_known: LastKnown) -> bool:
         with self._changing_requests:
             if self._requests.get(request.queue) is not request or not self.is_running:
                 return False
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
-            self._put_request(request.queue, offset, request.last_known)
+            self._put_request(request.queue, offset, last_known)
         self._persist_soon(request.queue)
         return True
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
         with self._changing_requests:
             request = self._requests.get(queue)
-        return request is not None and self._restart(request, offset)
+        return request is not None and self._restart(request, offset, LastKnown())
 
     # ---- what was consumed
 

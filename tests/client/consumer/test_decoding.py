@@ -1,10 +1,11 @@
+import random
 import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.consumer.decoding import decoded_pull
+from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
@@ -14,8 +15,12 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
-def good(queue_offset, body=b"good", sys_flag=0):
-    return encode_record(StoredMessage("T", body, "", queue_offset=queue_offset, sys_flag=sys_flag))
+def good(queue_offset, body=b"good", sys_flag=0, topic="T"):
+    return encode_record(
+        StoredMessage(
+            topic, body, "", queue_offset=queue_offset, sys_flag=sys_flag, magic=magic_of(topic)
+        )
+    )
 
 
 def not_compressed(queue_offset):
@@ -37,8 +42,12 @@ def without_sense(queue_offset):
     return b"\x00\x00\x00\x03" + good(queue_offset)[4:]
 
 
-def pulled(records, begin=0, end=1_000):
-    return decoded_pull(records, QUEUE, begin, end)
+def pulled(records, begin=0, end=1_000, queue=QUEUE):
+    """What a member has of an answer, which it gets again if it is in doubt."""
+    try:
+        return decoded_pull(records, queue, begin, end)
+    except Doubtful as doubtful:
+        return decoded_pull(records, queue, begin, end, doubtful.record)
 
 
 def offsets(messages):
@@ -113,8 +122,9 @@ def test_a_record_without_a_magic_is_asked_for_again(at):
 def test_a_record_without_a_magic_though_asked_for_again_is_unreadable_as_it_is_stored(
     topic, behind
 ):
-    records = without_magic(3, topic) + b"".join(map(good, range(4, 4 + behind)))
-    found = decoded_pull(records, MessageQueue(topic, "broker-a", 0), 3, 4 + behind)
+    sound = b"".join(good(at, topic=topic) for at in range(4, 4 + behind))
+    records = without_magic(3, topic) + sound
+    found = pulled(records, 3, 4 + behind, MessageQueue(topic, "broker-a", 0))
     assert offsets(found.messages) == [*range(4, 4 + behind)]
     [unreadable] = found.unreadable
     assert (unreadable.queue_offset, unreadable.topic, unreadable.body) == (3, topic, b"no magic")
@@ -227,3 +237,67 @@ def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
     monkeypatch.setattr(StoredMessage, "plain_body", plain_body)
     with pytest.raises(BodyError, match="the package lz4"):
         pulled(good(0) + good(1))
+
+
+# ---- on its way, or at the broker: one bit, anywhere
+
+
+def member_has(records_from, begin, end):
+    """What a member has, in the end, of a queue whose broker answers with these records."""
+    had, lost, at = [], [], begin
+    while at < end:
+        found = pulled(records_from(at), at, end)
+        had += found.messages
+        lost += found.unreadable
+        assert found.stops_at is None or found.stops_at > at
+        at = end if found.stops_at is None else found.stops_at
+    return had, lost
+
+
+@given(st.integers(0, 5), st.integers(4 * 8, 120 * 8 - 1))
+def test_one_bit_that_is_not_what_was_stored_keeps_no_other_message_from_being_had(number, bit):
+    """But for the size, without which nobody knows where the next one begins."""
+    begin, end = 7, 13
+    stored = [bytearray(good(at, b"body %d" % at)) for at in range(begin, end)]
+    damaged_record = stored[number]
+    damaged_record[min(bit // 8, len(damaged_record) - 1)] ^= 1 << bit % 8
+
+    def records_from(at):
+        return b"".join(map(bytes, stored[at - begin :]))
+
+    had, lost = member_has(records_from, begin, end)
+    others = [at for at in range(begin, end) if at != begin + number]
+    sound = [message.queue_offset for message in had if message.queue_offset in others]
+    assert sound == others
+    assert all(each.body == b"body %d" % each.queue_offset for each in had)
+    assert len(had) + len(lost) == end - begin
+    assert not {each.queue_offset for each in lost} & set(others)
+
+
+def test_the_first_record_of_an_answer_is_asked_for_again_as_any_other():
+    with pytest.raises(Doubtful, match="needed a sound record of that queue"):
+        decoded_pull(damaged(3) + good(4), QUEUE, 3, 5)
+    found = decoded_pull(good(3) + good(4), QUEUE, 3, 5, damaged(3))
+    assert (offsets(found.messages), found.unreadable) == ([3, 4], [])
+
+
+def test_records_of_another_queue_are_none_of_this_one_unless_it_is_a_light_queue():
+    other = MessageQueue("T", "broker-a", 1)
+    with pytest.raises(Doubtful):
+        decoded_pull(good(3) + good(4), other, 3, 5)
+    found = decoded_pull(good(3), MessageQueue("%LMQ%light", "broker-a", 0), 3, 4)
+    assert offsets(found.messages) == [3]
+
+
+def test_what_inflates_to_more_than_there_may_be_at_once_is_pulled_again():
+    twelve_mib = random.Random(1).randbytes(1 << 14) * 768
+    bomb = zlib.compress(twelve_mib)
+    records = b"".join(good(at, bomb, COMPRESSED) for at in range(5))
+    found = pulled(records, 0, 5)
+    assert (offsets(found.messages), found.stops_at) == ([0, 1, 2], 3)
+    found = pulled(damaged(0) + records[len(good(0, bomb, COMPRESSED)) :], 0, 5)
+    assert (offsets(found.unreadable), offsets(found.messages), found.stops_at) == (
+        [0],
+        [1, 2, 3],
+        4,
+    )

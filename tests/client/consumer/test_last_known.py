@@ -2,7 +2,7 @@ import pytest
 from received_messages import received
 
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.message_queue import MessageQueue
@@ -15,10 +15,28 @@ def illegal(least, most, then):
     return Pulled(PullStatus.OFFSET_ILLEGAL, then, least, most, ())
 
 
-def known():
-    last = LastKnown()
+class Clock:
+    now = 0
+
+    def __call__(self):
+        return self.now
+
+
+def known(clock=None):
+    last = LastKnown(clock or Clock())
     last.came([received(4), received(5)])
     return last
+
+
+def stands(stored_ms):
+    """What is found where a message was looked for, and where that was."""
+    looked_at = []
+
+    def look(queue, queue_offset):
+        looked_at.append((queue, queue_offset))
+        return stored_ms
+
+    return look, looked_at
 
 
 def searches(asked, found):
@@ -79,3 +97,57 @@ def test_who_cannot_find_it_is_still_lost():
     with pytest.raises(BrokerRefused):
         last.find(QUEUE, 6, offset_since)
     assert last.must_be_found
+
+
+# ---- nobody has told that it is another one
+
+
+def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
+    last = known(clock := Clock())
+    look, looked_at = stands(received(5).store_timestamp)
+    last.look(QUEUE, look)
+    assert looked_at == []
+    clock.now += DOUBT_MS
+    assert last.is_in_doubt
+    last.look(QUEUE, look)
+    last.look(QUEUE, look)
+    assert looked_at == [(QUEUE, 5)]
+    assert not last.is_in_doubt
+    assert not last.must_be_found
+
+
+def test_another_message_in_the_place_of_the_last_one_makes_it_another_queue():
+    last = known()
+    last.failed(ConnectionClosed("b:1", "gone"))
+    last.look(QUEUE, stands(received(5).store_timestamp + 1)[0])
+    assert last.must_be_found
+    assert last.find(QUEUE, 6, searches([], 2)) == 2
+    last.failed(ConnectionClosed("b:1", "gone"))
+    assert not last.is_in_doubt  # it has had nothing of this one yet
+
+
+def test_a_message_that_is_not_there_any_more_tells_nothing():
+    last = known()
+    last.failed(ConnectionClosed("b:1", "gone"))
+    last.look(QUEUE, stands(None)[0])
+    assert not last.is_in_doubt
+    assert not last.must_be_found
+
+
+def test_who_cannot_look_is_still_in_doubt():
+    last = known()
+    last.failed(ConnectionClosed("b:1", "gone"))
+
+    def look(*_):
+        raise GONE
+
+    with pytest.raises(BrokerRefused):
+        last.look(QUEUE, look)
+    assert last.is_in_doubt
+
+
+def test_who_has_had_nothing_has_nothing_to_look_at():
+    last = LastKnown(clock := Clock())
+    clock.now += DOUBT_MS
+    last.failed(ConnectionClosed("b:1", "gone"))
+    assert not last.is_in_doubt

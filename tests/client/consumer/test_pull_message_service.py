@@ -29,6 +29,7 @@ class Consumer:
         self.asked, self.consumed, self.corrected, self.illegal = [], [], [], []
         self.is_paused, self.is_locked, self.refuses = False, True, None
         self.first_offsets, self.buried, self.cached_bytes = [], [], 0
+        self.looked_at, self.stored, self.since = [], {}, 0
 
     def may_pull(self, _):
         return self.is_locked
@@ -41,6 +42,13 @@ class Consumer:
 
     def bury(self, _, message):
         self.buried.append(message.queue_offset)
+
+    def stored_ms(self, _, queue_offset):
+        self.looked_at.append(queue_offset)
+        return self.stored.get(queue_offset)
+
+    def offset_since(self, _, __):
+        return self.since
 
     def pull(self, request, then):
         if self.refuses:

@@ -39,12 +39,17 @@ class Source:
         self.is_connected = True
         self.cached_messages = self.cached_bytes = 0
         self.abandoned, self.buried = [], []
+        self.looked_at, self.stored = [], {}
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
+
+    def stored_ms(self, _, queue_offset):
+        self.looked_at.append(queue_offset)
+        return self.stored.get(queue_offset)
 
     def is_ready(self, _):
         return self.is_connected

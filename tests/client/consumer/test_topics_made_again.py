@@ -3,6 +3,10 @@ of the new one nothing is passed over."""
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from contextlib import contextmanager
+
 import pytest
 from broker_kinds import wait_until
 
@@ -18,6 +22,7 @@ from rocketpoll import (
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 OLD = [f"old {number}" for number in range(20)]
+LAST = "the last"
 PATIENCE_S = 30
 
 
@@ -44,6 +49,21 @@ class Member:
             self.listen(self.consumer.poll(50), None)
         return set(bodies) <= set(self.had)
 
+    def has_or_holds(self, body):
+        return body in self.had or self.consumer.health().cached_messages == 1
+
+    def pause(self):
+        if isinstance(self.consumer, LitePullConsumer):
+            self.consumer.pause(self.consumer.assignment())
+        else:
+            self.consumer.suspend()
+
+    def resume(self):
+        if isinstance(self.consumer, LitePullConsumer):
+            self.consumer.resume(self.consumer.assignment())
+        else:
+            self.consumer.resume()
+
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
@@ -66,3 +86,93 @@ def test_a_member_goes_on_with_the_first_message_of_the_new_one(kind, count):
                 return lag.consumer_offset == count
 
             wait_until("they are committed", is_committed, PATIENCE_S)
+
+
+@contextmanager
+def ended(consumer):
+    """End a consumer that runs."""
+    try:
+        yield
+    finally:
+        consumer.shutdown()
+
+
+def make_again_unnoticed(broker, member, new):
+    """Make a topic again while a member asks for nothing: the last pull that was held is over."""
+    member.pause()
+    broker.send("T", LAST)
+    wait_until("the last one is there", lambda: member.has_or_holds(LAST), PATIENCE_S)
+    broker.delete_topic("T")
+    broker.create_topic("T", queues=1)
+    broker.send("T", *new)
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
+def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_one(kind):
+    new = [f"new {number}" for number in range(40)]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        member = Member(kind, broker.address)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            make_again_unnoticed(broker, member, new)
+            member.resume()
+            wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+        assert member.had == [*OLD, LAST, *new]
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
+@pytest.mark.parametrize("more", [-3, 0, 20], ids=["shorter", "as long", "longer"])
+def test_of_an_older_copy_with_other_messages_the_first_of_these_is_next(tmp_path, kind, more):
+    new = [f"new {number}" for number in range(len(OLD) + more)]
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    settings = {"mappedFileSizeCommitLog": str(1 << 20), "maxMessageSize": str(1 << 19)}
+    with EmbeddedBroker(store, **settings) as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        port = int(broker.address.rpartition(":")[2])
+    shutil.copytree(store, copy)
+    with EmbeddedBroker(store, port=port, **settings) as broker:
+        broker.send("T", *(f"lost {number}" for number in range(len(OLD))))
+        member = Member(kind, broker.address)
+        member.consumer.start()
+        wait_until("all are there", lambda: member.has(["lost 19"]), PATIENCE_S)
+    with ended(member.consumer), EmbeddedBroker(copy, port=port, **settings) as broker:
+        broker.send("T", *new)
+        wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+    assert Counter(member.had).most_common(1)[0][1] == 1
+
+
+def test_who_seeks_gets_what_is_there_now_whatever_the_last_message_was():
+    new = [f"new {number}" for number in range(10)]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        member = Member("lite", broker.address)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            broker.delete_topic("T")
+            broker.create_topic("T", queues=1)
+            broker.send("T", *new)
+            [queue] = member.consumer.assignment()
+            member.consumer.seek(queue, 5)
+            wait_until("the new ones are there", lambda: member.has(new[5:]), PATIENCE_S)
+        assert member.had == OLD + new[5:]
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly"])
+def test_where_an_operator_sets_an_offset_is_where_it_goes_on(kind):
+    new = [f"new {number}" for number in range(10)]
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        member = Member(kind, broker.address)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            make_again_unnoticed(broker, member, new)
+            [lag] = admin.lag("G", "T")
+            admin.set_offset("G", lag.queue, 5)
+            member.resume()
+            wait_until("the new ones are there", lambda: member.has(new[5:]), PATIENCE_S)
+        assert [each for each in member.had if each.startswith("new")] == new[5:]
