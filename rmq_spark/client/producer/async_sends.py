@@ -26,7 +26,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.producer.outgoing import Outgoing
 from rmq_spark.client.producer.pending_sends import PendingSends
 from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, forget_frames
-from rmq_spark.client.producer.topic_sender import TopicSender
+from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
 from rmq_spark.client.requests.answers import sent
 from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
 from rmq_spark.wire.codes import RequestCode
@@ -174,6 +174,8 @@ class _AsyncSend(Waiter):
             if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
                 self.ends()
         else:
+            if may_be_elsewhere(error):
+                self._sends.sender.instance.refresh_routes_soon()
             self._ends_with(error)
 
     def ends(self) -> None:

@@ -33,7 +33,7 @@ from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.instance.members import ProducerMember
 from rmq_spark.client.message import Message
-from rmq_spark.client.names import check_group
+from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.producer.async_sends import AsyncSends
 from rmq_spark.client.producer.outgoing import (
     Outgoing,
@@ -427,4 +427,5 @@ class Producer(ProcessBound):
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, or will, once it is created."""
+        check_topic(topic)
         return self.sender.publish_queues(topic)

@@ -21,14 +21,12 @@ from rmq_spark.client.errors import (
     ConnectionFailed,
     MessageIllegal,
     PartlySent,
-    RequestTimeout,
     SendFailed,
-    TopicNotFound,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.async_sends import RETRY_MS_MIN
 from rmq_spark.client.producer.outgoing import Outgoing
-from rmq_spark.client.producer.topic_sender import TopicSender
+from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -204,9 +202,7 @@ class Sends:
 
         Where there will be no other try, that is done in the background, for the next sends.
         """
-        if isinstance(error, RequestTimeout) or not isinstance(
-            error, (*CONNECTION_FAULTS, TopicNotFound)
-        ):
+        if not may_be_elsewhere(error):
             return
         if not is_waited_for:
             self._instance.refresh_routes_soon()

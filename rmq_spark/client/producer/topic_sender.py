@@ -14,7 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from rmq_spark.client.arguments import wrong_kind
-from rmq_spark.client.errors import BrokerNotFound
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    BrokerRefused,
+    RequestTimeout,
+    TopicNotFound,
+)
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.outgoing import (
@@ -30,6 +36,7 @@ from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
 from rmq_spark.client.producer.send_checks import of_topic
 from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
 from rmq_spark.errors import excerpt
+from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -106,3 +113,15 @@ class TopicSender:
             return connections.is_silent(self.instance.routes.master_address(broker_name))
         except BrokerNotFound:
             return False
+
+
+def may_be_elsewhere(error: BaseException) -> bool:
+    """Return whether an error says that a topic's route is not what it was.
+
+    A broker that has fewer queues of it than before answers SYSTEM_ERROR, and nothing better.
+    """
+    if isinstance(error, RequestTimeout):
+        return False
+    if isinstance(error, BrokerRefused) and error.code == ResponseCode.SYSTEM_ERROR:
+        return True
+    return isinstance(error, (*CONNECTION_FAULTS, TopicNotFound))

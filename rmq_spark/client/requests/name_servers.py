@@ -36,7 +36,7 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     texts = (text or "",) if isinstance(text, str) or text is None else text
     name, needed, example = (
         "name_servers",
-        "addresses (str, or several)",
+        "addresses (str, or several; a ClientInstance goes to instance=)",
         "'localhost:9876;other:9876'",
     )
     check_kind(name, texts, Iterable, needed, example)

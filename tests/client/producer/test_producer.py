@@ -1,11 +1,14 @@
+import contextlib
 import threading
 
 import pytest
+from broker_kinds import wait_until
 from client_clusters import FakeCluster
 from client_members import Producer as Member
 
 from rmq_spark.client.errors import (
     BrokerRefused,
+    ClientError,
     ClientShutDown,
     ConnectionFailed,
     MessageIllegal,
@@ -27,6 +30,7 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker
 
 X = Message("T", b"x")
 
@@ -311,3 +315,20 @@ def test_a_member_that_is_given_can_be_asked_for_its_transactions(running_broker
         Producer("P", instance=instance, member=member),
     ):
         assert instance._producers == {"P": member}
+
+
+@pytest.mark.parametrize("way", ["waits", "futures"])
+def test_a_topic_that_has_fewer_queues_than_before_is_sent_to_where_these_are(way):
+    with EmbeddedBroker() as broker, Producer("P", broker.address) as producer:
+        broker.create_topic("T", queues=8)
+        assert len({producer.send(Message("T", b"x")).queue.queue_id for _ in range(8)}) == 8
+        broker.delete_topic("T")
+        broker.create_topic("T", queues=1)
+        if way == "waits":
+            for _ in range(9):
+                producer.send(Message("T", b"x"))
+        else:
+            with contextlib.suppress(ClientError):
+                for _ in range(9):
+                    producer.send_async(Message("T", b"x")).result(30)
+            wait_until("the queues are known", lambda: len(producer.publish_queues("T")) == 1)

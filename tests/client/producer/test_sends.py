@@ -155,6 +155,8 @@ def test_what_would_fail_anywhere_is_raised_as_it_is(sending, brokers):
         (CLOSED, 1),
         (ConnectionFailed("a", "no"), 1),
         (TopicNotFound(17, "no", "a", 310), 1),
+        (BrokerRefused(1, "request queueId[3] is illegal", "a", 310), 1),
+        (BrokerRefused(14, "not now", "a", 310), 0),
     ],
 )
 def test_where_the_topic_lives_is_asked_only_where_it_may_have_moved(
