@@ -301,3 +301,8 @@ def test_what_inflates_to_more_than_there_may_be_at_once_is_pulled_again():
         [1, 2, 3],
         4,
     )
+
+
+def test_the_last_record_of_a_pull_lies_before_where_the_broker_says_to_go_on():
+    found = pulled(good(3) + good(1 << 40), 3, 5)
+    assert (offsets(found.messages), offsets(found.unreadable)) == ([3], [4])
