@@ -26,6 +26,7 @@ TESTED_ELSEWHERE = {
     "pyspark_rocketpoll.py": "test_testing.py",
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/settings/config.py": "settings/test_settings.py",
+    "broker/metrics/observed.py": "metrics/test_metrics_service.py",
     "broker/connection.py": "server/test_client_connection.py",
     "broker/embedded/broker_thread.py": "embedded/test_embedded_broker.py",
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",

@@ -60,6 +60,8 @@ class RemotingServer:
         self.step_places = StepPlaces()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
+        self.refused: Counter[str] = Counter()
+        """The number of clients that were turned away, by the setting that limits them."""
         self._since_new: dict[ClientConnection, float] = {}
         self._since_partial: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
@@ -171,12 +173,17 @@ class RemotingServer:
         refill = (now - self._accepts_at) * limits.max_accepts_per_second
         self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
         self._accepts_at = now
+        setting = why = None
         if len(self._connections) > limits.max_connections:
-            return f"there are {limits.max_connections} connections already (maxConnections)"
-        if self._per_address[address] > limits.max_connections_per_address:
+            setting, why = "maxConnections", f"there are {limits.max_connections} connections"
+        elif self._per_address[address] > limits.max_connections_per_address:
             most = limits.max_connections_per_address
-            return f"this address has {most} connections already (maxConnectionsPerAddress)"
+            setting, why = "maxConnectionsPerAddress", f"this address has {most} connections"
+        if setting is not None:
+            self.refused[setting] += 1
+            return f"{why} already ({setting})"
         if self._accepts < 1:
+            self.refused["maxAcceptsPerSecond"] += 1
             return (
                 f"over {limits.max_accepts_per_second} new connections a second "
                 "(maxAcceptsPerSecond)"

@@ -43,6 +43,11 @@ class ConsumerOffsetManager:
             else:
                 self._strange[key] = queues
 
+    @property
+    def count(self) -> int:
+        """The number of stored offsets."""
+        return self._count
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the stored offset, or None."""
         return self.queues(group, topic).get(queue_id)
