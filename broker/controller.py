@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -41,10 +40,11 @@ from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.reloading import Reload, reload_of
 from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.config import BrokerRole
-from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack
 from rocketpoll.broker.store.message_store import MessageStore
@@ -87,7 +87,9 @@ class BrokerController:
         )
         self._reput_took = Histogram()
         self._metrics: MetricsService | None = None
+        self.opening_seconds = 0.0
         self.port = 0
+        self.vip_port: int | None = None
         self.metrics_port: int | None = None
 
     async def start(self) -> int:
@@ -111,9 +113,11 @@ class BrokerController:
             self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
+        began = time.perf_counter()
         self.store = MessageStore(
             config.store, self._disk, self._now_ms, listener, self._wake_reput
         )
+        self.opening_seconds = time.perf_counter() - began
         try:
             await self._open(config)
         except BaseException:
@@ -168,7 +172,7 @@ class BrokerController:
                 work=self.turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
-                disk_usage=partial(self._disk.usage, config.store.store_path_root_dir),
+                disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
@@ -198,7 +202,7 @@ class BrokerController:
         if not config.vip_channel_enable or port <= 0:
             return
         try:
-            await self.server.listen(config.bind_address, port)
+            self.vip_port = await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
                 "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of "
@@ -241,6 +245,22 @@ class BrokerController:
                 self._metrics.stop()
             self.store.shutdown()
 
+    def reload(self, config: BrokerConfig) -> Reload:
+        """Go on with what a running broker can take of another configuration; say what that is."""
+        reload = reload_of(self._config, config)
+        self._config = self.processors.admin.config = taken = reload.config
+        self.server.limits = taken.server
+        self.store.keep_by(taken.store)
+        tables = self.tables
+        tables.topics.max_topics, tables.topics.max_queues = taken.max_topics, taken.max_queues
+        tables.groups.max_groups = taken.max_groups
+        tables.offsets.max_offsets = taken.max_consumer_offsets
+        return reload
+
+    def disk_usage(self) -> DiskUsage:
+        """Return the usage of the disk that holds the store."""
+        return self._disk.usage(self._config.store.store_path_root_dir)
+
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, which a fork of this process has to let go of."""
         metrics = self._metrics.descriptors() if self._metrics is not None else []
@@ -262,7 +282,7 @@ class BrokerController:
         from rocketpoll.broker.metrics.observed import Observed  # noqa: PLC0415
 
         observed = Observed(
-            config=self._config,
+            config=lambda: self._config,
             store=self.store,
             tables=self.tables,
             processors=self.processors,
@@ -270,7 +290,7 @@ class BrokerController:
             schedule=self.schedule,
             server=self.server,
             reput_took=self._reput_took,
-            disk_usage=partial(self._disk.usage, self._config.store.store_path_root_dir),
+            disk_usage=self.disk_usage,
             why_not_ready=self.why_not_ready,
             now_ms=self._now_ms,
             started_ms=self._now_ms(),

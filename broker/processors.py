@@ -137,6 +137,7 @@ class Processors:
         )
         self.pull = self._pulls()
         self.clients = self._clients()
+        self.admin = self._broker_admin()
         families = (
             *self._of_messages(),
             self.pull,
@@ -329,7 +330,7 @@ class Processors:
                 advertised_host=around.advertised_host,
                 now_ms=around.now_ms,
             ),
-            self._broker_admin(),
+            self.admin,
         )
 
     def _broker_admin(self) -> BrokerAdminProcessor:

@@ -47,7 +47,7 @@ class MetricsService:
         self._timer: asyncio.TimerHandle | None = None
         rocketmq = RocketMQFamilies(observed)
         own = OwnFamilies(observed, self._loop_lag, __version__)
-        config = observed.config
+        config = observed.config()
         self._exposition = Exposition(
             lambda: chain[Family](rocketmq.families(), own.families()),
             {

@@ -18,9 +18,12 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """The parts of one broker; ``now_ms`` is the time of day, which may jump."""
+    """The parts of one broker; ``now_ms`` is the time of day, which may jump.
 
-    config: BrokerConfig
+    ``config`` returns the settings that count now.
+    """
+
+    config: Callable[[], BrokerConfig]
     store: MessageStore
     tables: StateTables
     processors: Processors

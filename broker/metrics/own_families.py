@@ -142,7 +142,7 @@ class OwnFamilies:
         )
 
     def _memory_and_disk(self) -> Iterator[Family]:
-        server, config = self._observed.server, self._observed.config
+        server, config = self._observed.server, self._observed.config()
         disk = self._observed.disk_usage()
         yield _gauge(
             "rocketpoll_in_flight_bytes",
@@ -164,7 +164,7 @@ class OwnFamilies:
         )
 
     def _tables(self) -> Iterator[Family]:
-        tables, config = self._observed.tables, self._observed.config
+        tables, config = self._observed.tables, self._observed.config()
         for name, says, count, most in (
             ("topics", "Topics", len(tables.topics.topics), config.max_topics),
             ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),

@@ -213,7 +213,7 @@ class RocketMQFamilies:
             "rocketmq_broker_permission",
             "Permission of the whole broker: 4 read + 2 write.",
             (),
-            [Row((), self._observed.config.broker_permission)],
+            [Row((), self._observed.config().broker_permission)],
         )
         yield Gauge(
             "rocketmq_processor_watermark",

@@ -28,7 +28,7 @@ class ConsumerOffsetManager:
 
         Entries under keys that are not ``topic@group`` are kept, and saved again.
         """
-        self._max_offsets = max_offsets
+        self.max_offsets = max_offsets
         self._count = 0
         self._saver = Saver(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
@@ -141,7 +141,7 @@ class ConsumerOffsetManager:
     def _make_room(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""
         check_room(
-            "consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more
+            "consumer offsets", self._count, self.max_offsets, "maxConsumerOffsets", more=more
         )
         self._count += more
 

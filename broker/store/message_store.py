@@ -411,6 +411,10 @@ class MessageStore:
         """
         self._checkpointing.finish_deletion(topic)
 
+    def keep_by(self, config: StoreConfig) -> None:
+        """Let other settings say what `clean` keeps, and from when on a full disk refuses."""
+        self._cleaning.config = config
+
     def clean(self) -> int:
         """Delete old files, or those that a full disk cannot keep; return their number.
 
@@ -427,10 +431,6 @@ class MessageStore:
 
     def _refuse(self, why: str | None) -> None:
         """Refuse messages from now on, or take them again if there is no reason not to."""
-        if why is not None and self._refusal is None:
-            _log.warning("messages are refused: %s", why)
-        elif why is None and self._refusal is not None:
-            _log.warning("messages are taken again")
         self._refusal = why
 
     def state(self) -> StoreState:
