@@ -155,9 +155,16 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
+        ("rmq_spark.cli.main", ("prometheus_client",)),
         (
             "rocketpoll.broker.__main__",
-            ("numpy", "pyarrow", "pyspark", "rocketpoll.broker.filter.sql_parser"),
+            (
+                "numpy",
+                "prometheus_client",
+                "pyarrow",
+                "pyspark",
+                "rocketpoll.broker.filter.sql_parser",
+            ),
         ),
     ],
 )

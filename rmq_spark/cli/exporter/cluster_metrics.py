@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -76,7 +77,11 @@ class ClusterMetrics:
     def _run(self) -> None:
         while not self._is_over.is_set():
             began = self._now()
-            self.look()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001  # whatever it is, the next look has to come
+                _log.exception("the cluster cannot be read")
+                self.text, self.why_not_ready = b"", "the cluster cannot be read; see the log"
             self._is_over.wait(max(self._interval_seconds - (self._now() - began), 0.1))
 
     def look(self) -> None:
@@ -171,9 +176,8 @@ def _rates(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
     for node, report in there:
         rates = {_RATES[key][0]: report.runtime[key] for key in _RATES if key in report.runtime}
         for name, text in rates.items():
-            latest = text.split()[:1]
-            if latest:
-                families[name].add_metric(node.labels, float(latest[0]))
+            with suppress(ValueError, IndexError):  # a broker in its first second has none yet
+                families[name].add_metric(node.labels, float(text.split()[0]))
     yield from families.values()
 
 
