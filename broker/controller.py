@@ -296,13 +296,7 @@ class BrokerController:
             started_ms=self._now_ms(),
         )
         metrics = MetricsService(observed, self._loop, self.turn.work)
-        try:
-            self.metrics_port = await metrics.start(host, port)
-        except OSError as error:
-            raise CannotListen(
-                f"cannot listen on {host}:{port} for metrics: {error.strerror or error}; choose "
-                "another metricsPort or metricsHost, or stop the program that has it"
-            ) from error
+        self.metrics_port = await metrics.start(host, port)
         self._metrics = metrics
 
     def _make_log_durable(self) -> None:

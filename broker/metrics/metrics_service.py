@@ -25,6 +25,7 @@ from rocketpoll.broker.metrics.http_answerer import Answer, Give, HttpAnswerer
 from rocketpoll.broker.metrics.observed import Observed
 from rocketpoll.broker.metrics.own_families import OwnFamilies
 from rocketpoll.broker.metrics.rocketmq_families import RocketMQFamilies
+from rocketpoll.broker.server.server import CannotListen
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -68,9 +69,15 @@ class MetricsService:
         """Listen, and return the port, which was chosen if 0 was asked for.
 
         Raises:
-            OSError: The port is in use, or the address is not this machine's.
+            CannotListen: The port is in use, or the address is not this machine's.
         """
-        found = await self._answerer.listen(host, port)
+        try:
+            found = await self._answerer.listen(host, port)
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {host}:{port} for metrics: {error.strerror or error}; choose "
+                "another metricsPort or metricsHost, or stop the program that has it"
+            ) from error
         self._look_later()
         return found
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmq_spark.client import Admin, ClientInstance, Credentials
+from rmq_spark.client import Admin, ClientInstance, Credentials, TlsSettings
 from rmq_spark.client.connections.connection import parse_address
 from rmq_spark.client.errors import ClientError
 
@@ -27,7 +27,9 @@ def run_exporter(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     try:
         credentials = _credentials(given)
-        instance = ClientInstance(given.namesrv, credentials=credentials)
+        wants_tls = given.tls or given.tls_ca_file is not None
+        tls = TlsSettings.of_files(ca_file=given.tls_ca_file) if wants_tls else None
+        instance = ClientInstance(given.namesrv, credentials=credentials, tls=tls)
         for address in instance.name_servers.addresses:  # one that cannot be is not waited for
             parse_address(address)
         with Admin(instance=instance) as admin:
@@ -64,6 +66,10 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--access-key", metavar="KEY", help="for a cluster with access lists")
     parser.add_argument(
         "--secret-key-file", type=Path, metavar="FILE", help="a file that holds the secret of it"
+    )
+    parser.add_argument("--tls", action="store_true", help="connect by TLS")
+    parser.add_argument(
+        "--tls-ca-file", type=Path, metavar="FILE", help="authorities to trust; implies --tls"
     )
     given = parser.parse_args(arguments)
     if (given.access_key is None) != (given.secret_key_file is None):

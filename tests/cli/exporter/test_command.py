@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from scrapes import samples_of
+from tls_parts import HOST, certificate, under_tls
 
 from rmq_spark.cli.main import main
 from rocketpoll import EmbeddedBroker
@@ -21,29 +23,46 @@ def nothing_is_named(monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
 
 
-def test_it_serves_until_it_is_told_to_stop(tmp_path):
-    command = [sys.executable, "-m", "rocketpoll", "exporter", "--port", "0"]
+@contextmanager
+def exporting(*arguments):
+    """An exporter at work: its process, and the address that it says."""
+    command = [sys.executable, "-m", "rocketpoll", "exporter", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as exporter:
+        try:
+            said = exporter.stdout.readline().strip()
+            (url,) = re.findall(r"^metrics at (http://127.0.0.1:\d+)/metrics$", said)
+            yield exporter, url
+        finally:
+            exporter.kill()
+
+
+def samples_at(url):
+    """What it shows, once it has read the cluster."""
+    for _ in range(2_000):
+        samples = samples_of(_get(f"{url}/metrics"))
+        if samples.names:
+            return samples
+    raise AssertionError("the cluster is not read")
+
+
+def test_it_serves_until_it_is_told_to_stop():
     with EmbeddedBroker() as broker:
         broker.send("orders", "a")
-        with subprocess.Popen(
-            [*command, "--namesrv", broker.address], stdout=subprocess.PIPE, text=True
-        ) as exporter:
-            try:
-                (url,) = re.findall(
-                    r"^metrics at (http://127.0.0.1:\d+)/metrics$",
-                    exporter.stdout.readline().strip(),
-                )
-                assert _get(f"{url}/healthz") == "ok\n"
-                for _ in range(2_000):
-                    samples = samples_of(_get(f"{url}/metrics"))
-                    if samples.names:
-                        break
-                assert samples("rocketmq_messages_in_total", topic="orders") == 1
-                assert _get(f"{url}/readyz") == "ready\n"
-                exporter.send_signal(signal.SIGTERM)
-                assert exporter.wait(20) == 0
-            finally:
-                exporter.kill()
+        with exporting("--namesrv", broker.address) as (exporter, url):
+            assert _get(f"{url}/healthz") == "ok\n"
+            assert samples_at(url)("rocketmq_messages_in_total", topic="orders") == 1
+            assert _get(f"{url}/readyz") == "ready\n"
+            exporter.send_signal(signal.SIGTERM)
+            assert exporter.wait(20) == 0
+
+
+def test_a_cluster_under_tls_is_read(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.send("orders", "a")
+    with EmbeddedBroker(tmp_path, brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
+        named = ["--namesrv", terminator.address, "--tls-ca-file", certificate("ca.pem")]
+        with exporting(*named) as (_, url):
+            assert samples_at(url)("rocketmq_messages_in_total", topic="orders") == 1
 
 
 def _get(url):
