@@ -91,7 +91,7 @@ class RequestDispatcher:
                 handler = self._refuse_body
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
-            answer = self._park(connection, request, not_saved.topic)
+            answer = self._parked(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:
@@ -101,6 +101,14 @@ class RequestDispatcher:
             if answer is not None and answer.code:
                 self._note(request, answer)
         return None if request.flag & _ONE_WAY else answer
+
+    def _parked(
+        self, connection: Connection, request: RemotingCommand, topic: str
+    ) -> RemotingCommand | None:
+        answer = self._park(connection, request, topic)
+        if answer is not None:
+            self._note(request, answer)
+        return answer
 
     def _note(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         """Count an answer that is a refusal."""
@@ -115,7 +123,7 @@ class RequestDispatcher:
         try:
             answer = yield from steps
         except TopicNotSaved as not_saved:
-            answer = self._park(connection, request, not_saved.topic)
+            answer = self._parked(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:

@@ -24,6 +24,7 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 
 _log = logging.getLogger(__name__)
 _MASTER_ID: Final = 0
+_STOP_SECONDS: Final = 2.0
 _OF_NODE: Final = ("cluster", "node_type", "node_id")
 _RATES: Final = {
     "putTps": ("rocketpoll_messages_in_per_second", "Messages sent per second, of late."),
@@ -70,9 +71,9 @@ class ClusterMetrics:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Read no more; a look that is under way is not waited for, if it takes long."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._is_over.is_set():
@@ -164,6 +165,15 @@ def _families(
     yield up
     yield from _rates(there)
     yield from _of_topics([(node, each) for node, report in there for each in report.topics])
+    online = GaugeMetricFamily(
+        "rocketmq_consumer_connections",
+        "Members of a group that are online.",
+        labels=(*_OF_NODE, "consumer_group"),
+    )
+    for node, report in there:
+        for group, members in report.members.items():
+            online.add_metric((*node.labels, group), members)
+    yield online
     yield from _of_groups(
         [(node, each) for node, report in there for each in report.groups], now_seconds
     )

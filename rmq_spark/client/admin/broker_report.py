@@ -7,13 +7,13 @@ queues. It must not know how a report is shown, nor how often one is wanted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
-from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import OffsetWrapper
@@ -63,11 +63,13 @@ class BrokerReport(NamedTuple):
         runtime: Figures of the broker on itself, by RocketMQ's names for them.
         topics: Its topics, by name.
         groups: Its groups in their topics, by name.
+        members: Numbers of members of those groups that are online, by group.
     """
 
     runtime: Mapping[str, str]
     topics: tuple[TopicReport, ...]
     groups: tuple[GroupReport, ...]
+    members: Mapping[str, int]
 
 
 def read_broker(admin: Admin, address: str) -> BrokerReport:
@@ -81,10 +83,12 @@ def read_broker(admin: Admin, address: str) -> BrokerReport:
         ClientError: The broker does not answer.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
+    names = sorted(api.admin.group_configs(address))
     return BrokerReport(
         api.admin.runtime_info(address),
         tuple(_topics(api, address)),
-        tuple(_groups(api, address)),
+        tuple(_groups(api, address, names)),
+        dict(_members(api, address, names)),
     )
 
 
@@ -105,8 +109,14 @@ def _type_of(config: TopicConfig) -> str:
     return (config.attributes or {}).get("message.type", "UNSPECIFIED")
 
 
-def _groups(api: BrokerApi, address: str) -> Iterator[GroupReport]:
-    for group in sorted(api.admin.group_configs(address)):
+def _members(api: BrokerApi, address: str, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for group in names:
+        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
+            yield group, len(api.admin.consumer_connection(address, group).connection_set)
+
+
+def _groups(api: BrokerApi, address: str, names: Iterable[str]) -> Iterator[GroupReport]:
+    for group in names:
         found: dict[str, list[OffsetWrapper]] = defaultdict(list)
         with suppress(BrokerRefused):  # some brokers refuse to tell of one that never consumed
             for queue, each in api.admin.consume_stats(address, group).offset_table.items():

@@ -43,3 +43,14 @@ def test_topics_and_groups_are_told_with_their_offsets(filled):
     assert (progress.messages, progress.consumed) == (6, 4)
     assert progress.last_timestamp_ms > 1_700_000_000_000
     assert "putTps" in report.runtime
+    assert group not in report.members
+
+
+def test_members_that_are_online_are_counted(cluster, clients):
+    topic = cluster.topic(1)
+    group = f"on-{topic}"
+    clients.lite(group, topic)
+    with Admin(cluster.name_server) as admin:
+        wait_until(
+            "the member", lambda: read_broker(admin, cluster.address).members.get(group) == 1
+        )
