@@ -10,6 +10,7 @@ The form of the text is prometheus_client's business; what is measured is not kn
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -43,7 +44,7 @@ Rows: TypeAlias = "Iterable[Row | None]"
 """Samples, or None at a step that has found none."""
 
 
-class Family:
+class Family(ABC):
     """One metric: its name, what it says, the names of its labels, and its samples."""
 
     def __init__(self, name: str, says: str, labels: tuple[str, ...], rows: Rows) -> None:
@@ -52,9 +53,9 @@ class Family:
         self.labels = labels
         self.rows = rows
 
+    @abstractmethod
     def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples, with labels that all families share, as the library's."""
-        raise NotImplementedError
 
 
 class Counter(Family):
@@ -80,7 +81,7 @@ class Gauge(Family):
 
 
 class Histograms(Family):
-    """A histogram without labels of its own; its only row is the number of what it counted."""
+    """A histogram without labels of its own; one row stands for all its buckets."""
 
     def __init__(self, name: str, says: str, histogram: Histogram) -> None:
         super().__init__(name, says, (), [Row((), 0)])
