@@ -1,7 +1,7 @@
 """Run one broker until it is told to stop: ``python -m rocketpoll.broker -c conf/broker.conf``.
 
 It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in
-order.
+order; SIGHUP has it read its file of settings again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import logging
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.log_format import LOG_FORMATS, set_up_logging
+from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
 from rocketpoll.broker.server.descriptors import allow_descriptors
 from rocketpoll.broker.server.event_loop import new_event_loop
+from rocketpoll.broker.service_manager import ServiceManager, name_process
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import ConfigError, load_config, settings_of
 from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
@@ -55,10 +60,20 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         action="store_true",
         help="stop when stdin ends: for a program that runs a broker",
     )
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=LOG_FORMATS[0],
+        help="lines for people, or one object of JSON each (default: %(default)s)",
+    )
     given = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    set_up_logging(given.log_format)
+
+    def load() -> BrokerConfig:
+        return load_config(given.configFile, given.settings)
+
     try:
-        config = load_config(given.configFile, given.settings)
+        config = load()
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -70,7 +85,9 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     loop = new_event_loop()
     try:
-        loop.run_until_complete(serve(config, until_input_ends=given.untilInputEnds))
+        loop.run_until_complete(
+            serve(config, load if given.configFile else None, until_input_ends=given.untilInputEnds)
+        )
     except Exception as error:
         if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
             raise
@@ -81,19 +98,23 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     return 0
 
 
-async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None:
+async def serve(
+    config: BrokerConfig,
+    load: Callable[[], BrokerConfig] | None = None,
+    *,
+    until_input_ends: bool = False,
+) -> None:
     """Run a broker until SIGTERM or SIGINT arrives, or optionally until stdin ends.
 
     Args:
         config: The settings of the broker.
+        load: A function that reads the settings again at SIGHUP; it may raise a `ConfigError`.
+            Without it, SIGHUP ends the process at once, as a terminal that is closed wants it.
         until_input_ends: Whether to stop when stdin, which must be a pipe, reaches its end.
     """
-    given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
-    config = replace(
-        config,
-        store=replace(config.store, open_files_max=given.open_files_max),
-        server=replace(config.server, max_connections=given.connections_max),
-    )
+    manager = ServiceManager()
+    name_process()
+    config = _with_descriptors(config)
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -102,11 +123,42 @@ async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     port = await controller.start()
-    address = f"[{config.bind_address}]" if ":" in config.bind_address else config.bind_address
-    sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}:{port}\n")
+    if load is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
+    log_start(config, controller)
+    address = f"{shown_host(config.bind_address)}:{port}"
+    sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}\n")
     sys.stdout.flush()
+    manager.tell("READY=1", f"STATUS=listens on {address}")
+    manager.be_watched(loop)
     await stop.wait()
+    manager.tell("STOPPING=1", "STATUS=answers what it has taken, and saves")
+    log_stop(controller)
+    began = time.perf_counter()
     await controller.stop()
+    manager.end()
+    log_end(time.perf_counter() - began)
+
+
+def _with_descriptors(config: BrokerConfig) -> BrokerConfig:
+    """Return settings that the system has descriptors for."""
+    given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
+    return replace(
+        config,
+        store=replace(config.store, open_files_max=given.open_files_max),
+        server=replace(config.server, max_connections=given.connections_max),
+    )
+
+
+def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
+    """Read the settings again, and go on with those that can change now."""
+    try:
+        config = load()
+    except ConfigError as error:
+        _log.error("nothing is read again, as the settings are wrong: %s", error)
+        return
+    reload = controller.reload(_with_descriptors(config))
+    log_reload(reload.reloaded, reload.need_restart)
 
 
 def _look_for_end(loop: asyncio.AbstractEventLoop, descriptor: int, stop: asyncio.Event) -> None:

@@ -1,6 +1,6 @@
 """BrokerController: builds the rooms, connects them, starts and stops them in order.
 
-    start   store (which recovers), state tables, processors, timers; the port last
+    start   store (which recovers), state tables, processors, timers; the port last, and metrics
     stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait
             for the disk acknowledged, requests that wait for a file answered; only then connections
             are closed; state tables; the store, which removes its abort file
@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from functools import partial
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.housekeeping import Housekeeping
 from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
     NotifyMessageArrivingListener,
@@ -39,12 +40,17 @@ from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.settings.reloading import Reload, reload_of
 from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 from rocketpoll.broker.state_tables import StateTables
-from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.config import BrokerRole
+from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack
 from rocketpoll.broker.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rocketpoll.broker.metrics.metrics_service import MetricsService
 
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
@@ -79,7 +85,12 @@ class BrokerController:
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
+        self._reput_took = Histogram()
+        self._metrics: MetricsService | None = None
+        self.opening_seconds = 0.0
         self.port = 0
+        self.vip_port: int | None = None
+        self.metrics_port: int | None = None
 
     async def start(self) -> int:
         """Recover the store, begin to serve, and return the port.
@@ -102,12 +113,16 @@ class BrokerController:
             self.turn.work,
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
+        began = time.perf_counter()
         self.store = MessageStore(
             config.store, self._disk, self._now_ms, listener, self._wake_reput
         )
+        self.opening_seconds = time.perf_counter() - began
         try:
             await self._open(config)
         except BaseException:
+            if self._metrics is not None:
+                self._metrics.stop()
             self.store.shutdown()
             raise
         return self.port
@@ -157,7 +172,7 @@ class BrokerController:
                 work=self.turn.work,
                 run_aside=self._housekeeping.run_aside,
                 clean=self._housekeeping.clean,
-                disk_usage=partial(self._disk.usage, config.store.store_path_root_dir),
+                disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
         )
@@ -174,6 +189,8 @@ class BrokerController:
             if not is_lack(error):
                 raise
             _log.warning("configurations are not saved: %s; it is tried again", error)
+        if config.metrics_port is not None:
+            await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
         self._housekeeping.start(self.hold_service, self.processors)
@@ -185,7 +202,7 @@ class BrokerController:
         if not config.vip_channel_enable or port <= 0:
             return
         try:
-            await self.server.listen(config.bind_address, port)
+            self.vip_port = await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
                 "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of "
@@ -202,6 +219,7 @@ class BrokerController:
         if self._is_stopping:
             return
         self._is_stopping = True
+        # Metrics stay to the end: who asks for them learns that the broker is stopping.
         self.server.stop_listening()
         self.store.take_no_more("the broker is stopping")
         self._delivery.cancel()
@@ -223,7 +241,63 @@ class BrokerController:
                 raise
             _log.warning("what has changed of configurations and offsets is not saved: %s", error)
         finally:
+            if self._metrics is not None:
+                self._metrics.stop()
             self.store.shutdown()
+
+    def reload(self, config: BrokerConfig) -> Reload:
+        """Go on with what a running broker can take of another configuration; say what that is."""
+        reload = reload_of(self._config, config)
+        self._config = self.processors.admin.config = taken = reload.config
+        self.server.limits = taken.server
+        self.store.keep_by(taken.store)
+        tables = self.tables
+        tables.topics.max_topics, tables.topics.max_queues = taken.max_topics, taken.max_queues
+        tables.groups.max_groups = taken.max_groups
+        tables.offsets.max_offsets = taken.max_consumer_offsets
+        return reload
+
+    def disk_usage(self) -> DiskUsage:
+        """Return the usage of the disk that holds the store."""
+        return self._disk.usage(self._config.store.store_path_root_dir)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
+        metrics = self._metrics.descriptors() if self._metrics is not None else []
+        return self.server.descriptors() + [number for number in metrics if number >= 0]
+
+    def why_not_ready(self) -> str | None:
+        """Return why messages are not taken now, or None if they are, or never shall be."""
+        if self._is_stopping:
+            return "the broker is stopping"
+        if not self.port:
+            return "the broker is starting"
+        if self._config.store.broker_role is BrokerRole.SLAVE:
+            return self.store.state().failure
+        return self.store.why_nothing_is_taken()
+
+    async def _open_metrics(self, host: str, port: int) -> None:
+        # These take some 50 ms to import, which a broker without metrics is spared.
+        from rocketpoll.broker.metrics.metrics_service import MetricsService  # noqa: PLC0415
+        from rocketpoll.broker.metrics.observed import Observed  # noqa: PLC0415
+
+        observed = Observed(
+            config=lambda: self._config,
+            store=self.store,
+            tables=self.tables,
+            processors=self.processors,
+            hold_service=self.hold_service,
+            schedule=self.schedule,
+            server=self.server,
+            reput_took=self._reput_took,
+            disk_usage=self.disk_usage,
+            why_not_ready=self.why_not_ready,
+            now_ms=self._now_ms,
+            started_ms=self._now_ms(),
+        )
+        metrics = MetricsService(observed, self._loop, self.turn.work)
+        self.metrics_port = await metrics.start(host, port)
+        self._metrics = metrics
 
     def _make_log_durable(self) -> None:
         """Flush all that is visible now, so that no power loss takes it; in a thread that may wait.
@@ -353,7 +427,10 @@ class BrokerController:
 
     def _reput(self, until: float) -> bool:
         """Run reput while there is time; return whether nothing is left to do now."""
-        return self.store.reput(lambda: self._loop.time() >= until) or self.store.is_reput_hindered
+        began = time.perf_counter()
+        is_done = self.store.reput(lambda: self._loop.time() >= until)
+        self._reput_took.add(time.perf_counter() - began)
+        return is_done or self.store.is_reput_hindered
 
     def _has_arrived(self, topic: str, queue_id: int) -> None:
         if topic == SCHEDULE_TOPIC and not self._is_stopping:

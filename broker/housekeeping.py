@@ -30,6 +30,7 @@ _HOLD_SWEEP_MS = 5_000
 _SLOW_SWEEP_MS = 100
 _STATS_SAMPLE_MS = 10_000
 _CLIENT_SCAN_MS = 10_000
+_BUSY_LOOK_MS = 1_000
 _CONFIGURATION_SAVE_MS = 1_000
 _FINISH_OPENING_MS = 1_000
 _FLUSH_EARLY_MS = 1_000
@@ -85,6 +86,7 @@ class Housekeeping:
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
+        self._every(_BUSY_LOOK_MS, processors.note_busy)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +56,8 @@ from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import DiskUsage
 from rocketpoll.broker.store.message_store import MessageStore
 
+_log = logging.getLogger(__name__)
+
 
 class Processor(Protocol):
     """A family of requests."""
@@ -91,6 +94,7 @@ class Processors:
     def __init__(self, around: Surroundings) -> None:
         config = around.config
         self._around = around
+        self._is_busy = False
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         room = MemberRoom(
             members_max=config.max_group_members,
@@ -137,6 +141,7 @@ class Processors:
         )
         self.pull = self._pulls()
         self.clients = self._clients()
+        self.admin = self._broker_admin()
         families = (
             *self._of_messages(),
             self.pull,
@@ -203,6 +208,15 @@ class Processors:
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
         self._around.work(self.stats.sample(self._around.now_ms()))
+
+    def note_busy(self) -> None:
+        """Log that sends are refused as busy, or are taken again; once for a while of each."""
+        why = self._around.why_busy()
+        if why is not None and not self._is_busy:
+            _log.warning("sends are refused: %s", why.rpartition("]")[2])
+        elif why is None and self._is_busy:
+            _log.warning("sends are taken again")
+        self._is_busy = why is not None
 
     def _pulls(self) -> PullMessageProcessor:
         around, tables = self._around, self._around.tables
@@ -329,7 +343,7 @@ class Processors:
                 advertised_host=around.advertised_host,
                 now_ms=around.now_ms,
             ),
-            self._broker_admin(),
+            self.admin,
         )
 
     def _broker_admin(self) -> BrokerAdminProcessor:

@@ -111,6 +111,10 @@ FLAG: Final = Values(_flag, lambda value: str(value).lower())
 NAME: Final = Values(_name)
 ADDRESS: Final = Values(_address)
 ADDRESS_OR_NOTHING: Final = Values(lambda text: _address(text) if text else "")
+PORT_OR_NOTHING: Final[Values[int | None]] = Values(
+    lambda text: number(0, 65_535).parse(text) if text else None,
+    lambda port: "" if port is None else str(port),
+)
 DIRECTORY: Final = Values(_directory)
 PERCENT: Final = Values(
     lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100))

@@ -79,6 +79,14 @@ class BrokerProcess:
         self._process.send_signal(number)
         return self._process.wait(_PATIENCE_SECONDS)
 
+    def signal(self, number):
+        """Send it a signal that does not end it."""
+        self._process.send_signal(number)
+
+    def title(self):
+        """The name under which the system shows it."""
+        return Path(f"/proc/{self._process.pid}/comm").read_text().strip()
+
     def kill(self):
         """End it at once."""
         self._process.kill()
@@ -97,9 +105,13 @@ class BrokerProcess:
         """The numbers of what it has open."""
         return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]
 
-    def log(self):
-        """The lines that it has logged."""
+    def said(self):
+        """All lines that it has logged."""
         return self._log_path.read_text().splitlines()
+
+    def log(self):
+        """The lines that it has logged but those of a broker with which all is well."""
+        return [line for line in self.said() if " INFO rocketpoll.broker.operator_log " not in line]
 
     def rss_bytes(self):
         """How much memory it has."""

@@ -26,6 +26,7 @@ TESTED_ELSEWHERE = {
     "pyspark_rocketpoll.py": "test_testing.py",
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/settings/config.py": "settings/test_settings.py",
+    "broker/metrics/observed.py": "metrics/test_metrics_service.py",
     "broker/connection.py": "server/test_client_connection.py",
     "broker/embedded/broker_thread.py": "embedded/test_embedded_broker.py",
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
@@ -155,9 +156,16 @@ def test_the_list_of_modules_tested_elsewhere_names_only_what_is_there():
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
+        ("rmq_spark.cli.main", ("prometheus_client",)),
         (
             "rocketpoll.broker.__main__",
-            ("numpy", "pyarrow", "pyspark", "rocketpoll.broker.filter.sql_parser"),
+            (
+                "numpy",
+                "prometheus_client",
+                "pyarrow",
+                "pyspark",
+                "rocketpoll.broker.filter.sql_parser",
+            ),
         ),
     ],
 )

@@ -302,3 +302,21 @@ def test_two_brokers_in_one_process_know_nothing_of_each_other(tmp_path):
             assert (await (await two.connect()).pull(0)).bodies == []
 
     run(whole())
+
+
+def test_limits_that_are_read_again_count_at_once(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", topic="T1")
+        topics = len(broker.controller.tables.topics.topics)
+        tight = small_broker(tmp_path, maxTopics=topics, maxConnections=1, listenPort=1)
+        reload = broker.controller.reload(tight)
+        assert set(reload.reloaded) == {f"maxTopics={topics}", "maxConnections=1"}
+        assert reload.need_restart == ("listenPort=1",)
+        refused = await client.call(send_request("a", topic="T2"))
+        assert f"(maxTopics={topics})" in refused.remark
+        turned_away = await broker.connect()
+        await broker.until(lambda: broker.controller.server.refused["maxConnections"])
+        turned_away.close()
+
+    tell(story, tmp_path)

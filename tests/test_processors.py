@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from broker_clients import send_request
 from broker_connections import finished
 from broker_stories import tell
+from slow_disks import SlowDisk
 
 from rmq_spark.wire.codes import RequestCode
 
@@ -72,3 +74,29 @@ def test_what_is_counted_comes_into_its_windows(tmp_path):
         assert processors.stats.topic_put_tps("T") > 0
 
     tell(story, tmp_path)
+
+
+def test_sends_that_are_refused_as_busy_are_told_of_once_and_so_is_the_end(tmp_path, caplog):
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic()
+        processors, client = broker.controller.processors, await broker.connect()
+        await client.put("a")
+        disk.keep_waiting()
+        client.send(send_request("waits"))
+        await broker.until(lambda: processors.acknowledger.queue().size)
+        broker.move(3)
+        for _ in range(2):
+            processors.note_busy()
+        disk.let_go()
+        await client.receive()
+        for _ in range(2):
+            processors.note_busy()
+
+    tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", osPageCacheBusyTimeOutMills=1_000)
+    refused, taken = [
+        record.getMessage() for record in caplog.records if record.name.endswith(".processors")
+    ]
+    assert refused.startswith("sends are refused: broker busy, the disk has kept a send waiting")
+    assert taken == "sends are taken again"

@@ -76,7 +76,7 @@ class BrokerThread:
 
         With them open in a fork, clients would not notice that the broker has ended.
         """
-        return self._controller.server.descriptors()
+        return self._controller.descriptors()
 
     def _ask_to_stop(self) -> None:
         with suppress(RuntimeError):  # the loop has ended already

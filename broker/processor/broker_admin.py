@@ -36,7 +36,7 @@ class BrokerAdminProcessor:
         now_ms: Callable[[], int],
     ) -> None:
         """Take what the answers need; ``clean`` deletes old files soon, without delay here."""
-        self._config = config
+        self.config = config
         self._runtime_info = runtime_info
         self._stats = stats
         self._delay_offsets = delay_offsets
@@ -63,7 +63,7 @@ class BrokerAdminProcessor:
     def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
-        return answer(request, header)._replace(body=properties_text(self._config))
+        return answer(request, header)._replace(body=properties_text(self.config))
 
     def get_runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_RUNTIME_INFO with all current figures."""

@@ -19,7 +19,7 @@ def read_only_configuration(request: RemotingCommand) -> RequestRejected:
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
         f"remote configuration is read-only ({RequestCode(request.code).name}): change the "
-        "broker's file, and restart it",
+        "broker's file, and send it SIGHUP or restart it",
     )
 
 

@@ -7,6 +7,7 @@ knows no processor, only their handlers.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -23,6 +24,18 @@ from rocketpoll.broker.store.lacks import Hindrances, is_lack, what_is_wrong
 Park: TypeAlias = Callable[[Connection, RemotingCommand, str], "RemotingCommand | None"]
 
 _log = logging.getLogger(__name__)
+UNKNOWN_REQUEST: Final = -1
+"""Counted in place of all codes that have no handler: a client may invent any number of them."""
+_NO_REFUSALS: Final = frozenset(
+    [
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+    ]
+)
+"""The codes of answers to requests that were heard, and perhaps found nothing."""
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _WITH_MESSAGES: Final = frozenset(
     [
@@ -50,6 +63,8 @@ class RequestDispatcher:
         self._park = park
         self._hindrances = Hindrances[int]()
         """What hinders requests, by code: the disk fails, or something is lacking."""
+        self.refused: Counter[tuple[int, int]] = Counter()
+        """The number of refused requests, by their code and that of their answer."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -76,14 +91,30 @@ class RequestDispatcher:
                 handler = self._refuse_body
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
-            answer = self._park(connection, request, not_saved.topic)
+            answer = self._parked(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:
             if not (answer is None or isinstance(answer, RemotingCommand)):
                 return self._excused_steps(connection, request, answer)
             self._hindrances.end(request.code)
+            if answer is not None and answer.code:
+                self._note(request, answer)
         return None if request.flag & _ONE_WAY else answer
+
+    def _parked(
+        self, connection: Connection, request: RemotingCommand, topic: str
+    ) -> RemotingCommand | None:
+        answer = self._park(connection, request, topic)
+        if answer is not None:
+            self._note(request, answer)
+        return answer
+
+    def _note(self, request: RemotingCommand, answer: RemotingCommand) -> None:
+        """Count an answer that is a refusal."""
+        if answer.code not in _NO_REFUSALS:
+            known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
+            self.refused[known, answer.code] += 1
 
     def _excused_steps(
         self, connection: Connection, request: RemotingCommand, steps: Steps
@@ -92,11 +123,13 @@ class RequestDispatcher:
         try:
             answer = yield from steps
         except TopicNotSaved as not_saved:
-            answer = self._park(connection, request, not_saved.topic)
+            answer = self._parked(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:
             self._hindrances.end(request.code)
+            if answer is not None and answer.code:
+                self._note(request, answer)
         return None if request.flag & _ONE_WAY else answer
 
     def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -110,6 +143,13 @@ class RequestDispatcher:
         self, connection: Connection, request: RemotingCommand, error: Exception
     ) -> RemotingCommand:
         """Return the answer for an exception, so that the client is not left waiting."""
+        answer = self._answer_for(connection, request, error)
+        self._note(request, answer)
+        return answer
+
+    def _answer_for(
+        self, connection: Connection, request: RemotingCommand, error: Exception
+    ) -> RemotingCommand:
         if isinstance(error, RequestRejected):
             return request.respond(error.code, error.remark)
         if isinstance(error, (WireError, TooMany)):

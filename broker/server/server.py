@@ -52,7 +52,7 @@ class RemotingServer:
 
         ``end_turn`` is called at the end of each turn, as by `ClientConnection`.
         """
-        self._limits = limits
+        self.limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
         self._turn = turn
@@ -60,6 +60,8 @@ class RemotingServer:
         self.step_places = StepPlaces()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
+        self.refused: Counter[str] = Counter()
+        """The number of clients that were turned away, by the setting that limits them."""
         self._since_new: dict[ClientConnection, float] = {}
         self._since_partial: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
@@ -164,19 +166,24 @@ class RemotingServer:
     def opened(self, connection: ClientConnection) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""
         now = self._loop.time()
-        limits = self._limits
+        limits = self.limits
         address = connection.remote_host.address
         self._connections[connection] = None
         self._per_address[address] += 1
         refill = (now - self._accepts_at) * limits.max_accepts_per_second
         self._accepts = min(self._accepts + refill, float(limits.max_accepts_per_second))
         self._accepts_at = now
+        setting = why = None
         if len(self._connections) > limits.max_connections:
-            return f"there are {limits.max_connections} connections already (maxConnections)"
-        if self._per_address[address] > limits.max_connections_per_address:
+            setting, why = "maxConnections", f"there are {limits.max_connections} connections"
+        elif self._per_address[address] > limits.max_connections_per_address:
             most = limits.max_connections_per_address
-            return f"this address has {most} connections already (maxConnectionsPerAddress)"
+            setting, why = "maxConnectionsPerAddress", f"this address has {most} connections"
+        if setting is not None:
+            self.refused[setting] += 1
+            return f"{why} already ({setting})"
         if self._accepts < 1:
+            self.refused["maxAcceptsPerSecond"] += 1
             return (
                 f"over {limits.max_accepts_per_second} new connections a second "
                 "(maxAcceptsPerSecond)"
@@ -236,7 +243,7 @@ class RemotingServer:
     def _new_connection(self) -> ClientConnection:
         return ClientConnection(
             loop=self._loop,
-            limits=self._limits,
+            limits=self.limits,
             table=self,
             dispatch=self._dispatch,
             turn=self._turn,
@@ -245,7 +252,7 @@ class RemotingServer:
 
     def _count(self, more_bytes: int) -> None:
         self._in_flight += more_bytes
-        self.is_short_of_memory = self._in_flight >= self._limits.in_flight_bytes_max
+        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
 
     def _let_go_on(self) -> None:
         while self._held_back and (not self.is_short_of_memory or self._favoured is None):
@@ -276,7 +283,7 @@ class RemotingServer:
 
     def _to_close(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Yield the connections to close, with the reasons; None for those that may stay."""
-        limits = self._limits
+        limits = self.limits
         for times in (self._since_new, self._since_partial):
             for connection in times:
                 size = self._request_bytes.get(connection, 0)

@@ -24,6 +24,11 @@ _NO_TRANSACTIONS: Final = (
     "RocketMQ has it for transactional messages, which this broker does not take: leave it out"
 )
 
+_METRICS: Final = (
+    "RocketMQ has it for its metrics, which this broker shows at metricsHost and metricsPort: set "
+    "metricsPort=5557"
+)
+
 ABSENT: Final[Mapping[str, str]] = {
     "namesrvAddr": (
         "RocketMQ has it to find name servers, and this broker is one itself: leave it out, and "
@@ -41,6 +46,9 @@ ABSENT: Final[Mapping[str, str]] = {
     "storePathIndex": _ONE_DIRECTORY,
     "transactionCheckInterval": _NO_TRANSACTIONS,
     "transactionTimeOut": _NO_TRANSACTIONS,
+    "metricsExporterType": _METRICS,
+    "metricsPromExporterPort": _METRICS,
+    "metricsPromExporterHost": _METRICS,
     "queues": (
         "topics that are made by their first message have defaultTopicQueueNums=; "
         "create_topic(name, queues=2) makes one with a number of its own"

@@ -17,6 +17,7 @@ from rocketpoll.broker.setting import (
     FLAG,
     MS,
     NAME,
+    PORT_OR_NOTHING,
     SIZE,
     number,
     setting,
@@ -182,6 +183,19 @@ class BrokerConfig:
         FLAG,
         "true: anybody who reaches a non-loopback bindAddress may read, write and delete",
         default=False,
+    )
+    metrics_port: int | None = setting(
+        "metricsPort",
+        PORT_OR_NOTHING,
+        "TCP port of /metrics, /healthz and /readyz; 0 picks any free port; empty: none",
+        default=None,
+        rocketmq="5557, as metricsPromExporterPort",
+    )
+    metrics_host: str = setting(
+        "metricsHost",
+        ADDRESS,
+        "the address of metricsPort; whoever reaches it may read names and numbers, no messages",
+        default="127.0.0.1",
     )
     broker_permission: int = setting(
         "brokerPermission",

@@ -7,6 +7,8 @@ windows:
     hour       6 buckets of 10 min
     day       24 buckets of 1 h
 
+Since the start, each topic and each group has a total as well, for counters that only grow.
+
 A bucket holds only what moved while it was open, so a topic or group without messages is gone from
 memory after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
 """
@@ -28,6 +30,7 @@ from rocketpoll.broker.state.stats_windows import (
     Sums,
     Window,
     drop,
+    in_steps,
     per_second,
 )
 
@@ -43,15 +46,19 @@ class _Counter(NamedTuple):
     counts_bytes: bool
 
 
-_TOPIC_PUT, _GROUP_GET, _SEND_BACK, _PUT, _GET = "topic put", "group get", "send back", "put", "get"
+TOPIC_PUT: Final = "topic put"
+GROUP_GET: Final = "group get"
+SEND_BACK: Final = "send back"
+_PUT, _GET = "put", "get"
 _MISSED: Key = ("missed", "")
+_WITH_TOTALS: Final = frozenset({TOPIC_PUT, GROUP_GET, SEND_BACK})
 
 STATS_NAMES: Final[Mapping[str, _Counter]] = {
-    "TOPIC_PUT_NUMS": _Counter(_TOPIC_PUT, counts_bytes=False),
-    "TOPIC_PUT_SIZE": _Counter(_TOPIC_PUT, counts_bytes=True),
-    "GROUP_GET_NUMS": _Counter(_GROUP_GET, counts_bytes=False),
-    "GROUP_GET_SIZE": _Counter(_GROUP_GET, counts_bytes=True),
-    "SNDBCK_PUT_NUMS": _Counter(_SEND_BACK, counts_bytes=False),
+    "TOPIC_PUT_NUMS": _Counter(TOPIC_PUT, counts_bytes=False),
+    "TOPIC_PUT_SIZE": _Counter(TOPIC_PUT, counts_bytes=True),
+    "GROUP_GET_NUMS": _Counter(GROUP_GET, counts_bytes=False),
+    "GROUP_GET_SIZE": _Counter(GROUP_GET, counts_bytes=True),
+    "SNDBCK_PUT_NUMS": _Counter(SEND_BACK, counts_bytes=False),
     "BROKER_PUT_NUMS": _Counter(_PUT, counts_bytes=False),
     "BROKER_GET_NUMS": _Counter(_GET, counts_bytes=False),
 }
@@ -122,12 +129,15 @@ class BrokerStats:
         self.got_messages = 0
         self.get_took_ms_max = 0
         self._whole: Sums = {}
+        self._totals: Sums = {}
+        self._uncarried: Sums = {}
+        """The closed sums that are not in the totals yet."""
 
     # ---- counting, on every send and pull
 
     def put(self, topic: str, count: int, byte_count: int, *, calls: int = 1) -> None:
         """Count stored messages; ``put_took`` counts their wait for the disk."""
-        self._add(self._sums, (_TOPIC_PUT, topic), count, byte_count, calls)
+        self._add(self._sums, (TOPIC_PUT, topic), count, byte_count, calls)
         self._add(self._whole, self._put_key, count, byte_count, calls)
         self.put_messages += count
         self.put_bytes += byte_count
@@ -142,13 +152,13 @@ class BrokerStats:
         if not count:
             self._add(self._whole, _MISSED, 0, 0)
             return
-        self._add(self._sums, (_GROUP_GET, f"{topic}@{group}"), count, byte_count)
+        self._add(self._sums, (GROUP_GET, f"{topic}@{group}"), count, byte_count)
         self._add(self._whole, self._get_key, count, byte_count)
         self.got_messages += count
 
     def sent_back(self, topic: str, group: str) -> None:
         """Count a message that a group could not consume and gave back."""
-        self._add(self._sums, (_SEND_BACK, f"{topic}@{group}"), 1, 0)
+        self._add(self._sums, (SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
     def _add(sums: Sums, key: Key, count: int, byte_count: int, calls: int = 1) -> None:
@@ -177,6 +187,7 @@ class BrokerStats:
             whole | self._sums,
             {},
         )  # these first: there is room for them
+        yield from self._carry_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
             yield from window.add(self._closed, elapsed_ms)
@@ -186,12 +197,26 @@ class BrokerStats:
             self.put_totals = self.put_totals.after(self.put_messages)
             self.get_totals = self.get_totals.after(self.got_messages)
 
+    def _carry_to_totals(self) -> Iterator[None]:
+        closed = {key: each for key, each in self._closed.items() if key[0] in _WITH_TOTALS}
+        for key, left in self._uncarried.items():  # the loop was too busy since the last sample
+            both = closed[key] = Sum(left.messages, left.bytes, left.calls)
+            if key in self._closed:
+                both.add(self._closed[key])
+        self._uncarried = closed
+        for some in in_steps(tuple(self._uncarried)):
+            for key in some:
+                each = self._uncarried.pop(key, None)
+                if each is not None and (key in self._totals or len(self._totals) < KEYS_MAX):
+                    self._totals.setdefault(key, Sum()).add(each)
+            yield
+
     def forget_topic(self, topic: str) -> Iterator[None]:
         """Forget a deleted topic, in steps: another of the same name begins at zero."""
         prefix = f"{topic}@"
         return self._forget(
             lambda key: (
-                key == (_TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
+                key == (TOPIC_PUT, topic) or (_is_of_group(key) and key[1].startswith(prefix))
             )
         )
 
@@ -201,7 +226,8 @@ class BrokerStats:
         return self._forget(lambda key: _is_of_group(key) and key[1].endswith(suffix))
 
     def _forget(self, is_gone: Callable[[Key], bool]) -> Iterator[None]:
-        yield from drop(self._sums, is_gone)
+        for sums in (self._sums, self._uncarried, self._totals):
+            yield from drop(sums, is_gone)
         yield from drop(self._closed, is_gone)  # and only then from where they are carried
         for window in (self._minute, self._hour, self._day):
             yield from window.forget(is_gone)
@@ -220,13 +246,26 @@ class BrokerStats:
         minute, hour, day = items
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
+    def totals(self) -> Iterator[tuple[Key, Sum]]:
+        """Yield the sums since the start, by kind and owner, each as it is when its turn comes.
+
+        The kinds are `TOPIC_PUT`, by topic, and `GROUP_GET` and `SEND_BACK`, by ``topic@group``.
+        """
+        for key in dict.fromkeys((*self._totals, *self._uncarried, *self._sums)):
+            total = Sum()
+            for sums in (self._totals, self._uncarried, self._sums):
+                each = sums.get(key)
+                if each is not None:
+                    total.add(each)
+            yield key, total
+
     def topic_put_tps(self, topic: str) -> float:
         """Return the messages sent to a topic per second, over the last minute."""
-        return per_second(*_messages(self._minute, (_TOPIC_PUT, topic)))
+        return per_second(*_messages(self._minute, (TOPIC_PUT, topic)))
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
         """Return the messages of topics given to a group per second, over the last minute."""
-        keys = ((_GROUP_GET, f"{topic}@{group}") for topic in topics)
+        keys = ((GROUP_GET, f"{topic}@{group}") for topic in topics)
         return sum(per_second(*_messages(self._minute, key)) for key in keys)
 
     def rates(self) -> BrokerRates:
@@ -246,7 +285,7 @@ class BrokerStats:
 
 
 def _is_of_group(key: Key) -> bool:
-    return key[0] in (_GROUP_GET, _SEND_BACK)
+    return key[0] in (GROUP_GET, SEND_BACK)
 
 
 def _messages(window: Window, key: Key) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class ConsumerOffsetManager:
 
         Entries under keys that are not ``topic@group`` are kept, and saved again.
         """
-        self._max_offsets = max_offsets
+        self.max_offsets = max_offsets
         self._count = 0
         self._saver = Saver(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
@@ -42,6 +42,11 @@ class ConsumerOffsetManager:
                 self._count += len(queues)
             else:
                 self._strange[key] = queues
+
+    @property
+    def count(self) -> int:
+        """The number of stored offsets."""
+        return self._count
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the stored offset, or None."""
@@ -136,7 +141,7 @@ class ConsumerOffsetManager:
     def _make_room(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""
         check_room(
-            "consumer offsets", self._count, self._max_offsets, "maxConsumerOffsets", more=more
+            "consumer offsets", self._count, self.max_offsets, "maxConsumerOffsets", more=more
         )
         self._count += more
 

@@ -172,6 +172,11 @@ class ConsumerManager:
                 yield from self.connection_closed(connection)
             yield connection if is_silent else None
 
+    @property
+    def names(self) -> Iterable[str]:
+        """The groups that have members."""
+        return self._groups.keys()
+
     def group(self, name: str) -> ConsumerGroup | None:
         """Return a group, or None if it has no members."""
         return self._groups.get(name)

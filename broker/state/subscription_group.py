@@ -42,7 +42,7 @@ class SubscriptionGroupManager:
         """Load the table; with ``auto_create``, a group is made when its first member comes."""
         self._saver = Saver(table, self._wrapper_to_save)
         self._auto_create = auto_create
-        self._max_groups = max_groups
+        self.max_groups = max_groups
         self._now_ms = now_ms
         loaded = table.load(SubscriptionGroupWrapper())
         self._groups = dict(loaded.subscription_group_table)
@@ -109,11 +109,11 @@ class SubscriptionGroupManager:
             yield
             _check(config)
             if config.group_name not in self._groups and config.group_name not in new:
-                check_room("groups", len(self._groups) + len(new), self._max_groups, "maxGroups")
+                check_room("groups", len(self._groups) + len(new), self.max_groups, "maxGroups")
                 new[config.group_name] = None
 
     def _check_room(self) -> None:
-        check_room("groups", len(self._groups), self._max_groups, "maxGroups")
+        check_room("groups", len(self._groups), self.max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
         """Have the next `save` leave out a group, which goes on as it was until then.

@@ -73,8 +73,8 @@ class TopicConfigManager:
         """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
         self._saver = Saver(table, self.wrapper, self._note_saved)
         self._auto_create = auto_create
-        self._max_topics = max_topics
-        self._max_queues = max_queues
+        self.max_topics = max_topics
+        self.max_queues = max_queues
         self._now_ms = now_ms
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
@@ -124,7 +124,7 @@ class TopicConfigManager:
         if known is None:
             self._check_room()
         more = _queues_of(config) - _queues_of(known)
-        check_room("queues", self._queues, self._max_queues, "maxQueues", more=more)
+        check_room("queues", self._queues, self.max_queues, "maxQueues", more=more)
         self._set(config)
         if change is not None:
             change.note(config.topic_name, known, self._topics[config.topic_name])
@@ -145,15 +145,15 @@ class TopicConfigManager:
             _check(config)
             known = wanted.get(config.topic_name) or self._topics.get(config.topic_name)
             if known is None:
-                check_room("topics", topics, self._max_topics, "maxTopics")
+                check_room("topics", topics, self.max_topics, "maxTopics")
                 topics += 1
             more = _queues_of(config) - _queues_of(known)
-            check_room("queues", queues, self._max_queues, "maxQueues", more=more)
+            check_room("queues", queues, self.max_queues, "maxQueues", more=more)
             queues += more
             wanted[config.topic_name] = config
 
     def _check_room(self) -> None:
-        check_room("topics", len(self._topics), self._max_topics, "maxTopics")
+        check_room("topics", len(self._topics), self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return a topic, made like ``default_topic`` if missing, or None if it may not be made.

@@ -7,12 +7,15 @@ what becomes of messages that are refused.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.retention import Retention
+
+_log = logging.getLogger(__name__)
 
 
 class Cleaning:
@@ -26,12 +29,14 @@ class Cleaning:
         save_checkpoint: Callable[[], bool],
         refuse: Callable[[str | None], object],
     ) -> None:
-        self._config, self._disk, self._log = parts.config, parts.disk, parts.log
+        self.config = parts.config
+        """The settings of the next `clean`, in which the store's forms and places stay the same."""
+        self._disk, self._log = parts.disk, parts.log
         self._checkpointing = checkpointing
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
         self._refuse = refuse
-        self._retention = Retention(parts.config, parts.disk, parts.log.files)
+        self._is_full = False
 
     def clean(self) -> int:
         """Delete the files that are to go, and return their number.
@@ -39,7 +44,8 @@ class Cleaning:
         Without room for a checkpoint, an older one decides what may go.
         """
         checkpointing = self._checkpointing
-        expired_until = self._retention.expired_until(self._now_ms(), self._log.last_timestamp)
+        retention = Retention(self.config, self._disk, self._log.files)
+        expired_until = retention.expired_until(self._now_ms(), self._log.last_timestamp)
         if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
             self._save_checkpoint()
         deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
@@ -49,11 +55,21 @@ class Cleaning:
             if not checkpointing.is_under_way:  # else that one notes it
                 self._save_checkpoint()
         checkpointing.delete_expired()
+        if deleted:
+            begin = self._log.min_offset
+            _log.info("%d old files are deleted: the commit log begins at %d now", deleted, begin)
         return deleted
 
     def _refuse_when_full(self) -> None:
-        used = self._disk.usage(self._config.store_path_root_dir).ratio
-        limit = self._config.disk_space_warning_level_ratio
-        if self._config.broker_role is not BrokerRole.SLAVE:
-            is_full = used >= limit
-            self._refuse(f"the disk is {used:.0%} full, over {limit:.0%}" if is_full else None)
+        used = self._disk.usage(self.config.store_path_root_dir).ratio
+        limit = self.config.disk_space_warning_level_ratio
+        if self.config.broker_role is BrokerRole.SLAVE:
+            return
+        is_full = used >= limit
+        why = f"the disk is {used:.0%} full, over {limit:.0%}"
+        if is_full and not self._is_full:
+            _log.warning("messages are refused: %s (diskSpaceWarningLevelRatio)", why)
+        elif self._is_full and not is_full:
+            _log.warning("messages are taken again: the disk is %s full", f"{used:.0%}")
+        self._is_full = is_full
+        self._refuse(why if is_full else None)

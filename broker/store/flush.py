@@ -9,9 +9,11 @@ service is told. When something is lacking for it, they wait, and it is tried ag
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import may_succeed_later
 
@@ -27,11 +29,15 @@ class FlushService:
         on_flushed: Callable[[], object],
         on_failure: Callable[[StoreError], None],
         interval_seconds: float | None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Prepare; ``flush`` returns the offset up to which all is durable.
 
-        Without an interval, flushes happen only on demand.
+        Without an interval, flushes happen only on demand. ``clock`` measures how long they take.
         """
+        self.took = Histogram()
+        """The durations of flushes that have succeeded."""
+        self._clock = clock
         self._flush = flush
         self._on_flushed = on_flushed
         self._on_failure = on_failure
@@ -90,7 +96,9 @@ class FlushService:
 
     def _flush_for_all(self) -> None:
         try:
+            began = self._clock()
             flushed_offset = self._flush()
+            self.took.add(self._clock() - began)
             self._on_flushed()
             self._is_hindered = False
             self._flushed_offset = flushed_offset

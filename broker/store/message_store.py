@@ -9,6 +9,7 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -16,6 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.carrying import Carrying
 from rocketpoll.broker.store.checkpointing import Checkpointing
@@ -44,6 +46,8 @@ from rocketpoll.broker.store.results import (
     StoreState,
 )
 from rocketpoll.broker.store.topic_deletion import TopicDeletion
+
+_log = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -94,7 +98,7 @@ class MessageStore:
             self._log,
             self._queues,
             config.max_message_size,
-            self._why_nothing_is_taken,
+            self.why_nothing_is_taken,
             parts.fresh.runs,
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
@@ -240,6 +244,11 @@ class MessageStore:
         except StoreError as error:
             return result._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         return result
+
+    @property
+    def flush_took(self) -> Histogram:
+        """The durations of the log's flushes."""
+        return self._flusher.took
 
     def confirm_offset(self) -> int:
         """Return up to where messages are visible: a crash will not take them back."""
@@ -402,6 +411,10 @@ class MessageStore:
         """
         self._checkpointing.finish_deletion(topic)
 
+    def keep_by(self, config: StoreConfig) -> None:
+        """Let other settings say what `clean` keeps, and from when on a full disk refuses."""
+        self._cleaning.config = config
+
     def clean(self) -> int:
         """Delete old files, or those that a full disk cannot keep; return their number.
 
@@ -411,7 +424,8 @@ class MessageStore:
         """
         return self._cleaning.clean()
 
-    def _why_nothing_is_taken(self) -> str | None:
+    def why_nothing_is_taken(self) -> str | None:
+        """Return why messages are refused now, or None if they are taken."""
         hindrance = self._starting.text or self._log.flushing.text
         return self._failure or self._ending or self._refusal or hindrance
 
@@ -441,6 +455,8 @@ class MessageStore:
 
     def _fail(self, failure: StoreError) -> None:
         """Take nothing more. The first failure is the one to know of."""
+        if self._failure is None:
+            _log.error("nothing is taken any more, until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
     def take_no_more(self, why: str) -> None:

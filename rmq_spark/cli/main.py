@@ -12,6 +12,7 @@ from rmq_spark.cli.broker_command import run_broker
 from rmq_spark.cli.checkpoint_command import run_checkpoint
 from rmq_spark.cli.demo.command import run_demo
 from rmq_spark.cli.doctor.command import run_doctor
+from rmq_spark.cli.exporter.command import run_exporter
 
 Command = Callable[[Sequence[str]], int]
 
@@ -28,6 +29,10 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
     "checkpoint": (
         run_checkpoint,
         "what a streaming query's checkpoint says, and how to go on from it",
+    ),
+    "exporter": (
+        run_exporter,
+        "lag, offsets and rates of a RocketMQ cluster, for Prometheus",
     ),
     "archive": (
         run_archive,

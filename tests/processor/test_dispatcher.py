@@ -12,7 +12,7 @@ from brokers import never_parked
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST, RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.store.errors import StoreFailed
 
@@ -194,3 +194,53 @@ def test_steps_that_are_given_up_in_the_middle_end_there():
     next(work)
     work.close()
     assert ended == [7]
+
+
+# ---- refusals counted
+
+
+def refusals(*results, code=10, park=never_parked):
+    """The counted refusals, where a handler does one after the other."""
+    todo = iter(results)
+
+    def one_after_another(connection, request):
+        return handler(next(todo))(connection, request)
+
+    dispatch = RequestDispatcher([{10: one_after_another}], 1_000, park)
+    for _ in results:
+        answer = dispatch(FakeConnection(), RemotingCommand(code))
+        if answer is not None and not isinstance(answer, RemotingCommand):
+            finished(answer)
+    return dict(dispatch.refused)
+
+
+def test_refusals_are_counted_by_request_and_answer_however_they_come_about():
+    def steps(_):
+        yield None
+        raise RequestRejected(ResponseCode.SYSTEM_BUSY, "later")
+
+    assert refusals(
+        RequestRejected(ResponseCode.SYSTEM_BUSY, "now"),
+        steps,
+        StoreFailed("gone"),
+        lambda request: request.respond(ResponseCode.SYSTEM_BUSY, "said"),
+    ) == {(10, ResponseCode.SYSTEM_BUSY): 3, (10, ResponseCode.SERVICE_NOT_AVAILABLE): 1}
+
+
+def test_a_send_that_finds_no_room_to_wait_for_its_topic_is_counted():
+    def full(_, request, __):
+        return request.respond(ResponseCode.SYSTEM_BUSY, "too many wait")
+
+    assert refusals(TopicNotSaved("T"), park=full) == {(10, ResponseCode.SYSTEM_BUSY): 1}
+    assert refusals(TopicNotSaved("T"), park=lambda *_: None) == {}
+
+
+@pytest.mark.parametrize("code", [0, 19, 20, 21, 22])
+def test_what_was_heard_and_perhaps_found_nothing_is_no_refusal(code):
+    assert refusals(lambda request: request.respond(code), None) == {}
+
+
+def test_requests_that_nobody_knows_are_counted_as_one_kind():
+    for code in (12, 13):
+        counted = refusals(None, code=code)
+        assert counted == {(UNKNOWN_REQUEST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED): 1}

@@ -29,6 +29,8 @@ OTHERS = {
     "bindAddress": ("127.0.0.2", "localhost"),
     "brokerIP1": ("10.0.0.1", "here"),
     "allowRemoteWithoutAuthentication": ("true", "yes"),
+    "metricsPort": ("5557", "65536"),
+    "metricsHost": ("127.0.0.2", "localhost"),
     "brokerPermission": ("4", "7"),
     "brokerRole": ("SLAVE", "SYNC_MASTER"),
     "regionId": ("North", "a/b"),

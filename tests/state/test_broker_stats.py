@@ -202,3 +202,47 @@ def test_however_many_pairs_of_topics_and_groups_move_so_many_are_counted(monkey
     assert len(bucket) == 15
     assert stats.data("BROKER_GET_NUMS", "C").stats_day.sum == 60  # all are in the broker's own
     assert stats.got_messages == 60
+
+
+# ---- since the start
+
+
+def totals(stats):
+    return {key: (total.messages, total.bytes) for key, total in stats.totals()}
+
+
+def test_totals_count_at_once_and_never_forget(clocked):
+    clocked.stats.put("T", 3, 300)
+    clocked.stats.got("T", "G", 2, 200, 0)
+    clocked.stats.sent_back("T", "G")
+    expected = {("topic put", "T"): (3, 300), ("group get", "T@G"): (2, 200)}
+    assert totals(clocked.stats) == {**expected, ("send back", "T@G"): (1, 0)}
+    clocked.pass_ms(2 * DAY, step_ms=MINUTE)
+    assert totals(clocked.stats) == {**expected, ("send back", "T@G"): (1, 0)}
+    clocked.stats.put("T", 1, 10)
+    assert totals(clocked.stats)["topic put", "T"] == (4, 310)
+
+
+def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(clocked):
+    for number in range(1_000):
+        clocked.stats.put(f"T{number}", 1, 1)
+    slow = clocked.stats.sample(NOON + 10_000)
+    for _ in range(2):
+        next(slow)
+        assert sum(messages for messages, _ in totals(clocked.stats).values()) == 1_000
+    clocked.stats.put("T999", 1, 1)
+    for _ in clocked.stats.sample(NOON + 20_000):
+        assert sum(messages for messages, _ in totals(clocked.stats).values()) == 1_001
+    finished(slow)
+    assert totals(clocked.stats)["topic put", "T999"] == (2, 2)
+
+
+def test_totals_of_what_is_deleted_begin_at_zero_again(clocked):
+    for topic in ("T", "U"):
+        clocked.stats.put(topic, 1, 1)
+        clocked.stats.got(topic, "G", 1, 1, 0)
+    clocked.pass_ms(10 * SECOND)
+    finished(clocked.stats.forget_topic("T"))
+    assert set(totals(clocked.stats)) == {("topic put", "U"), ("group get", "U@G")}
+    finished(clocked.stats.forget_group("G"))
+    assert set(totals(clocked.stats)) == {("topic put", "U")}

@@ -64,8 +64,8 @@ def test_a_disk_that_is_full_is_told_of_and_so_is_one_that_is_not_any_more(room)
 def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch):
     monkeypatch.setattr(
         room.cleaning,
-        "_config",
-        SimpleNamespace(**{**vars(room.cleaning._config), "broker_role": BrokerRole.SLAVE}),
+        "config",
+        SimpleNamespace(**{**vars(room.cleaning.config), "broker_role": BrokerRole.SLAVE}),
     )
     room.disk.used = 95
     room.cleaning.clean()

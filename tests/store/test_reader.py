@@ -87,10 +87,12 @@ def expire(store, clock):
     """All files but the last: they are old by the clock and by the newest message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
-    store._cleaning._retention._config = dataclasses.replace(
-        store._cleaning._retention._config,
-        file_reserved_time_hours=0,
-        delete_when_hours=tuple(range(24)),
+    store.keep_by(
+        dataclasses.replace(
+            store._cleaning.config,
+            file_reserved_time_hours=0,
+            delete_when_hours=tuple(range(24)),
+        )
     )
     assert store.clean() > 0
 

@@ -162,7 +162,7 @@ def test_one_client_may_be_in_so_many_groups_even_if_it_says_so_one_by_one(clien
 
 
 def test_groups_for_which_there_is_no_room_keep_no_others_out(clients, parts, one, two):
-    parts.groups._max_groups = len(parts.groups.groups) + 1
+    parts.groups.max_groups = len(parts.groups.groups) + 1
     with pytest.raises(TooMany, match="maxGroups"):
         clients.beat(one, consumer("a", "T"), consumer("b", "T"))
     clients.beat(two, consumer("a", "T"))

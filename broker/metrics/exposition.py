@@ -1,0 +1,181 @@
+"""Exposition: families of samples become the text that Prometheus reads, in steps.
+
+A broker of ten thousand topics has more samples than one turn of the loop has time for: they are
+collected and written a few hundred at a time. Those who ask while that is under way get the same
+text, and so do those who ask within a second: nobody keeps the broker busy by asking often.
+
+The form of the text is prometheus_client's business; what is measured is not known here.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from rocketpoll.broker.histogram import Histogram
+
+_log = logging.getLogger(__name__)
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The type of content that every release of Prometheus reads."""
+_ROWS_AT_A_TIME: Final = 128
+"""Rows that are written in a millisecond or two."""
+_FRESH_SECONDS: Final = 1.0
+
+
+class Row(NamedTuple):
+    """One sample of a family: the values of its labels, and its own."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+Rows: TypeAlias = "Iterable[Row | None]"
+"""Samples, or None at a step that has found none."""
+
+
+class Family(ABC):
+    """One metric: its name, what it says, the names of its labels, and its samples."""
+
+    def __init__(self, name: str, says: str, labels: tuple[str, ...], rows: Rows) -> None:
+        self.name = name
+        self.says = says
+        self.labels = labels
+        self.rows = rows
+
+    @abstractmethod
+    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+        """Return some of its samples, with labels that all families share, as the library's."""
+
+
+class Counter(Family):
+    """A metric that only grows, until the broker is started again; its name ends in _total."""
+
+    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+        """Return some of its samples as the library has them."""
+        made = CounterMetricFamily(self.name, self.says, labels=(*shared, *self.labels))
+        for row in rows:
+            made.add_metric((*shared.values(), *row.labels), row.value)
+        return made
+
+
+class Gauge(Family):
+    """A metric that grows and shrinks."""
+
+    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:
+        """Return some of its samples as the library has them."""
+        made = GaugeMetricFamily(self.name, self.says, labels=(*shared, *self.labels))
+        for row in rows:
+            made.add_metric((*shared.values(), *row.labels), row.value)
+        return made
+
+
+class Histograms(Family):
+    """A histogram without labels of its own; one row stands for all its buckets."""
+
+    def __init__(self, name: str, says: str, histogram: Histogram) -> None:
+        super().__init__(name, says, (), [Row((), 0)])
+        self._histogram = histogram
+
+    def metric(self, rows: Iterable[Row], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
+        """Return some of its samples as the library has them."""
+        made = HistogramMetricFamily(self.name, self.says, labels=tuple(shared))
+        buckets = [
+            (str(end) if end != float("inf") else "+Inf", count)
+            for end, count in self._histogram.cumulative()
+        ]
+        made.add_metric(tuple(shared.values()), buckets, self._histogram.seconds)
+        return made
+
+
+class _One(Collector):
+    """A registry that has one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
+
+
+def text_in_steps(
+    families: Iterable[Family], shared: Mapping[str, str]
+) -> Generator[None, None, bytes]:
+    """Return the text of families, made in steps."""
+    pieces: list[bytes] = []
+    for family in families:
+        rows: list[Row] = []
+        is_begun = False
+        for row in family.rows:
+            if row is not None:
+                rows.append(row)
+            if len(rows) >= _ROWS_AT_A_TIME:
+                pieces.append(_text(family, rows, shared, is_begun=is_begun))
+                is_begun, rows = True, []
+            yield
+        if rows or not is_begun:
+            pieces.append(_text(family, rows, shared, is_begun=is_begun))
+            yield
+    return b"".join(pieces)
+
+
+def _text(
+    family: Family, rows: Iterable[Row], shared: Mapping[str, str], *, is_begun: bool
+) -> bytes:
+    text = generate_latest(_One(family.metric(rows, shared)))
+    return text.split(b"\n", 2)[2] if is_begun else text  # HELP and TYPE come once
+
+
+class Exposition:
+    """The text of all metrics, for whoever asks."""
+
+    def __init__(
+        self,
+        families: Callable[[], Iterable[Family]],
+        shared: Mapping[str, str],
+        work: Callable[[Iterator[None]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Take the source, the labels that all samples have, and the loop's way to work in steps.
+
+        ``clock`` returns seconds, and never jumps.
+        """
+        self._families = families
+        self._shared = shared
+        self._work = work
+        self._clock = clock
+        self._waiting: list[Callable[[bytes | None], None]] = []
+        self._text = b""
+        self._fresh_until = clock()
+
+    def ask(self, give: Callable[[bytes | None], None]) -> None:
+        """Give the text to a function once it is there, or None if it could not be made."""
+        if self._clock() < self._fresh_until:
+            give(self._text)
+            return
+        self._waiting.append(give)
+        if len(self._waiting) == 1:
+            self._work(self._made())
+
+    def _made(self) -> Iterator[None]:
+        text: bytes | None = None
+        try:
+            text = yield from text_in_steps(self._families(), self._shared)
+        except Exception:  # noqa: BLE001  # whatever it is, those who wait have to hear of it
+            _log.exception("metrics cannot be collected")
+        if text is not None:
+            self._text = text
+            self._fresh_until = self._clock() + _FRESH_SECONDS
+        waiting, self._waiting = self._waiting, []
+        for give in waiting:
+            give(text)

@@ -1,0 +1,37 @@
+"""Observed: the parts of a broker that metrics are read from, as the controller hands them over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketpoll.broker.histogram import Histogram
+from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.processors import Processors
+from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService
+from rocketpoll.broker.server.server import RemotingServer
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.disk import DiskUsage
+from rocketpoll.broker.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The parts of one broker; ``now_ms`` is the time of day, which may jump.
+
+    ``config`` returns the settings that count now.
+    """
+
+    config: Callable[[], BrokerConfig]
+    store: MessageStore
+    tables: StateTables
+    processors: Processors
+    hold_service: PullRequestHoldService
+    schedule: ScheduleMessageService
+    server: RemotingServer
+    reput_took: Histogram
+    disk_usage: Callable[[], DiskUsage]
+    why_not_ready: Callable[[], str | None]
+    now_ms: Callable[[], int]
+    started_ms: int

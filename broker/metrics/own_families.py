@@ -1,0 +1,213 @@
+"""The metrics that RocketMQ has not: what this broker's operator needs to know of it besides.
+
+Their names begin with ``rocketpoll_``; times are in seconds, as Prometheus would have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import ProcessCollector
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.histogram import Histogram
+from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Histograms, Row
+from rocketpoll.broker.metrics.observed import Observed
+from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST
+
+_REASONS: Final = ("request", "reason")
+_OF_PROCESS: Final = frozenset(
+    {
+        "process_cpu_seconds",
+        "process_max_fds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+    }
+)
+
+
+class OwnFamilies:
+    """The metrics under names of our own."""
+
+    def __init__(self, observed: Observed, loop_lag: Histogram, version: str) -> None:
+        self._observed = observed
+        self._loop_lag = loop_lag
+        self._version = version
+        self._process = ProcessCollector(registry=None)
+
+    def families(self) -> Iterator[Family]:
+        """Yield all families."""
+        yield from self._health()
+        yield from self._durations()
+        yield from self._pulls()
+        yield from self._requests()
+        yield from self._memory_and_disk()
+        yield from self._tables()
+        yield from self._of_process()
+
+    def _health(self) -> Iterator[Family]:
+        observed = self._observed
+        state = observed.store.state()
+        yield Gauge(
+            "rocketpoll_info",
+            "The release of this broker; always 1.",
+            ("version",),
+            [Row((self._version,), 1)],
+        )
+        yield _gauge(
+            "rocketpoll_ready",
+            "1 if messages are taken and given, 0 if not; /readyz says why.",
+            observed.why_not_ready() is None,
+        )
+        yield _gauge(
+            "rocketpoll_hindered",
+            "1 while something is lacking, such as room on the disk, for what is to be done.",
+            state.hindrance is not None,
+        )
+        yield _gauge(
+            "rocketpoll_log_holes",
+            "Places in the commit log that are damaged and passed over.",
+            len(state.holes),
+        )
+        uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
+        yield _gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
+
+    def _durations(self) -> Iterator[Family]:
+        for name, says, histogram in (
+            (
+                "flush",
+                "Time of each flush of the commit log.",
+                self._observed.store.flush_took,
+            ),
+            (
+                "reput",
+                "Time of each turn of carrying messages to their queues and waking their pulls.",
+                self._observed.reput_took,
+            ),
+            (
+                "loop_lag",
+                "Time by which the broker's one thread is late for a timer, every half a second.",
+                self._loop_lag,
+            ),
+        ):
+            yield Histograms(f"rocketpoll_{name}_seconds", says, histogram)
+
+    def _pulls(self) -> Iterator[Family]:
+        holds = self._observed.hold_service
+        yield _gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.held)
+        yield _gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queues)
+        yield _counter(
+            "rocketpoll_pulls_put_off_total",
+            "Pulls that may not wait for long, as too many wait already.",
+            holds.put_offs,
+        )
+        yield _counter(
+            "rocketpoll_pulls_rescued_total",
+            "Pulls that the sweep had to wake; each is a bug of the broker's.",
+            holds.rescued,
+        )
+
+    def _requests(self) -> Iterator[Family]:
+        processors, server = self._observed.processors, self._observed.server
+        yield Counter(
+            "rocketpoll_requests_refused_total",
+            "Requests that were refused, by the answer that they got.",
+            _REASONS,
+            [
+                Row((_request_name(request), _response_name(response)), count)
+                for (request, response), count in sorted(processors.dispatch.refused.items())
+            ],
+        )
+        yield _counter(
+            "rocketpoll_puts_failed_total",
+            "Sends that the store did not take.",
+            processors.stats.put_failures,
+        )
+        sends = processors.acknowledger.queue()
+        yield _gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
+        yield _gauge(
+            "rocketpoll_send_wait_seconds",
+            "Time for which the first of them has waited.",
+            sends.head_wait_ms / 1000,
+        )
+        yield _gauge("rocketpoll_connections", "Clients.", server.connections)
+        yield Counter(
+            "rocketpoll_connections_refused_total",
+            "Clients that were turned away, by the setting that limits them.",
+            ("reason",),
+            [Row((reason,), count) for reason, count in sorted(server.refused.items())],
+        )
+
+    def _memory_and_disk(self) -> Iterator[Family]:
+        server, config = self._observed.server, self._observed.config()
+        disk = self._observed.disk_usage()
+        yield _gauge(
+            "rocketpoll_in_flight_bytes",
+            "Bytes of requests that are incomplete or wait.",
+            server.in_flight_bytes,
+        )
+        yield _gauge(
+            "rocketpoll_unread_bytes",
+            "Bytes of answers that clients have not read.",
+            server.unread_bytes,
+        )
+        yield _gauge("rocketpoll_disk_free_bytes", "Free bytes of the store's disk.", disk.free)
+        yield _gauge("rocketpoll_disk_total_bytes", "Size of the store's disk.", disk.total)
+        yield _gauge("rocketpoll_disk_used_ratio", "Used share of the store's disk.", disk.ratio)
+        yield _gauge(
+            "rocketpoll_disk_refused_from_ratio",
+            "Used share of the disk from which on sends are refused.",
+            config.store.disk_space_warning_level_ratio,
+        )
+
+    def _tables(self) -> Iterator[Family]:
+        tables, config = self._observed.tables, self._observed.config()
+        for name, says, count, most in (
+            ("topics", "Topics", len(tables.topics.topics), config.max_topics),
+            ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
+            ("consumer_offsets", "Offsets", tables.offsets.count, config.max_consumer_offsets),
+        ):
+            yield _gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
+            yield _gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
+        yield Gauge(
+            "rocketpoll_delayed_messages",
+            "Delayed messages that are not due yet, by level.",
+            ("level",),
+            self._delayed(),
+        )
+
+    def _delayed(self) -> Iterator[Row | None]:
+        for level, delivered in sorted(self._observed.schedule.offsets().offset_table.items()):
+            end = self._observed.store.queue_offsets(SCHEDULE_TOPIC, level - 1, so_far=True).next
+            yield Row((str(level),), max(end - delivered, 0))
+
+    def _of_process(self) -> Iterator[Family]:
+        """Yield what the system says of this process."""
+        for metric in self._process.collect():
+            if metric.name in _OF_PROCESS:
+                is_counter = metric.type == "counter"
+                kind = Counter if is_counter else Gauge
+                rows: Iterable[Row] = [Row((), sample.value) for sample in metric.samples]
+                name = f"{metric.name}_total" if is_counter else metric.name
+                yield kind(name, metric.documentation, (), rows)
+
+
+def _gauge(name: str, says: str, value: float) -> Family:
+    return Gauge(name, says, (), [Row((), value)])
+
+
+def _counter(name: str, says: str, value: float) -> Family:
+    return Counter(name, says, (), [Row((), value)])
+
+
+def _request_name(code: int) -> str:
+    if code == UNKNOWN_REQUEST:
+        return "unknown"
+    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
+
+
+def _response_name(code: int) -> str:
+    return ResponseCode(code).name if code in ResponseCode._value2member_map_ else str(code)

@@ -1,0 +1,251 @@
+"""The metrics that RocketMQ 5 has as well, under its names, with its labels and units.
+
+Dashboards made for RocketMQ find what they look for. What RocketMQ counts and this broker does not
+know is left out rather than guessed: messages in flight, which only clients know, and the types of
+single messages, in whose place stands the type that the topic was declared with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
+from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Row
+from rocketpoll.broker.metrics.observed import Observed
+from rocketpoll.broker.state.broker_stats import GROUP_GET, TOPIC_PUT
+from rocketpoll.broker.state.stats_windows import Key, Sum
+from rocketpoll.broker.store.errors import EndUnknown, StoreError
+from rocketpoll.broker.store.record_glance import glance
+
+_TYPE: Final = "message.type"
+_IN_LABELS: Final = ("topic", "message_type", "is_system")
+_OUT_LABELS: Final = ("topic", "consumer_group", "is_retry", "is_system")
+_STORAGE_LABELS: Final = ("storage_type", "storage_medium")
+_STORAGE: Final = ("local", "disk")
+
+
+class _Traffic(NamedTuple):
+    """The total of a topic, or of a group in a topic, with the values of its labels."""
+
+    kind: str
+    labels: tuple[str, ...]
+    messages: int
+    bytes: int
+
+
+class RocketMQFamilies:
+    """RocketMQ's metrics of one broker."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._lags = ConsumerLags(
+            observed.store, observed.tables, observed.processors.consumers, observed.now_ms
+        )
+        self._earliest = (-1, 0)
+        """The start of the log when last looked at, and when its first message was stored, in ms.
+        """
+
+    def families(self) -> Iterator[Family]:
+        """Yield all families; their rows are collected when they are asked for."""
+        yield from self._traffic()
+        yield from self._lagging()
+        yield from self._storage()
+        yield from self._clients()
+
+    # ---- messages
+
+    def _traffic(self) -> Iterator[Family]:
+        taken: list[_Traffic] = []
+        yield Counter(
+            "rocketmq_messages_in_total",
+            "Messages that producers have sent, by the type that the topic was declared with.",
+            _IN_LABELS,
+            self._taken(taken),
+        )
+        for name, says, labels, kind, what in (
+            ("throughput_in", "Bytes of messages as stored.", _IN_LABELS, TOPIC_PUT, "bytes"),
+            ("messages_out", "Messages given to groups.", _OUT_LABELS, GROUP_GET, "messages"),
+            ("throughput_out", "Bytes of messages given out.", _OUT_LABELS, GROUP_GET, "bytes"),
+        ):
+            yield Counter(f"rocketmq_{name}_total", says, labels, _rows_of(taken, kind, what))
+
+    def _taken(self, taken: list[_Traffic]) -> Iterator[Row | None]:
+        """Take the totals down for all four families; yield the rows of the first."""
+        for key, total in self._observed.processors.stats.totals():
+            each = self._traffic_of(key, total)
+            if each is None:
+                yield None
+                continue
+            taken.append(each)
+            yield Row(each.labels, each.messages) if each.kind == TOPIC_PUT else None
+
+    def _traffic_of(self, key: Key, total: Sum) -> _Traffic | None:
+        kind, owner = key
+        if kind == TOPIC_PUT:
+            config = self._observed.tables.topics.get(owner)
+            attributes = (config.attributes if config is not None else None) or {}
+            message_type = attributes.get(_TYPE, "UNSPECIFIED").lower()
+            labels: tuple[str, ...] = (owner, message_type, _flag(is_system_topic(owner)))
+        elif kind == GROUP_GET:
+            topic, _, group = owner.partition("@")
+            labels = (topic, group, *_flags(topic, group))
+        else:
+            return None
+        return _Traffic(kind, labels, total.messages, total.bytes)
+
+    # ---- lag
+
+    def _lagging(self) -> Iterator[Family]:
+        labels = ("consumer_group", "topic", "is_retry", "is_system")
+        lags: list[ConsumerLag] = []
+
+        def messages() -> Iterator[Row | None]:
+            for lag in self._lags.look():
+                if lag is not None:
+                    lags.append(lag)
+                yield Row(_labels_of(lag), lag.messages) if lag is not None else None
+
+        yield Gauge(
+            "rocketmq_consumer_lag_messages",
+            "Messages that a group has not consumed yet, whether it is online or not.",
+            labels,
+            messages(),
+        )
+        yield Gauge(
+            "rocketmq_consumer_lag_latency",
+            "Milliseconds since the oldest message was stored that a group has not consumed.",
+            labels,
+            (Row(_labels_of(lag), lag.latency_ms) for lag in lags),
+        )
+        yield Counter(
+            "rocketmq_send_to_dlq_messages_total",
+            "Messages that a group could not consume and that went to its dead letters.",
+            ("consumer_group",),
+            self._dead_letters(),
+        )
+
+    def _dead_letters(self) -> Iterator[Row | None]:
+        """Yield the ends of the queues of dead letters, which outlast a restart."""
+        for topic in sorted(self._observed.tables.topics.topics):
+            config = self._observed.tables.topics.get(topic)
+            if config is None or not topic.startswith(DLQ_PREFIX):
+                yield None
+                continue
+            count = yield from self._end_of(topic, config.write_queue_nums)
+            yield Row((topic[len(DLQ_PREFIX) :],), count)
+
+    def _end_of(self, topic: str, queues: int) -> Generator[None, None, int]:
+        count = 0
+        for queue_id in range(queues):
+            yield
+            try:
+                count += self._observed.store.queue_offsets(topic, queue_id).next
+            except EndUnknown:  # the start is not finished
+                continue
+        return count
+
+    # ---- storage
+
+    def _storage(self) -> Iterator[Family]:
+        state = self._observed.store.state()
+        behind = max(state.written_offset - state.reput_from_offset, 0)
+        for name, says, value in (
+            ("size", "Bytes of the commit log.", state.written_offset - state.min_offset),
+            (
+                "flush_behind_bytes",
+                "Bytes of the commit log that are not flushed yet.",
+                max(state.written_offset - state.flushed_offset, 0),
+            ),
+            (
+                "dispatch_behind_bytes",
+                "Bytes of the commit log that are not in consume queues yet.",
+                behind,
+            ),
+            (
+                "message_reserve_time",
+                "Milliseconds since the first message in the commit log was stored.",
+                self._reserve_time(state.min_offset),
+            ),
+        ):
+            rows = [Row(_STORAGE, value)]
+            yield Gauge(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
+
+    def _reserve_time(self, min_offset: int) -> int:
+        known_offset, stored = self._earliest
+        if known_offset != min_offset or not stored:
+            try:
+                record = self._observed.store.record_at(min_offset)
+            except (StoreError, OSError):  # its readers are told, and so is the log
+                record = None
+            stored = glance(record, 0, len(record))[4] if record is not None else 0
+            self._earliest = (min_offset, stored)
+        return max(self._observed.now_ms() - stored, 0) if stored else 0
+
+    # ---- clients, and the broker
+
+    def _clients(self) -> Iterator[Family]:
+        processors = self._observed.processors
+        yield Gauge(
+            "rocketmq_producer_connections",
+            "Clients that send, once for each of their groups.",
+            ("language", "version"),
+            _counted(
+                (channel.language, str(channel.version))
+                for channels in tuple(processors.producers.groups.values())
+                for channel in tuple(channels.values())
+            ),
+        )
+        yield Gauge(
+            "rocketmq_consumer_connections",
+            "Members of a group that are online.",
+            ("consumer_group", "language", "version"),
+            _counted(
+                (name, channel.language, str(channel.version))
+                for name in tuple(processors.consumers.names)
+                if (group := processors.consumers.group(name)) is not None
+                for channel in tuple(group.clients.values())
+            ),
+        )
+        yield Gauge(
+            "rocketmq_broker_permission",
+            "Permission of the whole broker: 4 read + 2 write.",
+            (),
+            [Row((), self._observed.config().broker_permission)],
+        )
+        yield Gauge(
+            "rocketmq_processor_watermark",
+            "Requests that wait: sends, for the disk.",
+            ("processor",),
+            [Row(("send",), processors.acknowledger.queue().size)],
+        )
+
+
+def _counted(labels: Iterable[tuple[str, ...]]) -> Iterator[Row | None]:
+    """Count clients in steps, and yield a row for each kind of them."""
+    counts: Counts[tuple[str, ...]] = Counts()
+    for each in labels:
+        counts[each] += 1
+        yield None
+    for each, count in sorted(counts.items()):
+        yield Row(each, count)
+
+
+def _rows_of(taken: Iterable[_Traffic], kind: str, what: str) -> Iterator[Row | None]:
+    for each in taken:
+        yield Row(each.labels, getattr(each, what)) if each.kind == kind else None
+
+
+def _labels_of(lag: ConsumerLag) -> tuple[str, ...]:
+    return (lag.group, lag.topic, *_flags(lag.topic, lag.group))
+
+
+def _flags(topic: str, group: str) -> tuple[str, str]:
+    is_retry = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return _flag(is_retry), _flag(is_system_topic(topic) or is_system_group(group))
+
+
+def _flag(value: bool) -> str:  # noqa: FBT001  # its only argument
+    return "true" if value else "false"

@@ -1,0 +1,244 @@
+"""ClusterMetrics: a cluster is read in a thread, again and again; the newest text is kept.
+
+Who scrapes gets that text at once: it costs the cluster nothing, and a slow cluster keeps nobody
+waiting. A broker that is away shows as such, and none of its old figures does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from rmq_spark.client import Admin
+from rmq_spark.client.admin.broker_report import BrokerReport, GroupReport, TopicReport, read_broker
+from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+
+_log = logging.getLogger(__name__)
+_MASTER_ID: Final = 0
+_STOP_SECONDS: Final = 2.0
+_OF_NODE: Final = ("cluster", "node_type", "node_id")
+_RATES: Final = {
+    "putTps": ("rocketpoll_messages_in_per_second", "Messages sent per second, of late."),
+    "getTransferredTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
+    "getTransferedTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
+}
+"""Rates of the last ten seconds that brokers report, with both spellings of RocketMQ's."""
+
+
+class Node(NamedTuple):
+    """A master of the cluster."""
+
+    cluster: str
+    name: str
+    address: str
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The values of the labels that RocketMQ 5 gives to all metrics of a broker."""
+        return self.cluster, "broker", self.name
+
+
+class ClusterMetrics:
+    """The metrics of a cluster, as a text that is made again at an interval."""
+
+    def __init__(
+        self, admin: Admin, interval_seconds: float, now: Callable[[], float] = time.time
+    ) -> None:
+        """Begin with nothing known; ``now`` returns the time of day in seconds."""
+        self._admin = admin
+        self._interval_seconds = interval_seconds
+        self._now = now
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ClusterMetrics", daemon=True)
+        self._away: dict[str, str] = {}
+        """What was last found wrong, by broker name, or by "" for the name servers."""
+        self._succeeded = 0.0
+        self.why_not_ready: str | None = "the cluster has not been read yet"
+        """Why the text tells nothing of the cluster; None while it does."""
+        self.text = b""
+
+    def start(self) -> None:
+        """Read the cluster in a thread from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more; a look that is under way is not waited for, if it takes long."""
+        self._is_over.set()
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            began = self._now()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001  # whatever it is, the next look has to come
+                _log.exception("the cluster cannot be read")
+                self.text, self.why_not_ready = b"", "the cluster cannot be read; see the log"
+            self._is_over.wait(max(self._interval_seconds - (self._now() - began), 0.1))
+
+    def look(self) -> None:
+        """Read the cluster once, and make the text."""
+        began = self._now()
+        reports: list[tuple[Node, BrokerReport | None]] = []
+        try:
+            nodes = self._nodes()
+        except ClientError as error:
+            self._note("", error)
+            self.why_not_ready = f"the name servers do not tell of the cluster: {error}"
+        else:
+            self._note("", None)
+            reports = [(node, self._read(node)) for node in nodes]
+            away = [node.name for node, report in reports if report is None]
+            self.why_not_ready = f"brokers are away: {', '.join(away)}" if away else None
+            if not away:
+                self._succeeded = self._now()
+        took = self._now() - began
+        metrics = [*_families(reports, began), *self._own(took)]
+        self.text = generate_latest(_Found(metrics))
+
+    def _nodes(self) -> list[Node]:
+        info = self._admin.cluster_info()
+        return [
+            Node(cluster, name, info.broker_addr_table[name].broker_addrs[_MASTER_ID])
+            for cluster, names in sorted(info.cluster_addr_table.items())
+            for name in sorted(names)
+            if name in info.broker_addr_table
+            and _MASTER_ID in info.broker_addr_table[name].broker_addrs
+        ]
+
+    def _read(self, node: Node) -> BrokerReport | None:
+        try:
+            report = read_broker(self._admin, node.address)
+        except ClientError as error:
+            self._note(node.name, error)
+            return None
+        self._note(node.name, None)
+        return report
+
+    def _note(self, name: str, error: ClientError | None) -> None:
+        """Log once that something is away, and once that it is back."""
+        who = f"broker {name}" if name else "the name servers"
+        if error is not None and name not in self._away:
+            _log.warning("%s: %s", who, error)
+            self._away[name] = str(error)
+        elif error is None and self._away.pop(name, None) is not None:
+            _log.warning("%s: back again", who)
+
+    def _own(self, took_seconds: float) -> Iterator[Metric]:
+        for name, says, value in (
+            ("collect_seconds", "Time that the last look at the cluster took.", took_seconds),
+            ("last_success_timestamp_seconds", "Time of the last whole look.", self._succeeded),
+        ):
+            yield GaugeMetricFamily(f"rocketpoll_exporter_{name}", says, value=value)
+
+
+class _Found(Collector):
+    """A registry of metrics that are there already."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _families(
+    reports: Iterable[tuple[Node, BrokerReport | None]], now_seconds: float
+) -> Iterator[Metric]:
+    up = GaugeMetricFamily(
+        "rocketpoll_broker_up", "1 if the broker answers, 0 if it is away.", labels=_OF_NODE
+    )
+    there: list[tuple[Node, BrokerReport]] = []
+    for node, report in reports:
+        up.add_metric(node.labels, report is not None)
+        if report is not None:
+            there.append((node, report))
+    yield up
+    yield from _rates(there)
+    yield from _of_topics([(node, each) for node, report in there for each in report.topics])
+    online = GaugeMetricFamily(
+        "rocketmq_consumer_connections",
+        "Members of a group that are online.",
+        labels=(*_OF_NODE, "consumer_group"),
+    )
+    for node, report in there:
+        for group, members in report.members.items():
+            online.add_metric((*node.labels, group), members)
+    yield online
+    yield from _of_groups(
+        [(node, each) for node, report in there for each in report.groups], now_seconds
+    )
+
+
+def _rates(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
+    families = {
+        name: GaugeMetricFamily(name, says, labels=_OF_NODE) for name, says in _RATES.values()
+    }
+    for node, report in there:
+        rates = {_RATES[key][0]: report.runtime[key] for key in _RATES if key in report.runtime}
+        for name, text in rates.items():
+            with suppress(ValueError, IndexError):  # a broker in its first second has none yet
+                families[name].add_metric(node.labels, float(text.split()[0]))
+    yield from families.values()
+
+
+def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
+    labels = (*_OF_NODE, "topic", "message_type", "is_system")
+    sent = CounterMetricFamily(
+        "rocketmq_messages_in_total", "Messages ever sent to a topic.", labels=labels
+    )
+    kept = GaugeMetricFamily(
+        "rocketpoll_topic_messages", "Messages of a topic that are still there.", labels=labels
+    )
+    dead = CounterMetricFamily(
+        "rocketmq_send_to_dlq_messages_total",
+        "Messages that went to the dead letters of a group.",
+        labels=(*_OF_NODE, "consumer_group"),
+    )
+    for node, each in topics:
+        is_system = _flag(is_system_topic(each.topic))
+        values = (*node.labels, each.topic, each.message_type.lower(), is_system)
+        sent.add_metric(values, each.end)
+        kept.add_metric(values, each.end - each.begin)
+        if each.topic.startswith(DLQ_PREFIX):
+            dead.add_metric((*node.labels, each.topic[len(DLQ_PREFIX) :]), each.end)
+    yield from (sent, kept, dead)
+
+
+def _of_groups(groups: Iterable[tuple[Node, GroupReport]], now_seconds: float) -> Iterator[Metric]:
+    labels = (*_OF_NODE, "consumer_group", "topic", "is_retry", "is_system")
+    lag = GaugeMetricFamily(
+        "rocketmq_consumer_lag_messages", "Messages that a group has yet to consume.", labels=labels
+    )
+    latency = GaugeMetricFamily(
+        "rocketmq_consumer_lag_latency",
+        "Milliseconds since the last consumed message was stored, of a group that is behind.",
+        labels=labels,
+    )
+    offset = GaugeMetricFamily(
+        "rocketpoll_group_offset", "Sum of a group's offsets in a topic.", labels=labels
+    )
+    for node, each in groups:
+        is_retry = each.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        is_system = is_system_topic(each.topic) or is_system_group(each.group)
+        values = (*node.labels, each.group, each.topic, _flag(is_retry), _flag(is_system))
+        lag.add_metric(values, each.messages)
+        offset.add_metric(values, each.consumed)
+        if not each.messages:
+            latency.add_metric(values, 0)
+        elif each.last_timestamp_ms:
+            latency.add_metric(values, max(now_seconds * 1000 - each.last_timestamp_ms, 0))
+    yield from (lag, latency, offset)
+
+
+def _flag(value: bool) -> str:  # noqa: FBT001  # its only argument
+    return "true" if value else "false"

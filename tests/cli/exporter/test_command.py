@@ -1,0 +1,107 @@
+"""``rocketpoll exporter`` as it is run, and what it says of wrong arguments."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from scrapes import samples_of
+from tls_parts import HOST, certificate, under_tls
+
+from rmq_spark.cli.main import main
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_named(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+@contextmanager
+def exporting(*arguments):
+    """An exporter at work: its process, and the address that it says."""
+    command = [sys.executable, "-m", "rocketpoll", "exporter", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as exporter:
+        try:
+            said = exporter.stdout.readline().strip()
+            (url,) = re.findall(r"^metrics at (http://127.0.0.1:\d+)/metrics$", said)
+            yield exporter, url
+        finally:
+            exporter.kill()
+
+
+def samples_at(url):
+    """What it shows, once it has read the cluster."""
+    for _ in range(2_000):
+        samples = samples_of(_get(f"{url}/metrics"))
+        if samples.names:
+            return samples
+    raise AssertionError("the cluster is not read")
+
+
+def test_it_serves_until_it_is_told_to_stop():
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "a")
+        with exporting("--namesrv", broker.address) as (exporter, url):
+            assert _get(f"{url}/healthz") == "ok\n"
+            assert samples_at(url)("rocketmq_messages_in_total", topic="orders") == 1
+            assert _get(f"{url}/readyz") == "ready\n"
+            exporter.send_signal(signal.SIGTERM)
+            assert exporter.wait(20) == 0
+
+
+def test_a_cluster_under_tls_is_read(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.send("orders", "a")
+    with EmbeddedBroker(tmp_path, brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
+        named = ["--namesrv", terminator.address, "--tls-ca-file", certificate("ca.pem")]
+        with exporting(*named) as (_, url):
+            assert samples_at(url)("rocketmq_messages_in_total", topic="orders") == 1
+
+
+def _get(url):
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # our own
+        return answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say --namesrv HOST:PORT"),
+        (["--namesrv", "x:1", "--port", "70000"], "from 0 to 65535"),
+        (["--namesrv", "x:1", "--interval", "0"], "from 1 to 3600"),
+        (["--namesrv", "x:1", "--access-key", "k"], "belong together"),
+    ],
+)
+def test_wrong_arguments_are_said_with_what_would_be_right(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["exporter", *arguments])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_said_in_one_line(capsys):
+    assert main(["exporter", "--namesrv", "http://x"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_secret_that_is_not_there_is_said_in_one_line(tmp_path, capsys):
+    missing = str(tmp_path / "secret")
+    arguments = ["--namesrv", "127.0.0.1:1", "--access-key", "k", "--secret-key-file", missing]
+    assert main(["exporter", *arguments]) == 1
+    assert missing in capsys.readouterr().err
+
+
+def test_a_port_that_is_in_use_is_said_in_one_line(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["exporter", "--namesrv", "127.0.0.1:1", "--port", port]) == 1
+    err = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}" in err
+    assert err.count("\n") == 1

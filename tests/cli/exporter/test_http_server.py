@@ -1,0 +1,62 @@
+"""The exporter's port: answers for a few paths, and no room for those who linger."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+import pytest
+
+from rmq_spark.cli.exporter import http_server
+from rmq_spark.cli.exporter.http_server import CLIENTS_MAX, HttpServer
+
+
+@pytest.fixture
+def port():
+    answers = {"/metrics": lambda: (HTTPStatus.OK, b"a 1\n")}
+    with HttpServer("127.0.0.1", 0, answers) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield server.server_address[1]
+        server.shutdown()
+        serving.join()
+
+
+def asked(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        return answer.status, answer.headers["Content-Type"], answer.read()
+
+
+def test_a_path_is_answered_and_another_is_told_which_there_are(port):
+    status, kind, body = asked(port, "/metrics?x=y")
+    assert (status, body) == (200, b"a 1\n")
+    assert kind.startswith("text/plain; version=0.0.4")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        asked(port, "/")
+    with raised.value as answer:
+        assert (answer.code, answer.read()) == (404, b"there are /metrics\n")
+
+
+def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS_MAX)]
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as another:
+        assert another.recv(1) == b""
+    for each in idle:
+        each.close()
+    for _ in range(2_000):  # each place is free again once its thread has noticed
+        try:
+            assert asked(port, "/metrics")[0] == 200
+        except (urllib.error.URLError, ConnectionError):
+            continue
+        break
+    else:
+        raise AssertionError("nobody is let in again")
+
+
+def test_a_client_that_says_nothing_is_disconnected(port, monkeypatch):
+    monkeypatch.setattr(http_server._Handler, "timeout", 0.05)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
+        assert silent.recv(1) == b""

@@ -1,0 +1,122 @@
+"""Samples become text: in steps, once for all who ask."""
+
+from __future__ import annotations
+
+import logging
+
+from broker_connections import finished
+from prometheus_client.parser import text_string_to_metric_families
+from scrapes import samples_of
+
+from rocketpoll.broker.histogram import Histogram
+from rocketpoll.broker.metrics.exposition import (
+    Counter,
+    Exposition,
+    Gauge,
+    Histograms,
+    Row,
+    text_in_steps,
+)
+
+SHARED = {"node_id": "broker-a"}
+
+
+def test_each_kind_has_its_form_and_all_have_the_shared_labels():
+    histogram = Histogram((0.1, 1.0))
+    histogram.add(0.5)
+    text = finished(
+        text_in_steps(
+            [
+                Counter("a_total", "A.", ("topic",), [Row(("T",), 3), None, Row(("U",), 4)]),
+                Gauge("b", "B.", (), [Row((), 0.5)]),
+                Histograms("c_seconds", "C.", histogram),
+                Gauge("d", "Nothing.", ("x",), []),
+            ],
+            SHARED,
+        )
+    ).decode()
+    samples = samples_of(text)
+    assert samples("a_total", topic="U", node_id="broker-a") == 4
+    assert samples("b", node_id="broker-a") == 0.5
+    assert samples("c_seconds_bucket", le="1.0") == 1
+    assert samples("c_seconds_count") == 1
+    assert samples("c_seconds_sum") == 0.5
+    kinds = {each.name: each.type for each in text_string_to_metric_families(text)}
+    assert kinds == {"a": "counter", "b": "gauge", "c_seconds": "histogram", "d": "gauge"}
+
+
+def test_names_that_would_break_the_text_are_escaped():
+    hostile = 'a"b\\c\nd{}e 1\n# TYPE'
+    text = finished(text_in_steps([Gauge("g", "G.", ("t",), [Row((hostile,), 1)])], SHARED))
+    assert samples_of(text.decode())("g", t=hostile) == 1
+
+
+def test_many_rows_take_many_steps_and_are_one_family():
+    rows = [Row((str(number),), number) for number in range(10_000)]
+    steps = text_in_steps([Gauge("g", "G.", ("n",), rows)], SHARED)
+    count = 0
+    try:
+        while True:
+            next(steps)
+            count += 1
+    except StopIteration as end:
+        text = end.value.decode()
+    assert count >= len(rows)
+    assert text.count("# TYPE") == 1
+    assert samples_of(text)("g") == sum(range(10_000))
+
+
+class Line:
+    """Work that a test does, step by step."""
+
+    def __init__(self):
+        self.works = []
+        self.now = 0.0
+
+    def exposition(self, families):
+        return Exposition(families, SHARED, self.works.append, lambda: self.now)
+
+    def finish(self):
+        for work in self.works:
+            for _ in work:
+                pass
+        self.works.clear()
+
+
+def test_those_who_ask_meanwhile_get_the_same_text_and_so_do_those_within_a_second():
+    line, looks, given = Line(), [], []
+
+    def families():
+        looks.append(None)
+        return [Gauge("g", "G.", (), [Row((), len(looks))])]
+
+    exposition = line.exposition(families)
+    exposition.ask(given.append)
+    exposition.ask(given.append)
+    line.finish()
+    line.now = 0.9
+    exposition.ask(given.append)
+    assert len(looks) == 1
+    assert len(given) == 3
+    assert len(set(given)) == 1
+    line.now = 1.1
+    exposition.ask(given.append)
+    line.finish()
+    assert samples_of(given[-1].decode())("g") == 2
+
+
+def test_a_failure_is_told_to_all_who_wait_and_the_next_look_is_another(caplog):
+    line, given = Line(), []
+    rows = iter([1 / 1])
+
+    def families():
+        return [Gauge("g", "G.", (), [Row((), next(rows))])]
+
+    exposition = line.exposition(families)
+    for _ in range(2):
+        exposition.ask(given.append)
+        line.finish()
+        line.now += 2
+    assert samples_of(given[0].decode())("g") == 1
+    assert given[1] is None
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -1,0 +1,128 @@
+"""The broker's second port: what is asked under which path, and what that costs the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from broker_stories import make_topic, run, small_broker, started, tell
+from scrapes import got, scrape
+from slow_disks import SlowDisk
+
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.server.loop_turn import TURN_SECONDS
+from rocketpoll.broker.server.server import CannotListen
+
+
+def test_a_broker_that_works_is_healthy_and_ready(tmp_path):
+    async def story(broker):
+        port = broker.controller.metrics_port
+        assert await got(port, "/healthz") == (200, "ok\n")
+        assert await got(port, "/readyz") == (200, "ready\n")
+        assert (await got(port, "/"))[0] == 404
+
+    tell(story, tmp_path, metricsPort=0)
+
+
+def test_without_a_port_nothing_listens_and_nothing_is_counted(tmp_path):
+    async def story(broker):
+        assert broker.controller.metrics_port is None
+        assert broker.controller.descriptors() == broker.controller.server.descriptors()
+
+    tell(story, tmp_path)
+
+
+def test_a_broker_that_is_stopping_says_so_to_the_end(tmp_path):
+    disk = SlowDisk()
+
+    async def whole():
+        config = small_broker(tmp_path, metricsPort=0, flushDiskType="SYNC_FLUSH")
+        async with started(config, disk) as broker:
+            broker.make_topic("T")
+            port = broker.controller.metrics_port
+            disk.keep_waiting()
+            broker.controller._housekeeping.run_aside(disk.wait, lambda _: None)
+            stopping = asyncio.ensure_future(broker.controller.stop())
+            await asyncio.sleep(0)
+            assert await got(port, "/readyz") == (503, "the broker is stopping\n")
+            assert await got(port, "/healthz") == (200, "ok\n")
+            assert (await scrape(port))("rocketpoll_ready") == 0
+            disk.let_go()
+            await stopping
+            with pytest.raises(ConnectionRefusedError):
+                await got(port, "/healthz")
+
+    run(whole())
+
+
+def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
+    async def story(broker):
+        broker.store.clean()
+        status, why = await got(broker.controller.metrics_port, "/readyz")
+        assert status == 503
+        assert why.startswith("the disk is ")
+        assert why.endswith("over 1%\n")
+        assert (await got(broker.controller.metrics_port, "/healthz"))[0] == 200
+
+    class NearlyFull(SlowDisk):
+        def usage(self, path):
+            return super().usage(path)._replace(used=99, free=1)
+
+    tell(story, tmp_path, NearlyFull(), metricsPort=0, diskSpaceWarningLevelRatio=1)
+
+
+def test_a_slave_is_ready_as_it_shall_never_take_messages(tmp_path):
+    async def story(broker):
+        assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")
+
+    tell(story, tmp_path, metricsPort=0, brokerRole="SLAVE")
+
+
+def test_a_port_that_is_in_use_is_said_and_the_directory_is_let_go_of(tmp_path):
+    async def whole():
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = other.getsockname()[1]
+            broken = BrokerController(small_broker(tmp_path, metricsPort=taken))
+            with pytest.raises(CannotListen, match=r"for metrics: .* another metricsPort"):
+                await broken.start()
+        async with started(small_broker(tmp_path, metricsPort=taken)) as broker:
+            assert broker.controller.metrics_port == taken
+
+    run(whole())
+
+
+def test_a_start_that_fails_later_lets_go_of_the_port_for_metrics(tmp_path):
+    async def whole():
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            broken = BrokerController(
+                small_broker(tmp_path, metricsPort=0, listenPort=other.getsockname()[1])
+            )
+            with pytest.raises(CannotListen):
+                await broken.start()
+        with pytest.raises(ConnectionRefusedError):
+            await got(broken.metrics_port, "/healthz")
+
+    run(whole())
+
+
+def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_path):
+    """Each turn of the loop takes little, however many steps a scrape has."""
+
+    async def story(broker):
+        tables = broker.controller.tables
+        tables.groups.find_or_create("G")
+        for number in range(8):
+            make_topic(broker.controller, f"T{number}", queues=4_096)
+            tables.offsets.commit("G", f"T{number}", 0, 0)
+        client = await broker.connect()
+        scraping = asyncio.ensure_future(scrape(broker.controller.metrics_port))
+        turns = 0
+        while not scraping.done():
+            await client.ask(0)
+            turns += 1
+        assert turns > 5
+        assert broker.controller.turn._left_seconds <= TURN_SECONDS
+        assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0
+
+    tell(story, tmp_path, metricsPort=0)

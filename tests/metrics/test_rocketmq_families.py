@@ -1,0 +1,92 @@
+"""RocketMQ's metrics, as its dashboards look for them."""
+
+from __future__ import annotations
+
+from broker_clients import pull_request, pulled
+from broker_stories import tell
+from scrapes import scrape
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.names import dlq_topic
+
+ALL = {"cluster", "node_type", "node_id"}
+
+
+def test_what_comes_in_and_goes_out_is_counted_by_topic_and_group(tmp_path):
+    async def story(broker):
+        broker.controller.tables.topics.put(
+            TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
+        )
+        client = await broker.connect()
+        for body in ("a", "b"):
+            await client.put(body)
+        client.send(pull_request(0))
+        assert pulled(await client.receive()).bodies == ["a", "b"]
+        samples = await scrape(broker.controller.metrics_port)
+        labels = {"topic": "T", "cluster": "DefaultCluster", "node_id": "broker-a"}
+        assert samples("rocketmq_messages_in_total", message_type="fifo", **labels) == 2
+        assert samples("rocketmq_throughput_in_total", **labels) > 150
+        assert samples("rocketmq_messages_out_total", consumer_group="G", **labels) == 2
+        assert samples("rocketmq_throughput_out_total", **labels) == samples(
+            "rocketmq_throughput_in_total", **labels
+        )
+        assert samples.labels("rocketmq_messages_in_total") == ALL | {
+            "topic",
+            "message_type",
+            "is_system",
+        }
+
+    tell(story, tmp_path, metricsPort=0)
+
+
+def test_the_lag_of_a_group_shows_whether_it_is_online_or_not(tmp_path):
+    async def story(broker):
+        tables = broker.controller.tables
+        client = await broker.connect()
+        for number in range(5):
+            await client.put(str(number))
+        tables.groups.find_or_create("billing")
+        tables.offsets.commit("billing", "T", 0, 2)
+        samples = await scrape(broker.controller.metrics_port)
+        lag = {"consumer_group": "billing", "topic": "T", "is_retry": "false"}
+        assert samples("rocketmq_consumer_lag_messages", **lag) == 3
+        assert samples("rocketmq_consumer_lag_latency", **lag) >= 0
+        assert samples.labels("rocketmq_consumer_lag_messages") == ALL | {
+            "consumer_group",
+            "topic",
+            "is_retry",
+            "is_system",
+        }
+        assert samples("rocketmq_consumer_connections") is None
+
+    tell(story, tmp_path, metricsPort=0)
+
+
+def test_dead_letters_are_counted_by_group_and_outlast_a_restart(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        broker.make_topic(dlq_topic("billing"), queues=1)
+        await client.put("dead", topic=dlq_topic("billing"))
+
+    async def later(broker):
+        samples = await scrape(broker.controller.metrics_port)
+        assert samples("rocketmq_send_to_dlq_messages_total", consumer_group="billing") == 1
+
+    tell(story, tmp_path, metricsPort=0)
+    tell(later, tmp_path, metricsPort=0)
+
+
+def test_the_store_says_how_large_it_is_and_how_far_it_is_behind(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a")
+        samples = await scrape(broker.controller.metrics_port)
+        size = samples("rocketmq_storage_size", storage_type="local", storage_medium="disk")
+        assert size == broker.store.state().written_offset
+        assert samples("rocketmq_storage_dispatch_behind_bytes") == 0
+        assert samples("rocketmq_storage_flush_behind_bytes") >= 0
+        assert samples("rocketmq_storage_message_reserve_time") >= 0
+        assert samples("rocketmq_broker_permission") == 6
+        assert samples("rocketmq_processor_watermark", processor="send") == 0
+
+    tell(story, tmp_path, metricsPort=0)

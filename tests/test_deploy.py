@@ -1,0 +1,136 @@
+"""What lies in deploy/ goes with the broker that there is: its settings, its metrics, its pages."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from broker_stories import tell
+from scrapes import got
+
+from rocketpoll.broker.settings.settings import load_config
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "systemd" / "rocketpoll.service"
+RULES = DEPLOY / "prometheus" / "rocketpoll.rules.yml"
+METRIC = re.compile(r"\b(?:rocketmq|rocketpoll|process)_[a-z_0-9]+\b")
+OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+DASHBOARD = json.loads((DEPLOY / "grafana" / "rocketpoll.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    """The text of a broker's metrics."""
+    texts = []
+
+    async def story(broker):
+        await (await broker.connect()).put("a")
+        texts.append((await got(broker.controller.metrics_port, "/metrics"))[1])
+
+    tell(story, tmp_path_factory.mktemp("store"), metricsPort=0)
+    return texts[0]
+
+
+@pytest.fixture(scope="module")
+def shown(scraped):
+    """The names of all that a broker shows."""
+    names = set()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", scraped, re.MULTILINE):
+        ends = ("_bucket", "_count", "_sum") if kind == "histogram" else ("",)
+        names.update(f"{name}{end}" for end in ends)
+    return names
+
+
+def expressions():
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield f"panel {panel['title']}", target["expr"]
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield f"variable {variable['name']}", variable["query"]["query"]
+    for alert, body in alerts().items():
+        yield f"alert {alert}", body
+
+
+def alerts():
+    """The text of each rule by its name."""
+    _, *rules = RULES.read_text(encoding="utf-8").split("- alert: ")
+    return {name.strip(): body for name, _, body in (each.partition("\n") for each in rules)}
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_what_is_asked_for_is_shown_by_a_broker(where, expression, shown):
+    asked = set(METRIC.findall(expression))
+    assert asked <= shown, f"{where}: {asked - shown}"
+    assert asked or "up{" in expression
+
+
+def test_each_alert_has_its_word_in_the_pages():
+    told = re.findall(r"^### (\w+)$", OPERATE, re.MULTILINE)
+    assert set(alerts()) <= set(told)
+
+
+def test_each_metric_of_ours_has_its_row_in_the_pages(shown):
+    rows = set(re.findall(r"^\| `([a-z_]+)`", OPERATE, re.MULTILINE))
+    ours = {re.sub(r"_(bucket|count|sum)$", "", name) for name in shown}
+    assert {name for name in ours if not name.startswith("process_")} <= rows
+
+
+def test_panels_have_their_own_numbers_and_places():
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels)
+
+
+def test_the_container_and_the_unit_start_a_broker_with_settings_that_there_are():
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    start = re.search(r"ENTRYPOINT (\[.*?\])", dockerfile.replace("\\\n", ""), re.DOTALL)
+    arguments = json.loads(start[1])
+    assert arguments[:4] == ["rocketpoll", "broker", "--log-format", "json"]
+    config = load_config(overrides=arguments[4:])
+    assert (config.metrics_host, config.metrics_port) == ("0.0.0.0", 5557)  # noqa: S104  # in it
+    probed = re.search(r"http://127.0.0.1:(\d+)/readyz", dockerfile)
+    assert int(probed[1]) == config.metrics_port
+    compose = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    (more,) = re.findall(r'command: \["(\w+)=', compose)
+    load_config(overrides=[f"{more}=127.0.0.1"])
+
+
+def test_the_unit_is_one_that_is_told_and_watched():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(UNIT, encoding="utf-8")
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    assert "-HUP" in service["ExecReload"]
+    assert "storePathRootDir=${STATE_DIRECTORY}" in service["ExecStart"]
+    config = load_config()
+    wanted = config.server.max_connections + config.store.open_files_max
+    assert int(service["LimitNOFILE"]) > wanted + 100
+
+
+def checked(*command, said=None):
+    """What a tool of others finds wrong; nothing, or the test fails."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, input=said)
+    assert done.returncode == 0, done.stdout[-600:] + done.stderr[-600:]
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
+def test_systemd_finds_the_unit_safe():
+    checked("systemd-analyze", "security", "--offline=true", "--threshold=20", str(UNIT))
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus is not here")
+def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
+    checked("promtool", "check", "rules", str(RULES))
+    checked("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    checked("promtool", "check", "metrics", said=scraped)

@@ -1,0 +1,22 @@
+"""Durations counted in buckets."""
+
+from __future__ import annotations
+
+from rocketpoll.broker.histogram import SECONDS, Histogram
+
+
+def test_each_duration_is_in_the_first_bucket_that_it_fits_into_and_in_all_behind():
+    histogram = Histogram((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        histogram.add(seconds)
+    assert list(histogram.cumulative()) == [(0.1, 2), (1.0, 3), (float("inf"), 4)]
+    assert histogram.seconds == 7.65
+
+
+def test_the_usual_buckets_tell_a_fast_flush_from_a_slow_one():
+    histogram = Histogram()
+    histogram.add(0.0002)
+    histogram.add(0.3)
+    counts = dict(histogram.cumulative())
+    assert (counts[0.0005], counts[0.2], counts[0.5]) == (1, 1, 2)
+    assert sorted(SECONDS) == list(SECONDS)

@@ -1,0 +1,90 @@
+"""What an operator reads of a broker's life in its log."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+from broker_processes import BrokerProcess, run_broker
+
+from rmq_spark import __version__
+from rocketpoll.broker.operator_log import shown_host
+
+
+def until_said(broker, *texts, seconds=20):
+    """The log, once these texts are in it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        said = "\n".join(broker.said())
+        if all(text in said for text in texts):
+            return said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.02)
+
+
+def test_start_and_end_are_told_with_what_was_found_and_the_addresses(tmp_path):
+    with BrokerProcess(tmp_path, metricsPort="0", maxTopics="1234") as broker:
+        said = until_said(broker, "listens on")
+        assert f"rocketpoll {__version__}, broker broker-a of cluster DefaultCluster" in said
+        assert f"store {tmp_path / 'store'}: opened in " in said
+        assert "after a stop in order" in said
+        assert "1234 topics" in said
+        assert f"127.0.0.1:{broker.port}" in said
+        assert "http://127.0.0.1:" in said
+        assert "are refused from 90 % on" in said
+        assert broker.stop() == 0
+        assert "stops: 0 clients" in "\n".join(broker.said())
+        assert "has stopped in order within" in broker.said()[-1]
+
+
+def test_a_start_after_a_kill_says_so(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        until_said(broker, "listens on")
+        broker.kill()
+    with BrokerProcess(tmp_path) as broker:
+        assert "after a crash" in until_said(broker, "listens on")
+
+
+def test_as_json_each_line_is_an_object(tmp_path):
+    with BrokerProcess(tmp_path, "--log-format", "json") as broker:
+        until_said(broker, "listens on")
+        assert broker.stop() == 0
+        lines = [json.loads(line) for line in broker.said()]
+    assert {line["level"] for line in lines} == {"INFO"}
+    assert lines[-1]["message"].startswith("has stopped in order")
+
+
+def test_a_form_of_logs_that_there_is_not_is_refused(tmp_path):
+    code, _, err = run_broker("--log-format", "xml", f"storePathRootDir={tmp_path}")
+    assert code == 2
+    assert "invalid choice: 'xml'" in err
+
+
+def test_settings_are_read_again_at_a_hangup_and_what_cannot_change_is_named(tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=5\n")
+    with BrokerProcess(tmp_path, "-c", str(file)) as broker:
+        file.write_text("fileReservedTime=6\nbrokerName=other\n")
+        broker.signal(signal.SIGHUP)
+        said = until_said(broker, "only after a restart")
+        assert "settings are read again: fileReservedTime=6" in said
+        assert "only after a restart: brokerName=other" in said
+        file.write_text("fileReservdTime=6\n")
+        broker.signal(signal.SIGHUP)
+        assert "did you mean fileReservedTime?" in until_said(broker, "nothing is read again")
+        assert broker.stop() == 0
+
+
+def test_without_a_file_a_hangup_ends_it_as_it_ends_any_program(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        assert broker.stop(signal.SIGHUP) == -signal.SIGHUP
+
+
+def test_it_goes_by_its_own_name(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        assert broker.title() == "rocketpoll"
+
+
+def test_an_address_of_version_6_stands_in_brackets():
+    assert (shown_host("::1"), shown_host("127.0.0.1")) == ("[::1]", "127.0.0.1")

@@ -1,0 +1,57 @@
+"""A supervisor is told of the broker's states, over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from rocketpoll.broker.service_manager import ServiceManager
+
+
+@pytest.fixture(params=["path", "abstract"])
+def supervisor(request, tmp_path):
+    """A socket that hears, and the name under which a process is told of it."""
+    name = str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path.name}-notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hearing:
+        hearing.bind(f"\0{name[1:]}" if name.startswith("@") else name)
+        hearing.settimeout(10)
+        yield hearing, name
+
+
+def test_states_come_in_one_datagram(supervisor):
+    hearing, name = supervisor
+    ServiceManager({"NOTIFY_SOCKET": name}).tell("READY=1", "STATUS=listens")
+    assert hearing.recv(100) == b"READY=1\nSTATUS=listens"
+
+
+def test_a_watchdog_hears_of_a_loop_that_goes_round_until_the_end(supervisor):
+    hearing, name = supervisor
+
+    async def story():
+        manager = ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "2000"})
+        manager.be_watched(asyncio.get_running_loop())
+        for _ in range(3):
+            await asyncio.get_running_loop().run_in_executor(None, hearing.recv, 100)
+        manager.end()
+
+    asyncio.run(story())
+
+
+def test_without_a_supervisor_nothing_is_sent_and_nothing_planned():
+    async def story():
+        manager = ServiceManager({"WATCHDOG_USEC": "2000"})
+        manager.tell("READY=1")
+        manager.be_watched(asyncio.get_running_loop())
+        assert manager._timer is None
+        manager.end()
+
+    asyncio.run(story())
+
+
+def test_one_that_has_gone_is_warned_of_and_the_broker_goes_on(tmp_path, caplog):
+    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).tell("READY=1")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "READY=1" in caplog.text
