@@ -106,6 +106,7 @@ class World:
         self.admin = stack.enter_context(Admin(instance=self.instance))
         for topic in ("T", "S", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
+        self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
         self.assigned = LitePullConsumer("Assigned", self.instance)
@@ -261,6 +262,13 @@ def calls_of(world):
         ),
         "Admin.route": Call(admin.route, {"topic": "T"}),
         "Admin.masters": Call(admin.masters, {"cluster": None}),
+        "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
+        "Admin.topic_configs": Call(admin.topic_configs, {"topic": "T"}),
+        "Admin.queue_owners": Call(admin.queue_owners, {"group": "Pushed"}),
+        "Admin.progress": Call(admin.progress, {"group": "Pushed"}),
+        "Admin.clone_offsets": Call(
+            admin.clone_offsets, {"source": "Idle", "target": "Cloned", "topic": "T"}
+        ),
         "Admin.topics": Call(admin.topics, {"cluster": "DefaultCluster"}),
         "Admin.create_topic": Call(
             admin.create_topic,

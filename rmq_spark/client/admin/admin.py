@@ -12,8 +12,9 @@ from dataclasses import replace
 from types import NoneType, TracebackType
 from typing import Final, NamedTuple
 
+from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.config_checks import check_group_config, check_topic_config
-from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS, MessageLookups
+from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.admin.shown import Lags
 from rmq_spark.client.arguments import (
     INT32_MAX,
@@ -27,23 +28,22 @@ from rmq_spark.client.arguments import (
     check_timestamp_ms,
 )
 from rmq_spark.client.errors import (
-    BrokerNotFound,
+    BrokerRefused,
     ConsumerNotOnline,
     MessageRejected,
     NotSupported,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.bodies.lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
@@ -78,7 +78,7 @@ class Lag(NamedTuple):
         return max(self.broker_offset - (self.consumer_offset or 0), 0)
 
 
-class Admin(MessageLookups):
+class Admin(ClusterLookups):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
@@ -123,53 +123,6 @@ class Admin(MessageLookups):
         traceback: TracebackType | None,
     ) -> None:
         self.instance.stop()
-
-    # ---- the cluster
-
-    def cluster_info(self) -> ClusterInfo:
-        """Return all brokers, with their addresses, and the clusters that they belong to."""
-        return self.instance.name_servers.admin.cluster_info()
-
-    def route(self, topic: str) -> TopicRouteData:
-        """Return the brokers and queues of a topic, as a name server knows them.
-
-        Raises:
-            RouteNotFound: No name server knows the topic.
-        """
-        check_text("topic", topic, "orders")
-        return self.instance.name_servers.route(topic)
-
-    def masters(self, cluster: str | None = None) -> Mapping[str, str]:
-        """Return the addresses of all masters by broker name.
-
-        Args:
-            cluster: Name of the cluster; None for all clusters.
-
-        Raises:
-            BrokerNotFound: There are no masters.
-        """
-        check_name("cluster", cluster, _CLUSTER)
-        info = self.cluster_info()
-        names = (
-            info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
-        )
-        found = {
-            name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
-            for name in sorted(names)
-            if name in info.broker_addr_table
-            and MASTER_ID in info.broker_addr_table[name].broker_addrs
-        }
-        if not found:
-            raise BrokerNotFound(
-                cluster or "any", "the cluster has no master that the name servers know"
-            )
-        return found
-
-    def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
-        """Return what each master reports about itself, by broker name: version, rates, disk."""
-        return {
-            name: self._api.admin.runtime_info(address) for name, address in self.masters().items()
-        }
 
     # ---- topics
 
@@ -302,18 +255,6 @@ class Admin(MessageLookups):
             for group in self._api.admin.groups_of_topic(address, topic)
         )
 
-    def members(self, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer group, by client id; empty if it is offline."""
-        check_text("group", group, "billing")
-        found: dict[str, Connection] = {}
-        for address in self.masters().values():
-            try:
-                connection = self._api.admin.consumer_connection(address, group)
-            except ConsumerNotOnline:
-                continue
-            found.update({each.client_id: each for each in connection.connection_set})
-        return tuple(found[client_id] for client_id in sorted(found))
-
     # ---- offsets
 
     def lag(self, group: str, topic: str) -> Lags:
@@ -337,6 +278,21 @@ class Admin(MessageLookups):
                 end = self._api.max_offset(address, queue)
                 found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
         return Lags(found)
+
+    def progress(self, group: str) -> Lags:
+        """Return the progress of a group in all topics that it has offsets of, by one request each.
+
+        Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not tell the two
+        apart here, but `lag` does.
+        """
+        check_text("group", group, "billing")
+        return Lags(
+            Lag(queue, found.broker_offset, found.consumer_offset, found.last_timestamp)
+            for address in self.masters().values()
+            for queue, found in sorted(
+                self._api.admin.consume_stats(address, group).offset_table.items()
+            )
+        )
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Have a consumer group go on at an offset of one queue, whether it is online or not.
@@ -395,6 +351,37 @@ class Admin(MessageLookups):
             reset = self._reset_online if is_online else self._reset_offline
             found.update(reset(group, name, address, header))
         return found
+
+    def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
+        """Give a consumer group the offsets of another, so that it goes on where that one is.
+
+        Args:
+            source: Name of the group whose offsets are copied.
+            target: Name of the group that gets them; its members should be offline.
+            topic: Name of the only topic to copy; None copies all that the source has offsets of.
+
+        Raises:
+            MessageRejected: A name is not valid.
+            BrokerRefused: The source has no offsets there.
+        """
+        check_group(source, "source")
+        check_group(target, "target")
+        if topic is None:
+            addresses = list(self.masters().values())
+        else:
+            check_text("topic", topic, "orders")
+            addresses = [address for _, address in self._brokers_of(topic)]
+        header = CloneGroupOffsetRequestHeader(source, target, topic, offline=True)
+        refusals = []
+        for address in addresses:
+            try:
+                self._api.admin.clone_group_offset(address, header)
+            except BrokerRefused as error:  # noqa: PERF203  # the other brokers may have some
+                if "has no offsets" not in (error.remark or ""):
+                    raise
+                refusals.append(error)
+        if len(refusals) == len(addresses):
+            raise refusals[0]
 
     def _reset_online(
         self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
