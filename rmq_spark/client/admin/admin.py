@@ -16,6 +16,7 @@ from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.config_checks import check_group_config, check_topic_config
 from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.admin.shown import Lags
+from rmq_spark.client.admin.topic_sizes import TopicSize, topic_size
 from rmq_spark.client.arguments import (
     INT32_MAX,
     check_flag,
@@ -189,6 +190,14 @@ class Admin(ClusterLookups):
             for _, address in self._brokers_of(topic)
             for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
         )
+
+    def topic_size(self, topic: str) -> TopicSize:
+        """Return how much a topic holds: its messages, and an estimate of their bytes in the log.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
+        return topic_size(self.instance, self.topic_offsets(topic))
 
     # ---- groups
 

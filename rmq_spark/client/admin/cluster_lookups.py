@@ -84,6 +84,12 @@ class ClusterLookups(MessageLookups):
 
     # ---- topics
 
+    def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
+        """Return the settings of all topics of each master, by broker name, then by topic."""
+        return {
+            name: self._api.admin.topic_configs(address) for name, address in self.masters().items()
+        }
+
     def topic_configs(self, topic: str) -> Mapping[str, TopicConfig]:
         """Return the settings of a topic on each master that has it, by broker name.
 

@@ -185,6 +185,7 @@ def test_a_group_goes_on_where_another_is(admin, producer):
 def test_the_settings_of_a_topic_are_known_by_broker(admin):
     (config,) = admin.topic_configs("T").values()
     assert (config.topic_name, config.read_queue_nums, config.perm) == ("T", 2, 6)
+    assert admin.all_topic_configs()["broker-a"]["T"] == config
     with pytest.raises(RouteNotFound):
         admin.topic_configs("nothing")
 
