@@ -111,7 +111,6 @@ def alter(
     if not (read or write or perm or attributes):
         raise click.UsageError("give something to change: --queues, --perm or --attribute")
     with access.admin() as admin:
-        masters = admin.masters()
         rows = []
         for broker, old in admin.topic_configs(name).items():
             new = replace(
@@ -121,7 +120,7 @@ def alter(
                 perm=old.perm if perm is None else _PERMS[perm],
                 attributes=_parsed(attributes) or None,  # those that are not named stay
             )
-            admin.instance.api.admin.create_topic(masters[broker], new)
+            admin.create_topic(name, broker_name=broker, config=new)
             shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
             rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
     show_rows(rows, list(rows[0]), output, none="no broker has it")

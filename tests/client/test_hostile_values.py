@@ -277,6 +277,7 @@ def calls_of(world):
                 "topic": "Changed",
                 "queue_nums": 1,
                 "cluster": None,
+                "broker_name": None,
                 "config": TopicConfig(topic_name="Changed"),
             },
         ),

@@ -29,6 +29,7 @@ from rmq_spark.client.arguments import (
     check_timestamp_ms,
 )
 from rmq_spark.client.errors import (
+    BrokerNotFound,
     BrokerRefused,
     ConsumerNotOnline,
     MessageRejected,
@@ -142,6 +143,7 @@ class Admin(ClusterLookups):
         queue_nums: int = 8,
         *,
         cluster: str | None = None,
+        broker_name: str | None = None,
         config: TopicConfig | None = None,
     ) -> None:
         """Create a topic on all masters, or change it where it exists.
@@ -150,19 +152,26 @@ class Admin(ClusterLookups):
             topic: Name of the topic.
             queue_nums: Number of queues on each master, for reading and for writing.
             cluster: Name of the cluster; None for the masters of all clusters.
+            broker_name: Name of the only broker to create it on; None for all masters.
             config: Full settings, instead of ``queue_nums``; its ``topic_name`` is ignored.
 
         Raises:
             MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
-            BrokerNotFound: There are no masters.
+            BrokerNotFound: There are no masters, or none of that name.
         """
         check_topic(topic)
+        check_name("broker_name", broker_name, "broker-a")
         check_range("queue_nums", queue_nums, 1, INT32_MAX)
         check_topic_config(config)
         config = config or TopicConfig(
             topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
-        for address in self.masters(cluster).values():
+        masters = self.masters(cluster)
+        if broker_name is not None:
+            if broker_name not in masters:
+                raise BrokerNotFound(broker_name, "the name servers know no such master")
+            masters = {broker_name: masters[broker_name]}
+        for address in masters.values():
             self._api.admin.create_topic(address, replace(config, topic_name=topic))
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:

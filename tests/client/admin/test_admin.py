@@ -186,6 +186,10 @@ def test_the_settings_of_a_topic_are_known_by_broker(admin):
     (config,) = admin.topic_configs("T").values()
     assert (config.topic_name, config.read_queue_nums, config.perm) == ("T", 2, 6)
     assert admin.all_topic_configs()["broker-a"]["T"] == config
+    admin.create_topic("T", 3, broker_name="broker-a")
+    assert admin.topic_configs("T")["broker-a"].read_queue_nums == 3
+    with pytest.raises(BrokerNotFound, match="broker-b"):
+        admin.create_topic("T", 3, broker_name="broker-b")
     with pytest.raises(RouteNotFound):
         admin.topic_configs("nothing")
 
