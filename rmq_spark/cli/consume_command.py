@@ -18,7 +18,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import warnings_shown
 from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, Renderer, renderer, write
 from rmq_spark.cli.places import PLACE, Kind, Place
-from rmq_spark.cli.queues import QUEUE, QueueName
+from rmq_spark.cli.queues import QUEUE, QueueName, spans_from
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.message import MessageExt, decode_messages
 from rmq_spark.client.subscriptions import (
@@ -154,7 +154,7 @@ def _show(messages: Iterable[MessageExt], render: Renderer, wish: Wish) -> None:
 
 def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
     """Yield the messages that are there now, by the time at which they were stored."""
-    spans = _spans(admin, wish.topics[0], wish)
+    spans = spans_from(admin.instance, wish.topics[0], wish.place, wish.queue)
     queues = [_messages_of(admin, span, wish) for span in spans]
     return heapq.merge(*queues, key=lambda message: message.store_timestamp)
 
@@ -177,25 +177,6 @@ def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
     for chunk in pull:
         found = decode_messages(chunk.records, span.queue.broker_name)
         yield from wanted(found, subscription)
-
-
-def _spans(admin: Admin, topic: str, wish: Wish) -> list[Span]:
-    """Return where each queue is to be read, from the wished place to its end."""
-    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, spans_to_read  # noqa: PLC0415  # not for help
-
-    kind, number = wish.place
-    start = number if kind is Kind.TIME else LATEST if kind is Kind.END else EARLIEST
-    spans = spans_to_read(admin.instance, topic, start, LATEST)
-    if wish.queue is not None:
-        spans = [span for span in spans if wish.queue.means(span.queue)]
-        wish.queue.check_found([span.queue for span in spans], topic)
-    if kind is Kind.BACK:
-        return [span._replace(start=max(span.end - number, span.start)) for span in spans]
-    if kind is Kind.FORTH:
-        return [span._replace(start=min(span.start + number, span.end)) for span in spans]
-    if kind is Kind.OFFSET:
-        return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
-    return spans
 
 
 def _with_key(admin: Admin, wish: Wish, key: str) -> Iterator[MessageExt]:
@@ -228,7 +209,9 @@ def _followed(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
     spans: Sequence[Span] = [
-        span for topic in dict.fromkeys(wish.topics) for span in _spans(admin, topic, wish)
+        span
+        for topic in dict.fromkeys(wish.topics)
+        for span in spans_from(admin.instance, topic, wish.place, wish.queue)
     ]
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
     with ExitStack() as stack:

@@ -102,8 +102,8 @@ def json_of(message: MessageExt) -> dict[str, object]:
 
 def _line(message: MessageExt) -> bytes:
     """Return a line for people: when, where, tags, keys, body."""
-    marks = [f"[{printable(message.tags)}]"] if message.tags else []
-    marks += [printable(key) for key in message.keys]
+    marks = [f"tags={printable(message.tags)}"] if message.tags else []
+    marks += [f"keys={printable(','.join(message.keys))}"] if message.keys else []
     head = (
         f"{cell(time_of(message.store_timestamp))}  {message.topic} "
         f"{message.queue.broker_name}:{message.queue.queue_id}@{message.queue_offset}"

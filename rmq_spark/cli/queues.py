@@ -1,15 +1,20 @@
-"""Queues as users name them: ``3`` on whichever broker, or ``broker-a:3``."""
+"""Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a topic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.places import Kind, Place
 from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.instance.instance import ClientInstance
+    from rmq_spark.client.reading.read_bounds import Span
 
 _FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
 
@@ -55,3 +60,32 @@ class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
 
 
 QUEUE: Final = QueueType()
+
+
+def spans_from(
+    instance: ClientInstance, topic: str, place: Place, name: QueueName | None
+) -> list[Span]:
+    """Return what each queue of a topic holds from a place to its end; or of one queue alone.
+
+    Relative places count from the ends: -10 before the end, +5 behind the start. None leads out of
+    the queue.
+
+    Raises:
+        Failure: The topic has no queue of that name.
+        RouteNotFound: There is no such topic.
+    """
+    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, spans_to_read  # noqa: PLC0415  # not for help
+
+    kind, number = place
+    start = number if kind is Kind.TIME else LATEST if kind is Kind.END else EARLIEST
+    spans = spans_to_read(instance, topic, start, LATEST)
+    if name is not None:
+        spans = [span for span in spans if name.means(span.queue)]
+        name.check_found([span.queue for span in spans], topic)
+    if kind is Kind.BACK:
+        return [span._replace(start=max(span.end - number, span.start)) for span in spans]
+    if kind is Kind.FORTH:
+        return [span._replace(start=min(span.start + number, span.end)) for span in spans]
+    if kind is Kind.OFFSET:
+        return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
+    return spans

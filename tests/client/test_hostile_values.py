@@ -311,6 +311,7 @@ def calls_of(world):
         "Admin.messages_by_unique_id": Call(
             admin.messages_by_unique_id, {"topic": "T", "message_id": world.sent.message_id}
         ),
+        "Admin.message_at": Call(admin.message_at, {"queue": QUEUE, "queue_offset": 0}),
         "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
         "read_table": Call(
             read_table,

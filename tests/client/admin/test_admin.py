@@ -208,3 +208,12 @@ def test_members_say_which_queues_are_theirs(admin, running_broker):
 def test_one_broker_is_asked_alone(admin, running_broker):
     alone, among_all = admin.broker_info(running_broker.address), admin.runtime_info()["broker-a"]
     assert alone["bootTimestamp"] == among_all["bootTimestamp"]
+
+
+def test_the_message_at_an_offset_is_looked_at(admin, producer):
+    fill(producer, b"a", b"b")
+    assert admin.message_at(QUEUES[0], 1).body == b"b"
+    assert admin.message_at(QUEUES[0], 2) is None
+    assert admin.message_at(QUEUES[1], 0) is None
+    with pytest.raises(BrokerNotFound):
+        admin.message_at(MessageQueue("T", "nobody", 0), 0)
