@@ -1,12 +1,13 @@
 """``rocketpoll consume`` and ``rocketpoll tail``: messages of topics, as text.
 
-No group's offsets change: queues are read between offsets (`BulkPull`), in the order in which their
-messages were stored, or followed by a consumer that commits nothing.
+No offsets of users' groups change: queues are read between offsets (`BulkPull`), in the order in
+which their messages were stored, or followed by a consumer of RocketMQ's own group for tools.
 """
 
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -18,7 +19,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import warnings_shown
 from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, Renderer, renderer, write
 from rmq_spark.cli.places import PLACE, Kind, Place
-from rmq_spark.cli.queues import QUEUE, QueueName, spans_from
+from rmq_spark.cli.queues import QUEUE, QueueName, spans_from, stored_order
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.message import MessageExt, decode_messages
 from rmq_spark.client.subscriptions import (
@@ -109,7 +110,7 @@ def consume(
     render = renderer(output, text_format)
     with access.admin() as admin:
         if follow:
-            _show(_followed(admin, wish), render, wish)
+            _show(_followed(admin, wish), render, wish, at_once=True)
         elif key is not None:
             _show(_with_key(admin, wish, key), render, wish)
         else:
@@ -138,7 +139,7 @@ def tail(
     wish = Wish(topics, Place(Kind.END), _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        _show(_followed(admin, wish), render, wish)
+        _show(_followed(admin, wish), render, wish, at_once=True)
 
 
 def _selector(tags: str | None, sql: str | None) -> MessageSelector:
@@ -147,16 +148,20 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
     return by_sql(sql) if sql is not None else by_tag(tags or "*")
 
 
-def _show(messages: Iterable[MessageExt], render: Renderer, wish: Wish) -> None:
+def _show(
+    messages: Iterable[MessageExt], render: Renderer, wish: Wish, *, at_once: bool = False
+) -> None:
     for message in islice(messages, wish.limit):
         write(render(message))
+        if at_once:
+            sys.stdout.flush()
 
 
 def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
     """Yield the messages that are there now, by the time at which they were stored."""
     spans = spans_from(admin.instance, wish.topics[0], wish.place, wish.queue)
     queues = [_messages_of(admin, span, wish) for span in spans]
-    return heapq.merge(*queues, key=lambda message: message.store_timestamp)
+    return heapq.merge(*queues, key=stored_order)
 
 
 def _messages_of(admin: Admin, span: Span, wish: Wish) -> Iterator[MessageExt]:
@@ -197,7 +202,7 @@ def _with_key(admin: Admin, wish: Wish, key: str) -> Iterator[MessageExt]:
     return iter(
         sorted(
             (each for each in chosen if wish.queue is None or wish.queue.means(each.queue)),
-            key=lambda message: message.store_timestamp,
+            key=stored_order,
         )
     )
 

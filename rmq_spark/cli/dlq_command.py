@@ -20,7 +20,7 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.message_text import BODY_FORMATS, TEXT, renderer, user_properties, write
 from rmq_spark.cli.output import output_option, show_rows, time_of
 from rmq_spark.cli.places import Kind, Place
-from rmq_spark.cli.queues import spans_from
+from rmq_spark.cli.queues import spans_from, stored_order
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import RouteNotFound
@@ -149,7 +149,7 @@ def _letters(admin: Admin, group: str) -> Iterator[MessageExt]:
             yield from decode_messages(chunk.records, queue.broker_name)
 
     queues = [of_queue(index) for index in range(len(spans))]
-    return heapq.merge(*queues, key=lambda letter: letter.store_timestamp)
+    return heapq.merge(*queues, key=stored_order)
 
 
 def _named(letters: list[MessageExt], ids: tuple[str, ...], group: str) -> list[MessageExt]:

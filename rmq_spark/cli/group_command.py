@@ -191,6 +191,7 @@ def clone(source: str, target: str, topic: str | None, output: str, access: Acce
                 "behind": lag.messages,
             }
             for lag in admin.progress(target)
+            if not _is_retry(lag.queue)
         ]
     columns = ["topic", "broker", "queue", "committed", "behind"]
     show_rows(rows, columns, output, none=f"{source} has no offsets")

@@ -21,7 +21,7 @@ from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, R
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ def _by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
 def _groups(admin: Admin, found: MessageExt) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name in sorted(admin.groups_of_topic(found.topic)):
+        if is_system_group(name):  # tools that look, and consume nothing
+            continue
         lags = {lag.queue: lag for lag in admin.lag(name, found.topic)}
         committed = lags[found.queue].consumer_offset if found.queue in lags else None
         if committed is None:

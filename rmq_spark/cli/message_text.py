@@ -57,7 +57,7 @@ def renderer(output: str, text_format: str | None) -> Renderer:
 
 
 def write(data: bytes) -> None:
-    """Write to stdout at once; in a terminal, show what would steer it."""
+    """Write to stdout; in a terminal, show what would steer it."""
     if sys.stdout.isatty():
         lines = data.decode(errors="backslashreplace").split("\n")
         sys.stdout.write("\n".join("\t".join(map(printable, line.split("\t"))) for line in lines))
@@ -67,7 +67,6 @@ def write(data: bytes) -> None:
             sys.stdout.write(data.decode(errors="backslashreplace"))
         else:
             binary.write(data)
-    sys.stdout.flush()
 
 
 def user_properties(message: MessageExt) -> dict[str, str]:

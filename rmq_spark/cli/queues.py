@@ -14,6 +14,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.instance.instance import ClientInstance
+    from rmq_spark.client.message import MessageExt
     from rmq_spark.client.reading.read_bounds import Span
 
 _FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
@@ -89,3 +90,8 @@ def spans_from(
     if kind is Kind.OFFSET:
         return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
     return spans
+
+
+def stored_order(message: MessageExt) -> tuple[int, int]:
+    """Return what messages of several queues are sorted by: the time, then the place in the log."""
+    return message.store_timestamp, message.commit_log_offset

@@ -18,7 +18,7 @@ from rmq_spark.cli.output import Bytes, Row, output_option, show_document, show_
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -165,7 +165,7 @@ def describe(name: str, output: str, access: Access) -> None:
         configs = admin.topic_configs(name)
         offsets = admin.topic_offsets(name)
         size = admin.topic_size(name)
-        groups = sorted(admin.groups_of_topic(name))
+        groups = sorted(each for each in admin.groups_of_topic(name) if not is_system_group(each))
         behind = {each: sum(lag.messages for lag in admin.lag(each, name)) for each in groups}
         online = {each: len(admin.members(each)) for each in groups}
     document = {
