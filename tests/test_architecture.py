@@ -50,6 +50,7 @@ TESTED_ELSEWHERE = {
     "rocketpoll/start_broker.py": "cli/test_broker_command.py",
     "rocketpoll/__main__.py": "cli/test_main.py",
     "rocketpoll/errors.py": "test_rocketpoll.py",
+    "rmq_spark/cli/broker_entry.py": "cli/test_main.py",
     "rmq_spark/client/admin/cluster_lookups.py": "client/admin/test_admin.py",
     "rmq_spark/client/admin/message_lookups.py": "client/admin/test_admin.py",
     "rmq_spark/client/instance/members.py": "client/instance/test_broker_requests.py",

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.deep
 
 PATIENCE_SECONDS = 240
 OURS = ("rocketpoll", "rmq_spark", "pyspark_rocketpoll.py")
-NEEDED = ("backports", "lz4", "msgpack", "numpy", "orjson", "pyarrow", "uvloop")
+NEEDED = (
+    *("backports", "click", "lz4", "msgpack", "numpy", "orjson", "pyarrow", "rich", "uvloop"),
+    "yaml",
+)
 HELLO = """
 from rocketpoll import EmbeddedBroker, LitePullConsumer, Message, Producer
 with EmbeddedBroker(own_process=%s) as broker:

@@ -31,7 +31,7 @@ _PLAN: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind"
 
 
 class Move(NamedTuple):
-    """What seek does in one queue; ``committed`` is None if the group has committed nothing."""
+    """One queue's part of a seek; ``committed`` is None if the group has committed nothing."""
 
     queue: MessageQueue
     committed: int | None

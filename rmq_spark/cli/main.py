@@ -39,29 +39,29 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
     },
     "Programs": {
         "broker": Leaf(
-            f"{_HERE}.programs",
+            f"{_HERE}.broker_entry",
             "broker",
             "run a broker, which is its own name server: rocketpoll broker -c FILE key=value",
         ),
         "demo": Leaf(
-            f"{_HERE}.programs",
+            f"{_HERE}.demo.command",
             "demo",
             "a broker, a producer and a Spark stream at work, in this terminal",
         ),
     },
     "Spark": {
         "doctor": Leaf(
-            f"{_HERE}.programs",
+            f"{_HERE}.doctor.command",
             "doctor",
             "look for what keeps a first stream from running, and say how to mend it",
         ),
         "checkpoint": Leaf(
-            f"{_HERE}.programs",
+            f"{_HERE}.checkpoint_command",
             "checkpoint",
             "what a streaming query's checkpoint says, and how to go on from it",
         ),
         "archive": Leaf(
-            f"{_HERE}.programs",
+            f"{_HERE}.archive_command",
             "archive",
             "an archive of the Spark source and sink, for spark-submit --py-files",
         ),
@@ -112,7 +112,7 @@ def _run(tree: Tree, given: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx is not None else _PROGRAM
+        where = error.ctx.command_path if error.ctx is not None else _path(given)
         complain(where, f"{error.format_message()} (see {where} --help)")
         return USAGE
     except click.ClickException as error:

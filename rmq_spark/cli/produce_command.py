@@ -38,11 +38,11 @@ _FIELDS: Final = (
 _OF_CONSUME: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host", "reconsume_times"}
 )
-"""What ``consume -o json`` says of a message that is stored; it is not sent again."""
+"""Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
 
 
 class Settings(NamedTuple):
-    """What all messages have that do not say it themselves."""
+    """Values for all messages that do not have their own."""
 
     topic: str
     tags: str | None
@@ -129,7 +129,7 @@ def produce(
 
 
 class Sent:
-    """What was sent so far, in words."""
+    """A count of all that was sent so far, in words."""
 
     def __init__(self, topic: str) -> None:
         self.count = 0

@@ -9,7 +9,7 @@ from name_servers import JoiningNameServer
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 VERBS = {
     "topic create": ("topic", "create", "new"),
@@ -65,8 +65,6 @@ def two_brokers():
             broker.create_topic("orders")
             broker.create_topic("%DLQ%billing")
         with JoiningNameServer(first, second) as servers:
-            from rocketpoll import Admin
-
             with Admin(servers.address) as admin:
                 for queue in admin.topic_offsets("orders"):
                     admin.set_offset("billing", queue, 0)

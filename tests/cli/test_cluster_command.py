@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 from name_servers import JoiningNameServer
@@ -13,12 +14,11 @@ from rocketpoll import EmbeddedBroker
 @pytest.fixture
 def two_brokers():
     """A name server, and two brokers behind it."""
-    with (
-        EmbeddedBroker(brokerName="broker-a") as first,
-        EmbeddedBroker(own_process=True, brokerName="b") as second,
-    ):
-        with JoiningNameServer(first, second) as servers:
-            yield servers.address, first, second
+    with ExitStack() as stack:
+        first = stack.enter_context(EmbeddedBroker(brokerName="broker-a"))
+        second = stack.enter_context(EmbeddedBroker(own_process=True, brokerName="b"))
+        servers = stack.enter_context(JoiningNameServer(first, second))
+        yield servers.address, first, second
 
 
 def test_all_brokers_are_shown(run, cluster):

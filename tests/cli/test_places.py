@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 
 import click
@@ -14,8 +15,6 @@ NOW = datetime(2026, 11, 23, 14, 30, tzinfo=timezone.utc).timestamp()
 
 @pytest.fixture(autouse=True)
 def _in_berlin(monkeypatch):
-    import time
-
     monkeypatch.setenv("TZ", "CET-1")
     time.tzset()
     yield
