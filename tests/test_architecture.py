@@ -47,6 +47,8 @@ TESTED_ELSEWHERE = {
     "broker/store/record_checks.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
+    "broker/store/stat.py": "cli/test_store_command.py",
+    "rocketpoll/start_store.py": "cli/test_store_command.py",
     "rocketpoll/start_broker.py": "cli/test_broker_command.py",
     "rocketpoll/__main__.py": "cli/test_main.py",
     "rocketpoll/errors.py": "test_rocketpoll.py",

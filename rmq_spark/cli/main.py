@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
     "Cluster": {
         "topic": Leaf(f"{_HERE}.topic_command", "topic", "create, change and look at topics"),
         "group": Leaf(f"{_HERE}.group_command", "group", "lag, members and offsets of groups"),
+        "store": Leaf(f"{_HERE}.store_command", "store", "what lies in a store's directory"),
         "cluster": Leaf(f"{_HERE}.cluster_command", "cluster", "brokers, and whether all is well"),
     },
     "Programs": {

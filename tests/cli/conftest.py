@@ -37,9 +37,15 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=EVERY_CLUSTER)
-def addresses(request, tmp_path_factory):
+def kind(request):
+    """The kind of broker: ours, or a release of RocketMQ."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def addresses(kind, tmp_path_factory):
     """One broker for each file of tests."""
-    with running(request.param, tmp_path_factory.mktemp("broker")) as found:
+    with running(kind, tmp_path_factory.mktemp("broker")) as found:
         yield found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -22,10 +23,12 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_of_the_page_is_understood(line):
+def test_a_command_of_the_page_is_understood(line, monkeypatch, tmp_path):
+    (tmp_path / "store").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
     command = cli.command_tree()
     context = click.Context(command, info_name="rocketpoll")
-    words = shlex.split(line)[1:]
+    words = [os.path.expanduser(word) for word in shlex.split(line)[1:]]
     while isinstance(command, click.Group):
         _, command, words = command.resolve_command(context, words)
     command.make_context(line, words)  # raises if it means nothing

@@ -104,7 +104,9 @@ def test_a_group_that_is_online_is_told(run, cluster, clients):
     wait_until("both once more", lambda: listener.bodies.count("two") == 2)
 
 
-def test_nothing_is_relative_to_nothing(run, cluster):
+def test_nothing_is_relative_to_nothing(run, cluster, kind):
+    if kind == "4.9.7":
+        pytest.skip("it says 0 of a young queue in which nothing was committed")
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *range(3), queues=1)
     cluster.store_offset(group, cluster.topic(), 0)
