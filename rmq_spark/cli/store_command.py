@@ -34,16 +34,17 @@ def store() -> None:
 @_directory
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
               help="Last records, and last entries of each queue.")  # fmt: skip
-def dump(directory: Path, limit: int) -> int:
+def dump(directory: Path, limit: int) -> None:
     """Print files, the last records, and the last entries of each queue."""
-    done = subprocess.run(  # noqa: S603  # our own program
+    with subprocess.Popen(  # noqa: S603  # our own program
         [*_tool("dump"), str(directory), f"--limit={limit}"],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    _check(done)
-    return 0
+    ) as tool:
+        sys.stdout.writelines(tool.stdout or ())
+        _, said = tool.communicate()
+    _check(tool.returncode, said)
 
 
 @store.command(example="rocketpoll store verify ~/store")
@@ -59,7 +60,7 @@ def verify(directory: Path) -> int:
     sys.stdout.write(done.stdout)
     if done.returncode and done.stdout and not done.stderr:
         return UNHEALTHY
-    _check(done)
+    _check(done.returncode, done.stderr)
     return 0
 
 
@@ -71,7 +72,7 @@ def stat(directory: Path, output: str) -> None:
     done = subprocess.run(  # noqa: S603  # our own program
         [*_tool("stat"), str(directory)], capture_output=True, text=True, check=False
     )
-    _check(done)
+    _check(done.returncode, done.stderr)
     found: dict[str, Any] = orjson.loads(done.stdout)
     rows = [
         {
@@ -95,8 +96,8 @@ def _tool(name: str) -> list[str]:
     return [sys.executable, str(_PROGRAM), name]
 
 
-def _check(done: subprocess.CompletedProcess[str]) -> None:
+def _check(code: int, said: str) -> None:
     """Raise a Failure with the last words of a tool that has failed."""
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        raise Failure(words[-1] if words else f"the tool has ended with {done.returncode}")
+    if code:
+        words = said.strip().splitlines()
+        raise Failure(words[-1] if words else f"the tool has ended with {code}")
