@@ -81,7 +81,7 @@ def cluster() -> None:
 def info(output: str, access: Access) -> None:
     """Show all brokers: addresses, versions, rates, disks."""
     with access.admin() as admin:
-        rows = [_row(broker) for broker in _brokers(admin)]
+        rows = [_row(broker) for broker in asked_brokers(admin)]
     show_rows(rows, _COLUMNS, output, none="the name servers know no broker")
 
 
@@ -123,7 +123,7 @@ def _checks(access: Access) -> Iterator[Check]:
         what = f"name server {address}"
         try:
             with Access({**access.settings, "namesrv": address}).admin() as admin:
-                found = _brokers(admin)
+                found = asked_brokers(admin)
         except ClientError as error:
             yield Check(
                 what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
@@ -156,7 +156,7 @@ def _checks_of(broker: Broker) -> Iterator[Check]:
         yield Check(f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_MAX else None)
 
 
-def _brokers(admin: Admin) -> list[Broker]:
+def asked_brokers(admin: Admin) -> list[Broker]:
     """Return all brokers, masters and slaves, each with what it says of itself."""
     return [
         _asked(admin, Broker(data.cluster, name, number, address, None))

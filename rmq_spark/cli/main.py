@@ -38,6 +38,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
         "store": Leaf(f"{_HERE}.store_command", "store", "what lies in a store's directory"),
         "cluster": Leaf(f"{_HERE}.cluster_command", "cluster", "brokers, and whether all is well"),
     },
+    "Speed": {
+        "bench": Leaf(f"{_HERE}.bench_command", "bench", "how fast a cluster takes and gives"),
+        "top": Leaf(f"{_HERE}.top_command", "top", "live rates and lags"),
+    },
     "Programs": {
         "broker": Leaf(
             f"{_HERE}.broker_entry",

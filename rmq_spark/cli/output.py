@@ -12,10 +12,13 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 import orjson
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FORMATS: Final = ("table", "json", "yaml", "csv")
 
@@ -101,6 +104,37 @@ def show_document(document: Row, output: str) -> None:
         _show_plain(_plain(document), output)
 
 
+def table_of(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> Table:
+    """Return a table for a terminal."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # only in a terminal
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    numeric = _numeric(rows, columns)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in numeric else "left"
+        table.add_column(_title(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(row[name])) for name in columns))  # names are no markup
+    return table
+
+
+def text_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Return rows as aligned text, below the names of their columns."""
+    numeric = _numeric(rows, columns)
+    lines = [[_title(name) for name in columns]]
+    lines += [[cell(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if name in numeric else text.ljust(width)
+            for name, text, width in zip(columns, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
 def cell(value: object) -> str:
     """Return a value as a table shows it."""
     if value is None or value == "":
@@ -127,36 +161,22 @@ def _title(name: str) -> str:
     return name.replace("_", " ")
 
 
+def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
+    """Return the columns that hold numbers alone."""
+    return {name for name in columns if all(_is_number(row[name]) for row in rows)}
+
+
 def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    numeric = {name for name in columns if all(_is_number(row[name]) for row in rows)}
-    texts = [[cell(row[name]) for name in columns] for row in rows]
     if sys.stdout.isatty():
-        from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # programs that read tables need none
-        from rich.console import Console  # noqa: PLC0415
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in columns:
-            table.add_column(
-                _title(name), justify="right" if name in numeric else "left", overflow="fold"
-            )
-        for text in texts:
-            table.add_row(*map(Text, text))  # names of others are no markup
-        Console().print(table)
-        return
-    lines = [[_title(name) for name in columns], *texts]
-    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
-    for line in lines:
-        padded = [
-            text.rjust(width) if name in numeric else text.ljust(width)
-            for name, text, width in zip(columns, line, widths, strict=True)
-        ]
-        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+        Console().print(table_of(rows, columns))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in text_lines(rows, columns))
 
 
 def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:

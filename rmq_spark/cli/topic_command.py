@@ -144,7 +144,7 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: Access) -> 
         own = {*tables, *admin.cluster_info().cluster_addr_table}
         names = sorted({name for table in tables.values() for name in table})
         if not with_all:
-            names = [name for name in names if not _is_rocketmqs(name, own)]
+            names = [name for name in names if not is_rocketmqs(name, own)]
         rows = [_list_row(name, tables) for name in names]
         if sizes:
             rows = [{**row, **_size_of(admin, str(row["topic"]))} for row in rows]
@@ -255,7 +255,7 @@ def _perm_text(perm: int) -> str:
     return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
 
 
-def _is_rocketmqs(name: str, own: set[str]) -> bool:
+def is_rocketmqs(name: str, own: set[str]) -> bool:
     """Return whether a topic is not one that users made: a broker's, a cluster's, a group's."""
     is_of_group = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in own

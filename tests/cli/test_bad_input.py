@@ -32,13 +32,21 @@ VERBS = {
     "dlq show": ("dlq", "show", "billing"),
     "dlq resend": ("dlq", "resend", "billing", "--all", "--yes"),
     "cluster info": ("cluster", "info"),
+    "bench produce": ("bench", "produce", "orders"),
+    "bench consume": ("bench", "consume", "orders"),
+    "bench latency": ("bench", "latency", "orders"),
+    "top": ("top",),
 }
 """A call of each verb that asks a cluster; ``cluster health`` tells of the cluster in a table."""
 
 NEED_A_TOPIC = (
     *("topic alter", "topic describe", "topic delete", "consume", "consume --key"),
     *("consume --follow", "tail", "message", "group seek"),
+    *("bench produce", "bench consume", "bench latency"),
 )
+GO_ON = ("cluster info", "produce", "bench produce")
+"""Those that do with one of two brokers."""
+
 ASK_ONLY_NAME_SERVERS = ("dlq list", "cluster info")
 HELPLESS = ("produce", "dlq show", "dlq resend")
 """Those that know of no topic where there is no broker, and say so."""
@@ -149,9 +157,7 @@ def test_no_permission(run, cluster, verb, perm, why):
     assert f"no route to topic {topic}: {why}" in ran.err
 
 
-@pytest.mark.parametrize(
-    "verb", [each for each in VERBS if each not in ("cluster info", "produce")]
-)
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in GO_ON])
 def test_half_a_cluster_away(run, verb, two_brokers):
     address, away = two_brokers
     said = failed(run, verb, "--namesrv", address)

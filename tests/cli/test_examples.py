@@ -79,7 +79,7 @@ def stage(run, cluster):
 
     def set_for(name):
         run("topic", "delete", "orders", "--yes")
-        for topic in ("payments", "orders-copy", "orders", "%DLQ%billing"):
+        for topic in ("payments", "orders-copy", "bench", "orders", "%DLQ%billing"):
             if (name, topic) != ("topic create", "orders"):
                 cluster.topic(name=topic)
                 cluster.send(topic, *range(20), KEYS="order-42", TAGS="paid", RETRY_TOPIC="orders")
