@@ -54,6 +54,7 @@ TESTED_ELSEWHERE = {
     "rocketpoll/errors.py": "test_rocketpoll.py",
     "rmq_spark/cli/broker_entry.py": "cli/test_main.py",
     "rmq_spark/client/admin/cluster_lookups.py": "client/admin/test_admin.py",
+    "rmq_spark/client/admin/group_offsets.py": "client/admin/test_admin.py",
     "rmq_spark/client/admin/message_lookups.py": "client/admin/test_admin.py",
     "rmq_spark/client/instance/members.py": "client/instance/test_broker_requests.py",
     "rmq_spark/client/producer/send_checks.py": "client/producer/test_producer.py",

@@ -17,7 +17,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import UNHEALTHY
 from rmq_spark.cli.output import Row, output_option, show_rows, time_of
 from rmq_spark.cli.tree import Noun
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.errors import BrokerRefused, ClientError
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -119,7 +119,7 @@ def health(
 
 def _checks(access: Access) -> Iterator[Check]:
     brokers: dict[str, Broker] = {}
-    for address in filter(None, access.name_servers.replace(",", ";").split(";")):
+    for address in filter(None, access.name_servers.split(";")):
         what = f"name server {address}"
         try:
             with Access({**access.settings, "namesrv": address}).admin() as admin:
@@ -146,7 +146,8 @@ def _checks_of(broker: Broker) -> Iterator[Check]:
     if broker.info is None:
         yield Check(what, broker.fault or "does not answer", f"start it at {broker.address} again")
         return
-    yield Check(what, f"{broker.address} answers, version {_version(broker.info)}")
+    version = broker.fault or f"version {_version(broker.info)}"
+    yield Check(what, f"{broker.address} answers, {version}")
     failure = broker.info.get("storeFailure")
     if failure:
         yield Check(f"{what}: store", failure, "see the broker's log")
@@ -168,6 +169,8 @@ def asked_brokers(admin: Admin) -> list[Broker]:
 def _asked(admin: Admin, broker: Broker) -> Broker:
     try:
         return broker._replace(info=admin.broker_info(broker.address))
+    except BrokerRefused as error:  # as RocketMQ does in its first seconds, without any figures yet
+        return broker._replace(info={}, fault=f"tells no figures: {error.remark}")
     except ClientError as error:
         return broker._replace(fault=" ".join(str(error).split()))
 

@@ -25,7 +25,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
 
 if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin, Lag
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.group_offsets import Lag
 
 _PLAN: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
 

@@ -44,7 +44,7 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 
 
 class Look(NamedTuple):
-    """What was seen at a moment (of the monotonic clock, in seconds).
+    """A look at the cluster, at a moment of the monotonic clock (in seconds).
 
     Attributes:
         at: The moment.

@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from broker_kinds import wait_until
 from name_servers import JoiningNameServer
 
 from rocketpoll import EmbeddedBroker
@@ -22,7 +23,11 @@ def two_brokers():
 
 
 def test_all_brokers_are_shown(run, cluster):
-    [row] = run("cluster", "info", "-o", "json").json
+    def row_with_figures():
+        [row] = run("cluster", "info", "-o", "json").json
+        return row if row["version"] else None
+
+    row = wait_until("figures, which RocketMQ has after a second", row_with_figures)
     assert (row["broker"], row["role"], row["address"], row["state"]) == (
         cluster.broker_name, "master", cluster.address, "answers",
     )  # fmt: skip

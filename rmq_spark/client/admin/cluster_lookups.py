@@ -1,8 +1,8 @@
 """ClusterLookups: what a cluster says of itself: brokers, routes, settings of topics, members.
 
-`Admin` adds to this what changes anything. A broker that does not answer is an error, as half an
-answer would look like a whole one; `broker_info` asks one broker alone, for those who want to know
-which one that is. This module must not know offsets.
+Nothing is changed. A broker that does not answer is an error, as half an answer would look like a
+whole one; `broker_info` asks one broker alone, for those who want to know which one that is. This
+module must not know offsets.
 """
 
 from __future__ import annotations

@@ -54,15 +54,20 @@ def topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOff
         count = max(held.max_offset - held.min_offset, 0)
         if not count:
             continue
-        sizes = list(_sampled(instance, queue, held))
+        means = list(_means_of_ends(instance, queue, held))
         messages += count
-        stored_bytes += round(count * sum(sizes) / len(sizes)) if sizes else 0
+        stored_bytes += round(count * sum(means) / len(means)) if means else 0
         last = max(last, held.last_update_timestamp)
     return TopicSize(messages, stored_bytes, last)
 
 
-def _sampled(instance: ClientInstance, queue: MessageQueue, held: TopicOffset) -> Iterator[int]:
-    """Yield the lengths of the records of some messages."""
+def _means_of_ends(
+    instance: ClientInstance, queue: MessageQueue, held: TopicOffset
+) -> Iterator[float]:
+    """Yield the mean length of the first records of a queue, and of its last ones.
+
+    Apart, as a broker gives fewer at once where they are long.
+    """
     address = instance.routes.address_for_read(queue.broker_name)
     behind_first = held.min_offset + _SAMPLED
     starts = [held.min_offset]
@@ -84,7 +89,9 @@ def _sampled(instance: ClientInstance, queue: MessageQueue, held: TopicOffset) -
         )
         pulled = instance.api.pull(address, header)
         if pulled.pull_status is PullStatus.FOUND:
-            yield from _sizes(memoryview(pulled.records))
+            sizes = list(_sizes(memoryview(pulled.records)))
+            if sizes:
+                yield sum(sizes) / len(sizes)
 
 
 def _sizes(records: memoryview) -> Iterator[int]:

@@ -2,7 +2,8 @@ import pytest
 from broker_kinds import wait_until
 from client_members import Consumer
 
-from rmq_spark.client.admin.admin import LATEST_MS, Admin
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.errors import (
     BrokerNotFound,
@@ -178,8 +179,9 @@ def test_a_group_goes_on_where_another_is(admin, producer):
     admin.clone_offsets("G", "OfTopic", topic="T")
     for group in ("Copy", "OfTopic"):
         assert [lag.consumer_offset for lag in admin.lag(group, "T")] == [2, None]
-    with pytest.raises(BrokerRefused, match="<Nobody> has no offsets"):
-        admin.clone_offsets("Nobody", "Copy")
+    for topic in (None, "T"):
+        with pytest.raises(BrokerRefused, match="<Nobody> has no offsets"):
+            admin.clone_offsets("Nobody", "Copy", topic=topic)
 
 
 def test_the_settings_of_a_topic_are_known_by_broker(admin):
