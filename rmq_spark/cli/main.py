@@ -6,6 +6,7 @@ and gets an exit code: see `failures`.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -95,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     logging.getLogger("rmq_spark").addHandler(logging.NullHandler())
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names and bodies may be no ASCII, and it may be
+        sys.stdout.reconfigure(errors="backslashreplace")
     tree = command_tree()
     instruction = os.environ.get(_COMPLETION_VARIABLE)
     if instruction:
@@ -105,6 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         _forget_stdout()
         return 0
+    except OSError as error:  # a full disk behind stdout, for example
+        _forget_stdout()
+        complain(_path(given), str(error))
+        return FAILED
     return code
 
 

@@ -311,7 +311,6 @@ def _progress() -> Iterator[Any]:
         return
     from rich.console import Console  # noqa: PLC0415  # only in a terminal
     from rich.progress import (  # noqa: PLC0415
-        MofNCompleteColumn,
         Progress,
         SpinnerColumn,
         TextColumn,
@@ -320,8 +319,7 @@ def _progress() -> Iterator[Any]:
 
     columns = (
         SpinnerColumn(),
-        MofNCompleteColumn(),
-        TextColumn("messages, {task.fields[rate]} a second"),
+        TextColumn("{task.completed:,.0f} messages, {task.fields[rate]} a second"),
         TimeElapsedColumn(),
     )
     started = time.monotonic()

@@ -77,6 +77,16 @@ def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code,
     assert capsys.readouterr() == ("", said)
 
 
+def test_what_cannot_be_written_is_told_in_one_line():
+    with open("/dev/full", "w", encoding="ascii") as full:  # noqa: PTH123  # a device
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketpoll", "--help"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "rocketpoll: [Errno 28] No space left on device\n"
+
+
 def test_shells_complete_it():
     done = subprocess.run(
         [sys.executable, "-m", "rocketpoll"],

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -101,6 +105,22 @@ def test_a_rate_is_kept(run, cluster, monkeypatch):
     monkeypatch.setattr("time.sleep", slept.append)
     run("produce", cluster.topic(), "--rate", 0.001, stdin=b"1\n2\n")
     assert slept[-1] > 900
+
+
+def test_progress_is_shown_in_a_terminal(cluster):
+    terminal, theirs = pty.openpty()
+    arguments = ["produce", cluster.topic(), "--namesrv", cluster.name_server]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rocketpoll", *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs,
+    ) as sending:  # fmt: skip
+        os.close(theirs)
+        out, _ = sending.communicate(b"1\n2\n")
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert sending.returncode == 0
+    assert out.startswith(b"2 messages were sent to ")
+    assert "2 messages, " in shown
 
 
 def test_options_that_mean_nothing_together_are_refused(run, cluster):

@@ -30,6 +30,7 @@ def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind):
         topic,
         orderly=True,
         consume_message_batch_max_size=1,
+        persist_consumer_offset_interval_ms=200,
     )
     taken.wait_for(["good"])
     wait_until("its offset", lambda: cluster.stored_offset(group, topic) == 1)
