@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,6 +27,7 @@ from rmq_spark.errors import RocketPollError
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.connections.tls_settings import TlsSettings
     from rmq_spark.client.instance.instance import ClientInstance
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9876"
@@ -79,7 +80,7 @@ KEYS: Final = (
 class Access:
     """The way to a cluster, as options, environment and profile have it, by option name."""
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
 
     @property
     def name_servers(self) -> str:
@@ -107,12 +108,13 @@ class Access:
             self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000
         )
 
-    def _tls(self) -> Any:
+    def _tls(self) -> TlsSettings | None:
         given = {
             name.removeprefix("tls-"): value
             for name, value in self.settings.items()
             if name.startswith("tls-")
         }
+        password = given.pop("key-password", None)
         is_wanted = self.settings.get("tls")
         if is_wanted is None:
             is_wanted = bool(given)  # certificates without TLS would mean nothing
@@ -124,7 +126,7 @@ class Access:
             ca_file=given.get("ca-file"),
             cert_file=given.get("cert-file"),
             key_file=given.get("key-file"),
-            key_password=given.get("key-password"),
+            key_password=password if "cert-file" in given else None,  # it may be another cluster's
             verify=given.get("verify", True),
             server_name=given.get("server-name"),
         )

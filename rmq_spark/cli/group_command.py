@@ -126,7 +126,7 @@ def describe(name: str, output: str, access: Access) -> None:
 @click.argument("name", metavar="GROUP")
 @click.option("--to", "place", type=PLACE, required=True, metavar="PLACE",
               help="start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00Z), or relative "
-              "to where the group is: +1 skips one message, -10 repeats ten.")  # fmt: skip
+              "to what the group has committed: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",
               help="Only this topic, instead of all; may be given several times.")  # fmt: skip
 @click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue.")
@@ -175,7 +175,10 @@ def seek(
 @output_option
 @connected
 def clone(source: str, target: str, topic: str | None, output: str, access: Access) -> None:
-    """Give a group the offsets of another, so that it goes on where that one is."""
+    """Give a group the offsets of another, so that it goes on where that one is.
+
+    Offsets that NEW-GROUP has already are replaced.
+    """
     with access.admin() as admin:
         if _is_unknown(admin, source):
             _check_group(admin, source)

@@ -62,12 +62,15 @@ def test_keys_belong_together(access_of):
         access_of("--access-key", "operator").instance()
 
 
-def test_certificates_mean_tls(access_of):
+def test_certificates_mean_tls(access_of, monkeypatch):
     trusting = access_of("--tls-ca-file", certificate("ca.pem"))
     assert trusting.instance().connections is not None
     assert trusting._tls().ca is not None
     assert access_of("--profile", "secure")._tls().verify is False
     assert access_of("--profile", "secure", "--no-tls")._tls() is None
+    monkeypatch.setenv("ROCKETPOLL_TLS_KEY_PASSWORD", "of another cluster")
+    assert access_of()._tls() is None
+    assert access_of("--tls")._tls().key_password is None
     with pytest.raises(click.UsageError, match=r"--tls-ca-file: .* cannot be read"):
         access_of("--tls-ca-file", "/nothing").instance()
 
