@@ -53,6 +53,7 @@ TESTED_ELSEWHERE = {
     "rocketpoll/__main__.py": "cli/test_main.py",
     "rocketpoll/errors.py": "test_rocketpoll.py",
     "rmq_spark/cli/broker_entry.py": "cli/test_main.py",
+    "rmq_spark/cli/message_input.py": "cli/test_produce_command.py",
     "rmq_spark/client/admin/cluster_lookups.py": "client/admin/test_admin.py",
     "rmq_spark/client/admin/group_offsets.py": "client/admin/test_admin.py",
     "rmq_spark/client/admin/message_lookups.py": "client/admin/test_admin.py",

@@ -126,7 +126,7 @@ def describe(name: str, output: str, access: Access) -> None:
 @click.argument("name", metavar="GROUP")
 @click.option("--to", "place", type=PLACE, required=True, metavar="PLACE",
               help="start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00Z), or relative "
-              "to what the group has committed: +1 skips one message, -10 repeats ten.")  # fmt: skip
+              "to what it has committed: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",
               help="Only this topic, instead of all; may be given several times.")  # fmt: skip
 @click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue.")

@@ -8,23 +8,20 @@ sent by then.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import orjson
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure, line_of
+from rmq_spark.cli.message_input import Settings, messages_of, property_of, texts_of
 from rmq_spark.cli.output import json_line
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent
+from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
 
 if TYPE_CHECKING:
@@ -32,31 +29,6 @@ if TYPE_CHECKING:
     from rmq_spark.client.results import SendResult
 
 _GROUP: Final = "rocketpoll-produce"
-_FIELDS: Final = (
-    *("body", "body_base64", "keys", "tags", "properties", "sharding_key", "delay_level"),
-)
-_OF_CONSUME: Final = frozenset(
-    {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host", "reconsume_times"}
-)
-"""Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
-
-
-class Settings(NamedTuple):
-    """Values for all messages that do not have their own."""
-
-    topic: str
-    tags: str | None
-    keys: tuple[str, ...]
-    properties: Mapping[str, str]
-    sharding_key: str | None
-    delay_level: int
-
-
-class Text(NamedTuple):
-    """A text to send, and the place that errors name."""
-
-    place: str
-    data: bytes
 
 
 @click.command(
@@ -109,9 +81,9 @@ def produce(
     """
     if whole and (is_json or not files):
         raise click.UsageError("--whole is for files, and not for JSON lines")
-    named = dict(_pair(text) for text in properties)
+    named = dict(property_of(text) for text in properties)
     settings = Settings(topic, tags, keys, named, sharding_key, delay_level)
-    made = _messages(_texts(files, whole=whole), settings, is_json=is_json)
+    made = messages_of(texts_of(files, whole=whole), settings, is_json=is_json)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     with Producer(_GROUP, instance=access.instance()) as producer, _progress() as advance:
@@ -190,103 +162,6 @@ def _batches(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
         yield batch
     if fault is not None:
         raise fault
-
-
-def _texts(files: tuple[str, ...], *, whole: bool) -> Iterator[Text]:
-    if not files:
-        yield from _lines("line", sys.stdin.buffer)
-    for name in files:
-        if name == "-":
-            yield from _lines("line", sys.stdin.buffer)
-        else:
-            yield from _texts_of(Path(name), whole=whole)
-
-
-def _texts_of(path: Path, *, whole: bool) -> Iterator[Text]:
-    try:
-        if whole:
-            yield Text(str(path), path.read_bytes())
-            return
-        with path.open("rb") as file:
-            yield from _lines(f"{path} line", file)
-    except OSError as error:
-        raise Failure(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _lines(place: str, file: BinaryIO) -> Iterator[Text]:
-    for number, line in enumerate(file, 1):
-        data = line.removesuffix(b"\n").removesuffix(b"\r")
-        if data:
-            yield Text(f"{place} {number}", data)
-
-
-def _messages(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> Iterator[Message]:
-    for text in texts:
-        try:
-            message = _of_json(text.data, settings) if is_json else _of_bytes(text.data, settings)
-            message.check()
-        except (MessageRejected, TypeError, ValueError) as error:
-            raise Failure(f"{text.place}: {error}") from error
-        yield message
-
-
-def _of_bytes(body: bytes, settings: Settings) -> Message:
-    return Message(
-        settings.topic,
-        body,
-        tags=settings.tags,
-        keys=list(settings.keys) or None,
-        properties=settings.properties,
-        sharding_key=settings.sharding_key,
-        delay_level=settings.delay_level,
-    )
-
-
-def _of_json(line: bytes, settings: Settings) -> Message:
-    try:
-        given: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise TypeError('needed an object, as {"body": "text", "keys": ["order-42"]}')
-    unknown = [name for name in given if name not in _FIELDS and name not in _OF_CONSUME]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} means nothing; there are {', '.join(_FIELDS)}")
-    return Message(
-        settings.topic,
-        _body_of(given),
-        tags=given.get("tags") or settings.tags,
-        keys=given.get("keys") or list(settings.keys) or None,
-        properties={**settings.properties, **_properties_of(given)},
-        sharding_key=given.get("sharding_key") or settings.sharding_key,
-        delay_level=given.get("delay_level", settings.delay_level),
-    )
-
-
-def _body_of(given: Mapping[str, Any]) -> bytes:
-    if ("body" in given) == ("body_base64" in given):
-        raise ValueError("needed one of body and body_base64")
-    if "body" in given:
-        body = given["body"]
-        return body.encode() if isinstance(body, str) else orjson.dumps(body)
-    try:
-        return base64.b64decode(given["body_base64"], validate=True)
-    except (TypeError, binascii.Error) as error:
-        raise ValueError(f"body_base64: {error}") from error
-
-
-def _properties_of(given: Mapping[str, Any]) -> Mapping[str, str]:
-    properties = given.get("properties") or {}
-    if not isinstance(properties, dict):
-        raise TypeError('properties: needed an object of texts, as {"colour": "red"}')
-    return properties
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"--property {text}: needed NAME=VALUE")
-    return name, value
 
 
 def _result_line(results: list[SendResult], count: int) -> bytes:
