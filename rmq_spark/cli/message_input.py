@@ -20,7 +20,15 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
 
-_FIELDS: Final = tuple("body body_base64 keys tags properties sharding_key delay_level".split())
+_FIELDS: Final = (
+    "body",
+    "body_base64",
+    "keys",
+    "tags",
+    "properties",
+    "sharding_key",
+    "delay_level",
+)
 _OF_CONSUME: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host", "reconsume_times"}
 )
