@@ -18,6 +18,7 @@ import click
 
 from rmq_spark.client.errors import (
     BrokerNotFound,
+    BrokerRefused,
     ConnectionClosed,
     ConnectionFailed,
     NoNameServer,
@@ -25,6 +26,7 @@ from rmq_spark.client.errors import (
     NotSupported,
     ProtocolError,
     RequestTimeout,
+    SendFailed,
     SubscriptionRejected,
     SystemBusy,
     TlsFailed,
@@ -36,6 +38,13 @@ USAGE: Final = 2
 UNHEALTHY: Final = 10
 INTERRUPTED: Final = 130
 
+_KEYS: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
+_ACCESS_LIST: Final = "AclException"
+"""A word in what RocketMQ 4.9 says where its access list forbids something; the code is 1."""
+
+_OTHER_PROGRAMS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
+"""Errors of a name server's address at which something else listens."""
+
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (NoNameServer, "name another by --namesrv, or start one: rocketpoll broker"),
     (TlsFailed, "--tls-ca-file names the authority to trust; leave --tls out if it speaks none"),
@@ -44,7 +53,7 @@ _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (RequestTimeout, "is it the port of a name server or broker? Does it speak TLS (--tls)?"),
     (ProtocolError, "give the port of a name server, as --namesrv localhost:9876"),
     (BrokerNotFound, "start one that registers there, or see rocketpoll cluster info"),
-    (NoPermission, "take keys that may (--access-key, --profile), or change the topic's --perm"),
+    (NoPermission, _KEYS),
     (NotSupported, "rocketpoll cluster info shows the brokers' versions"),
     (SubscriptionRejected, "conditions in SQL92 need enablePropertyFilter=true at the broker"),
     (SystemBusy, "try again later, or slower"),
@@ -57,23 +66,10 @@ class Failure(click.ClickException):
     exit_code = FAILED
 
 
-class Unhealthy(Failure):
-    """Something unhealthy that a command has found."""
-
-    exit_code = UNHEALTHY
-
-
 def line_of(error: RocketPollError) -> str:
     """Return an error of the client on one line, with what to do about it."""
     text = " ".join(str(error).split())
-    if isinstance(error, NoNameServer) and any(
-        isinstance(each, (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed))
-        for each in error.tries
-    ):
-        last = next(each for each in error.tries if not isinstance(each, NoNameServer))
-        remedy = _remedy_of(last)
-    else:
-        remedy = _remedy_of(error)
+    remedy = _remedy_of(_cause_of(error))
     return f"{text}; {remedy}" if remedy else text
 
 
@@ -97,5 +93,16 @@ def warnings_shown() -> Iterator[None]:
         log.removeHandler(handler)
 
 
+def _cause_of(error: RocketPollError) -> RocketPollError:
+    """Return the error that tells most, of one that holds several."""
+    if isinstance(error, SendFailed) and error.tries:
+        return error.tries[-1]
+    if isinstance(error, NoNameServer):
+        return next((each for each in error.tries if isinstance(each, _OTHER_PROGRAMS)), error)
+    return error
+
+
 def _remedy_of(error: RocketPollError) -> str | None:
+    if isinstance(error, BrokerRefused) and _ACCESS_LIST in (error.remark or ""):
+        return _KEYS
     return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), None)

@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from rmq_spark.cli.failures import Failure, Unhealthy, complain, line_of, warnings_shown
+from rmq_spark.cli.failures import Failure, complain, line_of, warnings_shown
 from rmq_spark.client.errors import (
     BrokerNotFound,
+    BrokerRefused,
     ConnectionClosed,
     ConnectionFailed,
     MessageRejected,
@@ -17,6 +18,7 @@ from rmq_spark.client.errors import (
     NotSupported,
     ProtocolError,
     RequestTimeout,
+    SendFailed,
     SubscriptionRejected,
     SystemBusy,
     TlsFailed,
@@ -36,6 +38,8 @@ AT = "b:1"
         (RequestTimeout(AT, 10, 5), "Does it speak TLS (--tls)?"),
         (BrokerNotFound("b"), "see rocketpoll cluster info"),
         (NoPermission(16, "no", AT, 10), "take keys that may (--access-key, --profile)"),
+        (BrokerRefused(1, "a.b.AclException: no", AT, 10), "take keys that may"),
+        (SendFailed("T", [NoPermission(16, "no", AT, 10)]), "take keys that may"),
         (NotSupported(3, "no", AT, 10), "cluster info shows the brokers' versions"),
         (SubscriptionRejected(23, "no", AT, 10), "need enablePropertyFilter=true"),
         (SystemBusy(2, "busy", AT, 10), "try again later, or slower"),
@@ -55,7 +59,7 @@ def test_an_error_that_says_it_itself_is_left_alone():
 def test_a_complaint_is_one_line(capsys):
     complain("rocketpoll topic", "one\n  two")
     assert capsys.readouterr() == ("", "rocketpoll topic: one two\n")
-    assert (Failure("").exit_code, Unhealthy("").exit_code) == (1, 10)
+    assert Failure("").exit_code == 1
 
 
 def test_warnings_are_shown_while_somebody_waits(capsys):
