@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rmq_spark.cli.failures import Failure, line_of
+from rmq_spark.cli.tree import ConnectionOption
 from rmq_spark.client.errors import RouteNotFound, TlsRejected, TopicNotFound, TopicNotUsable
 from rmq_spark.errors import RocketPollError
 
@@ -50,22 +51,24 @@ _BOOLEANS: Final = {
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_option: Final = functools.partial(click.option, cls=ConnectionOption)
+
 _OPTIONS: Final = (
-    click.option("--namesrv", metavar="HOST:PORT", help="Name servers, with ; between them "
+    _option("--namesrv", metavar="HOST:PORT", help="Name servers, with ; between them "
                  f"(NAMESRV_ADDR, else {DEFAULT_ADDRESS})."),
-    click.option("--access-key", metavar="NAME", help="Account, where brokers have access lists "
+    _option("--access-key", metavar="NAME", help="Account, where brokers have access lists "
                  "(ROCKETPOLL_ACCESS_KEY)."),
-    click.option("--secret-key", metavar="KEY", help="Its key; rather in ROCKETPOLL_SECRET_KEY or "
+    _option("--secret-key", metavar="KEY", help="Its key; rather in ROCKETPOLL_SECRET_KEY or "
                  "a profile, as others see command lines."),
-    click.option("--tls/--no-tls", default=None, help="Speak TLS with name servers and brokers."),
-    click.option("--tls-ca-file", metavar="FILE", help="Authorities to trust (PEM)."),
-    click.option("--tls-cert-file", metavar="FILE", help="Certificate of this client (PEM)."),
-    click.option("--tls-key-file", metavar="FILE", help="Its private key, if in another file."),
-    click.option("--tls-verify/--no-tls-verify", default=None,
+    _option("--tls/--no-tls", default=None, help="Speak TLS with name servers and brokers."),
+    _option("--tls-ca-file", metavar="FILE", help="Authorities to trust (PEM)."),
+    _option("--tls-cert-file", metavar="FILE", help="Certificate of this client (PEM)."),
+    _option("--tls-key-file", metavar="FILE", help="Its private key, if in another file."),
+    _option("--tls-verify/--no-tls-verify", default=None,
                  help="Check the brokers' certificates (they are)."),
-    click.option("--tls-server-name", metavar="NAME",
+    _option("--tls-server-name", metavar="NAME",
                  help="Name that the certificates bear, if not the address."),
-    click.option("--profile", metavar="NAME", help="Section of the file of settings "
+    _option("--profile", metavar="NAME", help="Section of the file of settings "
                  f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
 )  # fmt: skip
 _FLAGS: Final = frozenset({"tls", "tls-verify"})

@@ -47,29 +47,29 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
         "broker": Leaf(
             f"{_HERE}.broker_entry",
             "broker",
-            "run a broker, which is its own name server: rocketpoll broker -c FILE key=value",
+            "run a broker, which is its own name server",
         ),
         "demo": Leaf(
             f"{_HERE}.demo.command",
             "demo",
-            "a broker, a producer and a Spark stream at work, in this terminal",
+            "a broker, a producer and a Spark stream at work",
         ),
     },
     "Spark": {
         "doctor": Leaf(
             f"{_HERE}.doctor.command",
             "doctor",
-            "look for what keeps a first stream from running, and say how to mend it",
+            "find what keeps a first stream from running",
         ),
         "checkpoint": Leaf(
             f"{_HERE}.checkpoint_command",
             "checkpoint",
-            "what a streaming query's checkpoint says, and how to go on from it",
+            "what a streaming query's checkpoint says",
         ),
         "archive": Leaf(
             f"{_HERE}.archive_command",
             "archive",
-            "an archive of the Spark source and sink, for spark-submit --py-files",
+            "source and sink as a file for spark-submit",
         ),
     },
 }

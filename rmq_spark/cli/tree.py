@@ -34,6 +34,10 @@ class Leaf(NamedTuple):
     about: str
 
 
+class ConnectionOption(click.Option):
+    """An option on the way to a cluster, which help lists behind a command's own."""
+
+
 class Verb(click.Command):
     """A command whose help ends with an example of its use."""
 
@@ -41,6 +45,20 @@ class Verb(click.Command):
         settings.setdefault("context_settings", HELP_SETTINGS)
         super().__init__(*arguments, **settings)
         self.example = example
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, then those of the connection."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for title, is_of_connection in (("Options", False), ("Connection", True)):
+            records = [
+                record
+                for option in options
+                if isinstance(option, ConnectionOption) is is_of_connection
+                and (record := option.get_help_record(ctx)) is not None
+            ]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, line by line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.tree import Leaf, Noun, Tree, Verb
+from rmq_spark.cli.tree import ConnectionOption, Leaf, Noun, Tree, Verb
 
 leaf = Verb("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
 no_command = "leaf"
@@ -38,6 +38,17 @@ def test_the_help_of_a_verb_ends_with_its_example():
     assert leaf.get_help(click.Context(leaf)).endswith(
         "Example:\n  rocketpoll leaf one\n  rocketpoll leaf two"
     )
+
+
+def test_options_of_the_connection_are_listed_behind_the_commands_own():
+    options = [
+        ConnectionOption(["--namesrv"], help="Where."),
+        click.Option(["--rate"], help="How fast."),
+    ]
+    verb = Verb("verb", params=options)
+    words = verb.get_help(click.Context(verb)).split()
+    places = [words.index(word) for word in ("--rate", "--help", "Connection:", "--namesrv")]
+    assert places == sorted(places)
 
 
 def test_a_verb_returns_what_its_function_does():
