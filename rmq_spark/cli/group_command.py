@@ -7,7 +7,7 @@ that does not answer leaves all as it was.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -93,7 +93,7 @@ def describe(name: str, output: str, access: Access) -> None:
             if not topic.startswith(RETRY_PREFIX)
             for lag in _lag_of(admin, name, topic)
         ]
-        queues = [_queue_row(admin, lag, owners) for lag in lags]
+        queues = list(_queue_rows(admin, lags, owners))
         document = {
             "group": name,
             "members": len(members),
@@ -280,21 +280,30 @@ def _move_row(move: Move) -> dict[str, object]:
     }
 
 
-def _queue_row(admin: Admin, lag: Lag, owners: Mapping[MessageQueue, str]) -> dict[str, object]:
-    waiting = None
-    if lag.messages:
-        waiting = admin.message_at(lag.queue, lag.consumer_offset or 0)
-    return {
-        "topic": lag.queue.topic,
-        "broker": lag.queue.broker_name,
-        "queue": lag.queue.queue_id,
-        "committed": lag.consumer_offset,
-        "end": lag.broker_offset,
-        "behind": lag.messages,
-        "last_consumed": time_of(lag.last_timestamp),
-        "waiting_since": None if waiting is None else time_of(waiting.store_timestamp),
-        "member": owners.get(lag.queue),
-    }
+def _queue_rows(
+    admin: Admin, lags: Iterable[Lag], owners: Mapping[MessageQueue, str]
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each queue; where the group is behind, its next message is looked at."""
+    firsts: dict[MessageQueue, int] = {}
+    for lag in lags:
+        if lag.queue not in firsts:
+            held = admin.topic_offsets(lag.queue.topic)
+            firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
+        waiting = None
+        if lag.messages:  # those behind which the group is may be deleted by now
+            place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
+            waiting = admin.message_at(lag.queue, place)
+        yield {
+            "topic": lag.queue.topic,
+            "broker": lag.queue.broker_name,
+            "queue": lag.queue.queue_id,
+            "committed": lag.consumer_offset,
+            "end": lag.broker_offset,
+            "behind": lag.messages,
+            "last_consumed": time_of(lag.last_timestamp),
+            "waiting_since": None if waiting is None else time_of(waiting.store_timestamp),
+            "member": owners.get(lag.queue),
+        }
 
 
 def _lag_of(admin: Admin, name: str, topic: str) -> Iterable[Lag]:

@@ -115,11 +115,11 @@ class MessageLookups:
         return found
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset of a queue, or the next one behind it; None at the end.
+        """Return the message at an offset of a queue; None where the queue holds none.
 
         Args:
             queue: The queue.
-            queue_offset: Offset at which to look.
+            queue_offset: Offset at which to look, from the first that the queue holds.
 
         Raises:
             RouteNotFound: There is no such topic.
