@@ -23,14 +23,8 @@ pytestmark = pytest.mark.deep
 PATIENCE_SECONDS = 240
 OURS = ("rocketpoll", "rmq_spark", "pyspark_rocketpoll.py")
 NEEDED = (
-    "backports",
-    "lz4",
-    "msgpack",
-    "numpy",
-    "orjson",
-    "prometheus_client",
-    "pyarrow",
-    "uvloop",
+    *("backports", "click", "lz4", "msgpack", "numpy", "orjson"),
+    *("prometheus_client", "pyarrow", "rich", "uvloop", "yaml"),
 )
 HELLO = """
 from rocketpoll import EmbeddedBroker, LitePullConsumer, Message, Producer

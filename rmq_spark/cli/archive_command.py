@@ -8,12 +8,16 @@ names.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+import click
+
+from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
 _HERE: Final = Path(__file__).resolve().parents[2]
 _LEFT_OUT: Final = _HERE / "rmq_spark" / "cli"
@@ -22,26 +26,27 @@ _NAMES: Final = ("__init__.py", "errors.py")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def run_archive(arguments: Sequence[str]) -> int:
-    """Run ``rocketpoll archive`` and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="rocketpoll archive",
-        description="an archive of the Spark source and sink, for --py-files",
-    )
-    parser.add_argument("file", type=Path, help="where to write it, as dist/rocketpoll.zip")
-    path: Path = parser.parse_args(arguments).file
-    if path.suffix != ".zip":
-        parser.error(
-            f"the name has to end with .zip, or Spark does not take it for an archive: {path}"
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll archive dist/rocketpoll.zip",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+def archive(file: Path) -> None:
+    """Write an archive of the Spark source and sink, for --py-files, and say how to use it.
+
+    FILE is where to write it, as dist/rocketpoll.zip.
+    """
+    if file.suffix != ".zip":
+        raise click.UsageError(
+            f"the name has to end with .zip, or Spark does not take it for an archive: {file}"
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_archive(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_archive(file)
     except OSError as error:
-        sys.stderr.write(f"rocketpoll archive: {error}\n")
-        return 1
-    sys.stdout.write(f"PYTHONPATH={path} spark-submit --py-files {path} PROGRAM.py\n")
-    return 0
+        raise Failure(str(error)) from error
+    sys.stdout.write(f"PYTHONPATH={file} spark-submit --py-files {file} PROGRAM.py\n")
 
 
 def write_archive(path: Path) -> None:

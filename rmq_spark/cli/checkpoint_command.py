@@ -6,15 +6,18 @@ its own, with the settings that Spark finds.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlparse
 
+import click
+
+from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.spark import INSTALL, has_pyspark
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import SparkError
@@ -25,69 +28,46 @@ if TYPE_CHECKING:
 _SHOWN: Final = 10
 
 
-def run_checkpoint(arguments: Sequence[str]) -> int:
-    """Run ``rocketpoll checkpoint`` and return the exit code.
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll checkpoint /srv/checkpoints/orders --start",
+)
+@click.argument("directory")
+@click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
+@click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
+              "and no more.")  # fmt: skip
+@click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
+@click.option("--source", metavar="N", help="Source of the query, by its number or its name (0).")
+def checkpoint(
+    directory: str, *, is_all: bool, start: bool, batch: int | None, source: str | None
+) -> None:
+    """Show what a streaming query's checkpoint says, and how to go on from it.
 
-    It is 1 if the directory is no checkpoint of a rocketpoll query, or has no such batch.
+    DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
     """
-    given = _parsed(arguments)
+    if not start and (batch is not None or source is not None):
+        raise click.UsageError("--batch and --source are for --start")
+    if start and is_all:
+        raise click.UsageError("--all is not for --start")
     try:
-        if given.start:
-            sys.stdout.write(f"{_start(given)}\n")
+        if start:
+            sys.stdout.write(f"{_start(directory, batch, _source(source or '0'))}\n")
         else:
-            sys.stdout.writelines(f"{line}\n" for line in _listing(given))
+            sys.stdout.writelines(f"{line}\n" for line in _listing(directory, is_all=is_all))
+    except BrokenPipeError:
+        raise
     except (RocketPollError, OSError) as error:
-        sys.stderr.write(f"rocketpoll checkpoint: {error}\n")
-        return 1
-    return 0
-
-
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="rocketpoll checkpoint",
-        description=(
-            "the batches of a streaming query, and where each ends, from its checkpointLocation"
-        ),
-    )
-    parser.add_argument(
-        "directory",
-        help="the query's checkpointLocation: a local directory, or a URL that Spark can read",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help=f"all batches, not only the last {_SHOWN}"
-    )
-    parser.add_argument(
-        "--start",
-        action="store_true",
-        help="print option startingOffsets to go on behind a batch, and no more",
-    )
-    parser.add_argument(
-        "--batch", type=int, metavar="N", help="that batch (the last that was committed)"
-    )
-    parser.add_argument(
-        "--source",
-        type=_source,
-        default=0,
-        metavar="N",
-        help="which source of the query, by its number or its name (0)",
-    )
-    given = parser.parse_args(arguments)
-    if not given.start and (given.batch is not None or given.source):
-        parser.error("--batch and --source are for --start")
-    if given.start and given.all:
-        parser.error("--all is not for --start")
-    return given
+        raise Failure(str(error)) from error
 
 
 def _source(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-def _start(given: argparse.Namespace) -> str:
-    with _reader(given.directory) as spark:
-        return starting_offsets(
-            given.directory, batch_id=given.batch, source=given.source, spark=spark
-        )
+def _start(directory: str, batch: int | None, source: int | str) -> str:
+    with _reader(directory) as spark:
+        return starting_offsets(directory, batch_id=batch, source=source, spark=spark)
 
 
 @contextmanager
@@ -107,10 +87,10 @@ def _reader(location: str) -> Iterator[SparkSession | None]:
         spark.stop()
 
 
-def _listing(given: argparse.Namespace) -> Iterator[str]:
-    with _reader(given.directory) as spark:
-        batches = read_checkpoint(given.directory, spark)
-    shown = batches if given.all else batches[-_SHOWN:]
+def _listing(directory: str, *, is_all: bool) -> Iterator[str]:
+    with _reader(directory) as spark:
+        batches = read_checkpoint(directory, spark)
+    shown = batches if is_all else batches[-_SHOWN:]
     if len(shown) < len(batches):
         yield f"{len(batches) - len(shown)} earlier batches are not shown: --all"
     for batch in shown:

@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import LATEST_MS, Admin, Lag
+    from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.admin.arrow_reads import read_table
+    from rmq_spark.client.admin.group_offsets import LATEST_MS, Lag
     from rmq_spark.client.connections.connections import Connections, Credentials
     from rmq_spark.client.connections.tls_settings import TlsSettings
     from rmq_spark.client.consumer.listeners import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.message_queue import MessageQueue
 
 _MODULES: Final = {
-    "LATEST_MS": "rmq_spark.client.admin.admin",
+    "LATEST_MS": "rmq_spark.client.admin.group_offsets",
     "Admin": "rmq_spark.client.admin.admin",
     "BrokerApi": "rmq_spark.client.requests.broker_api",
     "BulkPull": "rmq_spark.client.reading.bulk_pull",
@@ -51,7 +52,7 @@ _MODULES: Final = {
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.listeners",
     "ConsumerHealth": "rmq_spark.client.health",
     "Credentials": "rmq_spark.client.connections.connections",
-    "Lag": "rmq_spark.client.admin.admin",
+    "Lag": "rmq_spark.client.admin.group_offsets",
     "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
     "LitePullSettings": "rmq_spark.client.consumer.settings",
     "Message": "rmq_spark.client.message",

@@ -297,9 +297,8 @@ class SendFailed(ClientError):
         self.tries = tuple(tries)
 
     def __str__(self) -> str:
-        return f"sending to {self.topic} failed {len(self.tries)} times: " + "; ".join(
-            map(str, self.tries)
-        )
+        reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # each once
+        return f"sending to {self.topic} failed {len(self.tries)} times: {reasons}"
 
 
 class PartlySent(SendFailed):

@@ -1,12 +1,77 @@
-"""A Python without pyspark, for commands that say so."""
+"""The command line in this process, on a broker of each kind; a Python without pyspark, for
+commands that say so."""
+
+from __future__ import annotations
 
 import importlib.util
+import io
+import json
 import re
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from broker_kinds import NAME
+from consumer_clusters import EVERY_CLUSTER, Cluster, running
+
+from rmq_spark.cli.main import main
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+class Ran(NamedTuple):
+    """How a command has ended, and what it has written."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+
+@pytest.fixture(scope="module", params=EVERY_CLUSTER)
+def kind(request):
+    """The kind of broker: ours, or a release of RocketMQ."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def addresses(kind, tmp_path_factory):
+    """One broker for each file of tests."""
+    with running(kind, tmp_path_factory.mktemp("broker")) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(addresses):
+    name_server, address = addresses
+    made = Cluster(name_server, address, NAME)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, request):
+    """Run a command as a shell would, on the cluster if the test has one."""
+    for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    if "cluster" in request.fixturenames:
+        monkeypatch.setenv("NAMESRV_ADDR", request.getfixturevalue("cluster").name_server)
+
+    def ran(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = main([str(each) for each in arguments])
+        return Ran(code, *capsys.readouterr())
+
+    return ran
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from bare_pythons import bare_python
 
-from rmq_spark.cli.archive_command import run_archive
+from rmq_spark.cli.main import main
 
 CLUSTER = ("numpy", "pyarrow", "orjson", "pyspark", "py4j")
 """What the workers of a cluster have besides."""
@@ -26,7 +26,7 @@ print(DefaultSource.name(), *sorted({"msgpack", "lz4", "backports", "uvloop"} & 
 @pytest.fixture
 def archive(tmp_path):
     path = tmp_path / "dist" / "rocketpoll.zip"
-    assert run_archive([str(path)]) == 0
+    assert main(["archive", str(path)]) == 0
     return path
 
 
@@ -43,7 +43,7 @@ def test_it_holds_the_source_and_the_client_and_no_broker(archive):
 
 def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
     again = tmp_path / "again.zip"
-    run_archive([str(again)])
+    main(["archive", str(again)])
     assert (
         capsys.readouterr().out
         == f"PYTHONPATH={again} spark-submit --py-files {again} PROGRAM.py\n"
@@ -65,9 +65,8 @@ def test_it_works_where_only_numpy_pyarrow_and_orjson_are(archive, tmp_path):
 
 
 def test_other_names_and_places_are_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        run_archive([str(tmp_path / "rocketpoll.whl")])
+    assert main(["archive", str(tmp_path / "rocketpoll.whl")]) == 2
     assert "has to end with .zip" in capsys.readouterr().err
     (tmp_path / "file").touch()
-    assert run_archive([str(tmp_path / "file" / "rocketpoll.zip")]) == 1
+    assert main(["archive", str(tmp_path / "file" / "rocketpoll.zip")]) == 1
     assert "rocketpoll archive: " in capsys.readouterr().err

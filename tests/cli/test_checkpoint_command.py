@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmq_spark.cli.checkpoint_command import run_checkpoint
+from rmq_spark.cli.main import main
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def checkpoint(tmp_path):
 
 
 def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
-    assert run_checkpoint([checkpoint]) == 0
+    assert main(["checkpoint", checkpoint]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "2 earlier batches are not shown: --all"
     assert lines[1] == "batch 2  2026-01-01 00:00:00.000+00:00  committed"
@@ -41,23 +41,22 @@ def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
 
 
 def test_all_of_them_if_told_so(checkpoint, capsys):
-    assert run_checkpoint([checkpoint, "--all"]) == 0
+    assert main(["checkpoint", checkpoint, "--all"]) == 0
     assert capsys.readouterr().out.count("batch ") == 12
 
 
 @pytest.mark.parametrize(("more", "at"), [([], 10), (["--batch", "3"], 3)])
 def test_it_prints_a_start_and_nothing_else(checkpoint, capsys, more, at):
-    assert run_checkpoint([checkpoint, "--start", *more]) == 0
+    assert main(["checkpoint", checkpoint, "--start", *more]) == 0
     assert json.loads(capsys.readouterr().out) == {"T": {"b": {"0": at, "1": 5}}}
 
 
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
-    assert run_checkpoint([str(tmp_path)]) == 1
+    assert main(["checkpoint", str(tmp_path)]) == 1
     assert "is no checkpoint of a query" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [["--batch", "1"], ["--source", "1"], ["--start", "--all"]])
 def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, capsys):
-    with pytest.raises(SystemExit):
-        run_checkpoint([checkpoint, *more])
+    assert main(["checkpoint", checkpoint, *more]) == 2
     assert "for --start" in capsys.readouterr().err

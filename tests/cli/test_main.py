@@ -1,37 +1,110 @@
-"""The command line finds its commands, and says which there are."""
+"""The command line finds its commands, and says which there are; each way in which one ends."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import click
 import pytest
 
 from rmq_spark import __version__
+from rmq_spark.cli import broker_entry
 from rmq_spark.cli import main as cli
+from rmq_spark.client.errors import ConnectionFailed
+
+NO_COMMAND = "there is no command 'brokre': did you mean 'broker'?"
+GONE = (
+    "cannot connect to b:1: gone; check that a broker listens there; rocketpoll cluster health "
+    "shows which brokers answer"
+)
+NAMES = [name for section in cli.SECTIONS.values() for name in section]
 
 
 def test_without_a_command_it_says_which_there_are(capsys):
-    assert cli.main([]) == cli.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    for name in cli.COMMANDS:
-        assert f"  {name}" in said
+    for given in ([], ["--help"], ["-h"], ["help"]):
+        assert cli.main(given) == 0
+        said = capsys.readouterr().out
+        for name in NAMES:
+            assert f"\n  {name} " in said
 
 
 def test_it_knows_its_version(capsys):
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"rocketpoll {__version__}\n"
+    for given in ("--version", "-V"):
+        assert cli.main([given]) == 0
+        assert capsys.readouterr().out == f"rocketpoll {__version__}\n"
 
 
 def test_a_command_that_is_not_there_is_an_error_that_helps(capsys):
     assert cli.main(["brokre"]) == 2
-    said = capsys.readouterr().err
-    assert "no command 'brokre'" in said
-    assert "  broker" in said
-
-
-@pytest.mark.parametrize("given", [[], ["-c", "FILE", "listenPort=0"]])
-def test_a_command_gets_what_stands_behind_its_name(monkeypatch, given):
-    seen = []
-    monkeypatch.setitem(
-        cli.COMMANDS, "broker", (lambda arguments: seen.append(arguments) or 7, "runs")
+    assert capsys.readouterr() == (
+        "",
+        f"rocketpoll: {NO_COMMAND} (see rocketpoll --help)\n",
     )
-    assert cli.main(["broker", *given]) == 7
-    assert seen == [given]
+
+
+@pytest.mark.parametrize("given", [[], ["-c", "FILE", "listenPort=0"], ["--help"], ["-p", "-m"]])
+def test_a_broker_gets_what_stands_behind_its_name(monkeypatch, given):
+    seen = []
+    monkeypatch.setattr(broker_entry, "run_broker", seen.append)
+    assert cli.main(["broker", *given]) == 0
+    assert seen == [tuple(given)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_command_is_imported_when_it_is_run(name):
+    tree = cli.command_tree()
+    command = tree.get_command(click.Context(tree), name)
+    assert command.name == name
+    assert command.help
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (click.Abort(), 130, ""),
+        (click.ClickException("a\nb"), 1, "rocketpoll topic list: a b\n"),
+        (ConnectionFailed("b:1", "gone"), 1, f"rocketpoll topic list: {GONE}\n"),
+    ],
+)
+def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code, said):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("rmq_spark.cli.connection.Access.admin", fail)
+    assert cli.main(["topic", "list"]) == code
+    assert capsys.readouterr() == ("", said)
+
+
+def test_what_cannot_be_written_is_told_in_one_line():
+    with open("/dev/full", "w", encoding="ascii") as full:  # noqa: PTH123  # a device
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketpoll", "--help"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "rocketpoll: [Errno 28] No space left on device\n"
+
+
+def test_shells_complete_it():
+    done = subprocess.run(
+        [sys.executable, "-m", "rocketpoll"],
+        env={"_ROCKETPOLL_COMPLETE": "bash_complete", "COMP_WORDS": "rocketpoll group s",
+             "COMP_CWORD": "2"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "plain,seek\n"
+
+
+def test_the_list_of_commands_costs_little():
+    """Neither rich nor a client is imported for help."""
+    script = (
+        "import sys; from rmq_spark.cli.main import main; main(['--help']); "
+        "sys.exit(sorted({'rich', 'yaml', 'numpy', 'pyarrow', 'rmq_spark.client.admin'} "
+        "& set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

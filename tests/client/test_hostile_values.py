@@ -107,6 +107,7 @@ class World:
         self.admin = stack.enter_context(Admin(instance=self.instance))
         for topic in ("T", "S", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
+        self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
         self.assigned = LitePullConsumer("Assigned", self.instance)
@@ -262,6 +263,14 @@ def calls_of(world):
         ),
         "Admin.route": Call(admin.route, {"topic": "T"}),
         "Admin.masters": Call(admin.masters, {"cluster": None}),
+        "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
+        "Admin.topic_configs": Call(admin.topic_configs, {"topic": "T"}),
+        "Admin.topic_size": Call(admin.topic_size, {"topic": "T"}),
+        "Admin.queue_owners": Call(admin.queue_owners, {"group": "Pushed"}),
+        "Admin.progress": Call(admin.progress, {"group": "Pushed"}),
+        "Admin.clone_offsets": Call(
+            admin.clone_offsets, {"source": "Idle", "target": "Cloned", "topic": "T"}
+        ),
         "Admin.topics": Call(admin.topics, {"cluster": "DefaultCluster"}),
         "Admin.create_topic": Call(
             admin.create_topic,
@@ -269,6 +278,7 @@ def calls_of(world):
                 "topic": "Changed",
                 "queue_nums": 1,
                 "cluster": None,
+                "broker_name": None,
                 "config": TopicConfig(topic_name="Changed"),
             },
         ),
@@ -302,6 +312,7 @@ def calls_of(world):
         "Admin.messages_by_unique_id": Call(
             admin.messages_by_unique_id, {"topic": "T", "message_id": world.sent.message_id}
         ),
+        "Admin.message_at": Call(admin.message_at, {"queue": QUEUE, "queue_offset": 0}),
         "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
         "read_table": Call(
             read_table,

@@ -6,6 +6,7 @@ with the broker's own words.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 
@@ -15,6 +16,7 @@ from conforming_clients import Clients, Listener, bodies_of, messages, numbers, 
 from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
 
+from rmq_spark.cli.main import main
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.connections.connections import Credentials
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
@@ -193,3 +195,22 @@ def test_what_a_list_does_not_permit_is_refused(broker, clients_of, topic):
         pytest.raises(NoPermission),
     ):
         admin.create_topic("Mine", 1)
+
+
+@pytest.mark.parametrize("verb", [("produce", "Orders"), ("topic", "create", "Other")])
+def test_the_command_line_signs_what_it_asks_and_says_which_keys_may(
+    broker, verb, monkeypatch, capsys
+):
+    keys = {"key": "operator", "secret": "87654321"}
+    for who, (key, secret) in {
+        "nobody": ("", ""), "a wrong secret": ("operator", "1"), "operator": tuple(keys.values()),
+    }.items():  # fmt: skip
+        monkeypatch.setenv("ROCKETPOLL_ACCESS_KEY", key)
+        monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", secret)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+        code = main([*verb, "--namesrv", broker[1]])
+        said = capsys.readouterr()
+        assert (code == 0) == (who == "operator"), said
+        if code:
+            assert "take keys that may (--access-key, --profile)" in said.err
+            assert len(said.err.splitlines()) == 1

@@ -5,21 +5,23 @@ What Spark's JVM writes to stderr goes to a file, and is shown if something fail
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
 
 from rmq_spark.cli.broker_command import broker_command
 from rmq_spark.cli.demo.view import Figures, line, screen, summary
 from rmq_spark.cli.java import java_fault
 from rmq_spark.cli.spark import INSTALL, has_pyspark
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
 if TYPE_CHECKING:
     from rmq_spark.cli.demo.query import DemoQuery
@@ -35,6 +37,14 @@ class DemoFault(Exception):
     """A reason to stop the demo, worded for the user."""
 
 
+class Wish(NamedTuple):
+    """The size of the demo: seconds, messages per second, bytes of a body."""
+
+    seconds: float
+    rate: int
+    body_bytes: int
+
+
 class _Parts(NamedTuple):
     address: str
     sender: Sender
@@ -42,9 +52,22 @@ class _Parts(NamedTuple):
     figures: Figures
 
 
-def run_demo(arguments: Sequence[str]) -> int:
-    """Run ``rocketpoll demo`` and return the exit code: 0 if all that was sent was read."""
-    given = _parsed(arguments)
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll demo --seconds 10",
+)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0,
+              show_default=True, help="How long it sends.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1), default=50_000, show_default=True,
+              help="Messages per second.")  # fmt: skip
+@click.option("--bytes", "body_bytes", type=click.IntRange(1), default=100, show_default=True,
+              help="Bytes of a message's body.")  # fmt: skip
+def demo(seconds: float, rate: int, body_bytes: int) -> int:
+    """Show a broker, a producer and a Spark stream at work, in this terminal.
+
+    The exit code is 0 if all that was sent was read.
+    """
     fault = _missing()
     if fault is not None:
         return _failed(fault)
@@ -52,7 +75,7 @@ def run_demo(arguments: Sequence[str]) -> int:
         directory = Path(name)
         with _stderr_to(directory / "spark.log") as stderr:
             try:
-                figures = _run(given, directory)
+                figures = _run(Wish(seconds, rate, body_bytes), directory)
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
@@ -64,27 +87,13 @@ def run_demo(arguments: Sequence[str]) -> int:
     return 0 if figures.read == figures.sent else 1
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="rocketpoll demo",
-        description="a broker, a producer and a Spark stream at work, in this terminal",
-    )
-    parser.add_argument("--seconds", type=float, default=30, help="how long it sends (30)")
-    parser.add_argument("--rate", type=int, default=50_000, help="messages per second (50000)")
-    parser.add_argument("--bytes", type=int, default=100, help="bytes of a message's body (100)")
-    given = parser.parse_args(arguments)
-    if given.seconds <= 0 or given.rate <= 0 or given.bytes <= 0:
-        parser.error("--seconds, --rate and --bytes have to be above 0")
-    return given
-
-
 def _missing() -> str | None:
     if not has_pyspark():
         return f"pyspark is not installed for {sys.executable}: {INSTALL}"
     return java_fault()
 
 
-def _run(given: argparse.Namespace, directory: Path) -> Figures:
+def _run(wish: Wish, directory: Path) -> Figures:
     with _running_broker(directory) as address:
         from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
         from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415  # it imports pyarrow
@@ -94,9 +103,9 @@ def _run(given: argparse.Namespace, directory: Path) -> Figures:
             admin.create_topic(TOPIC, _QUEUES)
         sys.stdout.write(f"a broker listens on {address}; Spark starts, which takes some seconds\n")
         sys.stdout.flush()
-        figures = Figures(time.monotonic(), given.seconds)
+        figures = Figures(time.monotonic(), wish.seconds)
         query = DemoQuery(address, TOPIC, directory, figures.batches.append)
-        sender = Sender(address, TOPIC, given.rate, given.bytes)
+        sender = Sender(address, TOPIC, wish.rate, wish.body_bytes)
         try:
             figures.started_at = time.monotonic()
             sender.start()

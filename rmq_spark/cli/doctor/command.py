@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
+
+import click
 
 from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Finding, lines
 from rmq_spark.cli.doctor.python import check_worker_python
 from rmq_spark.cli.java import find_java, java_fault
 from rmq_spark.cli.spark import INSTALL, has_pyspark
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
 _OLDEST: Final = (4, 0)
 _NEWEST: Final = (4, 3)
 
 
-def run_doctor(arguments: Sequence[str]) -> int:
-    """Run ``rocketpoll doctor`` and return the exit code: 1 if there is something to mend."""
-    parser = argparse.ArgumentParser(
-        prog="rocketpoll doctor", description="looks for what keeps a first stream from running"
-    )
-    parser.add_argument(
-        "--namesrv", metavar="HOST:PORT", help="a name server to be asked (NAMESRV_ADDR)"
-    )
-    parser.add_argument("--topic", metavar="NAME", help="a topic that has to be there")
-    parser.add_argument(
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help=(
-            "what else a read is told: tls=true, accessKey=... (other users of the machine may see "
-            "it)"
-        ),
-    )
-    given = parser.parse_args(arguments)
-    options = dict(each.partition("=")[::2] for each in given.option)
+@click.command(cls=Verb, context_settings=HELP_SETTINGS, example="rocketpoll doctor")
+@click.option("--namesrv", metavar="HOST:PORT", help="A name server to ask (NAMESRV_ADDR).")
+@click.option("--topic", metavar="NAME", help="A topic that has to be there.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
+              help="What else a read is told: tls=true, accessKey=... (other users of the machine "
+              "may see it).")  # fmt: skip
+def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> int:
+    """Look for what keeps a first stream from running, and say how to mend it.
+
+    The exit code is 1 if there is something to mend.
+    """
+    of_read = dict(each.partition("=")[::2] for each in options)
     findings = [
         _pyspark(),
         _java(),
         *check_worker_python(),
-        *check_cluster(given.namesrv, given.topic, options),
+        *check_cluster(namesrv, topic, of_read),
     ]
     sys.stdout.writelines(f"{line}\n" for line in lines(findings))
     return 0 if all(each.is_good for each in findings) else 1

@@ -2,95 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmq_spark.client import Admin, ClientInstance, Credentials, TlsSettings
+import click
+
+from rmq_spark.cli.connection import Access, connected
+from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.connections.connection import parse_address
-from rmq_spark.client.errors import ClientError
 
 if TYPE_CHECKING:
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
+    from rmq_spark.client.admin.admin import Admin
 
 
-def run_exporter(arguments: Sequence[str]) -> int:
-    """Run ``rocketpoll exporter`` and return the exit code: 0 stopped, 1 failed, 2 usage."""
-    given = _parsed(arguments)
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll exporter --port 5558 --interval 30",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=5557, show_default=True,
+              help="Port to listen on; 0: any free one.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(1, 3_600), default=15.0, show_default=True,
+              metavar="SECONDS", help="How often the cluster is read.")  # fmt: skip
+@connected
+def exporter(*, host: str, port: int, interval: float, access: Access) -> None:
+    """Serve lag, offsets and rates of a cluster for Prometheus, at /metrics, until it is stopped.
+
+    /healthz tells that it runs, /readyz whether it has read the cluster.
+    """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
-    try:
-        credentials = _credentials(given)
-        wants_tls = given.tls or given.tls_ca_file is not None
-        tls = TlsSettings.of_files(ca_file=given.tls_ca_file) if wants_tls else None
-        instance = ClientInstance(given.namesrv, credentials=credentials, tls=tls)
-        for address in instance.name_servers.addresses:  # one that cannot be is not waited for
-            parse_address(address)
-        with Admin(instance=instance) as admin:
-            return _serve(admin, given.host, given.port, given.interval)
-    except (ClientError, ValueError) as error:
-        sys.stderr.write(f"rocketpoll exporter: {error}\n")
-        return 2
-    except OSError as error:
-        sys.stderr.write(f"rocketpoll exporter: {error}\n")
-        return 1
+    instance = access.instance()
+    for address in instance.name_servers.addresses:  # one that cannot be is not waited for
+        parse_address(address)
+    with access.admin() as admin:
+        _serve(admin, host, port, interval)
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="rocketpoll exporter",
-        description="lag, offsets and rates of a RocketMQ cluster, for Prometheus, at /metrics",
-    )
-    parser.add_argument(
-        "--namesrv",
-        metavar="HOST:PORT",
-        help="name servers, with ; between several (NAMESRV_ADDR)",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument(
-        "--port", type=int, default=5557, help="port to listen on; 0: any free one (%(default)s)"
-    )
-    parser.add_argument(
-        "--interval",
-        type=float,
-        default=15.0,
-        metavar="SECONDS",
-        help="how often the cluster is read (%(default)s)",
-    )
-    parser.add_argument("--access-key", metavar="KEY", help="for a cluster with access lists")
-    parser.add_argument(
-        "--secret-key-file", type=Path, metavar="FILE", help="a file that holds the secret of it"
-    )
-    parser.add_argument("--tls", action="store_true", help="connect by TLS")
-    parser.add_argument(
-        "--tls-ca-file", type=Path, metavar="FILE", help="authorities to trust; implies --tls"
-    )
-    given = parser.parse_args(arguments)
-    if (given.access_key is None) != (given.secret_key_file is None):
-        parser.error("--access-key and --secret-key-file belong together")
-    if not 0 <= given.port <= 65_535:
-        parser.error(f"--port must be a number from 0 to 65535, not {given.port}")
-    if not 1 <= given.interval <= 3_600:
-        parser.error(f"--interval must be from 1 to 3600 seconds, not {given.interval}")
-    if given.namesrv is None and not os.environ.get("NAMESRV_ADDR"):
-        parser.error("no name server is named: say --namesrv HOST:PORT, or set NAMESRV_ADDR")
-    return given
-
-
-def _credentials(given: argparse.Namespace) -> Credentials | None:
-    if given.access_key is None:
-        return None
-    secret = given.secret_key_file.read_text(encoding="utf-8").strip()
-    return Credentials(given.access_key, secret)
-
-
-def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> int:
+def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
     # Only this command needs them, and the library behind them.
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
     from rmq_spark.cli.exporter.http_server import HttpServer  # noqa: PLC0415
@@ -107,7 +62,7 @@ def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> int:
             },
         )
     except OSError as error:
-        raise OSError(
+        raise Failure(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port or "
             "--host"
         ) from error
@@ -124,7 +79,6 @@ def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> int:
         stop.wait()
         server.shutdown()
         metrics.stop()
-    return 0
 
 
 def _readiness(metrics: ClusterMetrics) -> tuple[HTTPStatus, bytes]:

@@ -1,8 +1,9 @@
 """Admin: what an operator does with a whole cluster, by names instead of addresses.
 
-Topics, consumer groups, their offsets and lag, resets, single messages. `Admin` asks each
-broker that a topic or a cluster has, and combines the answers; a broker that does not answer is an
-error, as half an answer would look like a whole one.
+Topics and consumer groups are made and deleted here; offsets, lag and resets are in
+`group_offsets`, clusters in `cluster_lookups`, single messages in `message_lookups`. `Admin` asks
+each broker that a topic or a cluster has, and combines the answers; a broker that does not answer
+is an error, as half an answer would look like a whole one.
 """
 
 from __future__ import annotations
@@ -10,75 +11,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import NoneType, TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmq_spark.client.admin.config_checks import check_group_config, check_topic_config
-from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS, MessageLookups
-from rmq_spark.client.admin.shown import Lags
+from rmq_spark.client.admin.group_offsets import GroupOffsets
+from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.topic_sizes import TopicSize, topic_size
 from rmq_spark.client.arguments import (
     INT32_MAX,
     check_flag,
     check_kind,
     check_name,
-    check_number,
-    check_queue,
     check_range,
     check_text,
-    check_timestamp_ms,
 )
-from rmq_spark.client.errors import (
-    BrokerNotFound,
-    ConsumerNotOnline,
-    MessageRejected,
-    NotSupported,
-)
+from rmq_spark.client.errors import BrokerNotFound, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.bodies.lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.bodies.stats import TopicOffset
-from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
 from rmq_spark.wire.record import decode_record
 
-LATEST_MS: Final = -1
-"""Passed as a time: the end of each queue, behind its last message."""
-
-_VERSION_5: Final = 413
 _CLUSTER: Final = "DefaultCluster"
 
 
-class Lag(NamedTuple):
-    """Progress of a consumer group in one queue.
-
-    Attributes:
-        queue: The queue.
-        broker_offset: Offset behind the last message of the queue.
-        consumer_offset: Offset at which the group goes on; None if it has committed nothing.
-        last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
-            or 0 if the broker does not say.
-    """
-
-    queue: MessageQueue
-    broker_offset: int
-    consumer_offset: int | None
-    last_timestamp: int
-
-    @property
-    def messages(self) -> int:
-        """Number of messages still to be consumed; all of the queue's, if nothing was committed."""
-        return max(self.broker_offset - (self.consumer_offset or 0), 0)
-
-
-class Admin(MessageLookups):
+class Admin(GroupOffsets):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
@@ -124,53 +86,6 @@ class Admin(MessageLookups):
     ) -> None:
         self.instance.stop()
 
-    # ---- the cluster
-
-    def cluster_info(self) -> ClusterInfo:
-        """Return all brokers, with their addresses, and the clusters that they belong to."""
-        return self.instance.name_servers.admin.cluster_info()
-
-    def route(self, topic: str) -> TopicRouteData:
-        """Return the brokers and queues of a topic, as a name server knows them.
-
-        Raises:
-            RouteNotFound: No name server knows the topic.
-        """
-        check_text("topic", topic, "orders")
-        return self.instance.name_servers.route(topic)
-
-    def masters(self, cluster: str | None = None) -> Mapping[str, str]:
-        """Return the addresses of all masters by broker name.
-
-        Args:
-            cluster: Name of the cluster; None for all clusters.
-
-        Raises:
-            BrokerNotFound: There are no masters.
-        """
-        check_name("cluster", cluster, _CLUSTER)
-        info = self.cluster_info()
-        names = (
-            info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
-        )
-        found = {
-            name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
-            for name in sorted(names)
-            if name in info.broker_addr_table
-            and MASTER_ID in info.broker_addr_table[name].broker_addrs
-        }
-        if not found:
-            raise BrokerNotFound(
-                cluster or "any", "the cluster has no master that the name servers know"
-            )
-        return found
-
-    def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
-        """Return what each master reports about itself, by broker name: version, rates, disk."""
-        return {
-            name: self._api.admin.runtime_info(address) for name, address in self.masters().items()
-        }
-
     # ---- topics
 
     def topics(self, cluster: str | None = None) -> frozenset[str]:
@@ -188,6 +103,7 @@ class Admin(MessageLookups):
         queue_nums: int = 8,
         *,
         cluster: str | None = None,
+        broker_name: str | None = None,
         config: TopicConfig | None = None,
     ) -> None:
         """Create a topic on all masters, or change it where it exists.
@@ -196,19 +112,26 @@ class Admin(MessageLookups):
             topic: Name of the topic.
             queue_nums: Number of queues on each master, for reading and for writing.
             cluster: Name of the cluster; None for the masters of all clusters.
+            broker_name: Name of the only broker to create it on; None for all masters.
             config: Full settings, instead of ``queue_nums``; its ``topic_name`` is ignored.
 
         Raises:
             MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
-            BrokerNotFound: There are no masters.
+            BrokerNotFound: There are no masters, or none of that name.
         """
         check_topic(topic)
+        check_name("broker_name", broker_name, "broker-a")
         check_range("queue_nums", queue_nums, 1, INT32_MAX)
         check_topic_config(config)
         config = config or TopicConfig(
             topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
-        for address in self.masters(cluster).values():
+        masters = self.masters(cluster)
+        if broker_name is not None:
+            if broker_name not in masters:
+                raise BrokerNotFound(broker_name, "the name servers know no such master")
+            masters = {broker_name: masters[broker_name]}
+        for address in masters.values():
             self._api.admin.create_topic(address, replace(config, topic_name=topic))
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -236,6 +159,14 @@ class Admin(MessageLookups):
             for _, address in self._brokers_of(topic)
             for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
         )
+
+    def topic_size(self, topic: str) -> TopicSize:
+        """Return how much a topic holds: its messages, and an estimate of their bytes in the log.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
+        return topic_size(self.instance, self.topic_offsets(topic))
 
     # ---- groups
 
@@ -302,143 +233,6 @@ class Admin(MessageLookups):
             for group in self._api.admin.groups_of_topic(address, topic)
         )
 
-    def members(self, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer group, by client id; empty if it is offline."""
-        check_text("group", group, "billing")
-        found: dict[str, Connection] = {}
-        for address in self.masters().values():
-            try:
-                connection = self._api.admin.consumer_connection(address, group)
-            except ConsumerNotOnline:
-                continue
-            found.update({each.client_id: each for each in connection.connection_set})
-        return tuple(found[client_id] for client_id in sorted(found))
-
-    # ---- offsets
-
-    def lag(self, group: str, topic: str) -> Lags:
-        """Return the progress of a group in each queue of a topic, whether it is online or not.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
-        check_text("group", group, "billing")
-        check_text("topic", topic, "orders")
-        found: list[Lag] = []
-        for name, address in self._brokers_of(topic):
-            times = {
-                queue.queue_id: wrapper.last_timestamp
-                for queue, wrapper in self._api.admin.consume_stats(
-                    address, group, topic
-                ).offset_table.items()
-            }
-            for queue in self._queues_of(name, topic):
-                stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
-                end = self._api.max_offset(address, queue)
-                found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
-        return Lags(found)
-
-    def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Have a consumer group go on at an offset of one queue, whether it is online or not.
-
-        Online members are told to; for all others the offset is stored.
-
-        Args:
-            group: Name of the group.
-            queue: The queue.
-            queue_offset: Offset of the next message to consume.
-
-        Raises:
-            MessageRejected: The queue does not have that offset.
-            NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
-                only of times.
-        """
-        check_text("group", group, "billing")
-        check_queue("queue", queue)
-        check_number("queue_offset", queue_offset, 42)
-        address = self._address_of(queue)
-        low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
-        if not low <= queue_offset <= high:
-            raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
-        if self._api.consumer_ids(address, group):
-            self._tell(group, address, queue, queue_offset)
-        self._api.update_consumer_offset(address, group, queue, queue_offset)
-
-    def reset_to_time(
-        self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
-    ) -> Mapping[MessageQueue, int]:
-        """Have a consumer group go on at a time, in all queues of a topic.
-
-        Args:
-            group: Name of the group.
-            topic: Name of the topic.
-            timestamp_ms: Milliseconds since the epoch, or `LATEST_MS` for the end of each queue.
-            is_force: Whether queues may go forward; otherwise they only go back.
-
-        Returns:
-            The offset at which the group goes on, by queue.
-
-        Raises:
-            MessageRejected: The time is before 1970, or must be seconds.
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
-        check_text("group", group, "billing")
-        check_text("topic", topic, "orders")
-        check_number("timestamp_ms", timestamp_ms, 1_750_000_000_000)
-        if timestamp_ms != LATEST_MS:
-            check_timestamp_ms("timestamp_ms", timestamp_ms)
-        check_flag("is_force", is_force)
-        found: dict[MessageQueue, int] = {}
-        for name, address in self._brokers_of(topic):
-            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            is_online = bool(self._api.consumer_ids(address, group))
-            reset = self._reset_online if is_online else self._reset_offline
-            found.update(reset(group, name, address, header))
-        return found
-
-    def _reset_online(
-        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
-    ) -> Mapping[MessageQueue, int]:
-        """Tell the members, which store their offsets themselves."""
-        try:
-            return self._api.admin.reset_offset(address, header)
-        except ConsumerNotOnline:  # the last has just left
-            return self._reset_offline(group, broker_name, address, header)
-
-    def _reset_offline(
-        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
-    ) -> Mapping[MessageQueue, int]:
-        """Store the offsets at which members begin that come later."""
-        chosen: dict[MessageQueue, int] = {}
-        for queue in self._queues_of(broker_name, header.topic):
-            if header.timestamp == LATEST_MS:
-                target = self._api.max_offset(address, queue)
-            else:
-                target = self._api.search_offset(address, queue, header.timestamp)
-            stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
-            is_back = stored is None or target < stored
-            chosen[queue] = target if header.is_force or is_back or stored is None else stored
-        for queue, queue_offset in chosen.items():
-            self._api.update_consumer_offset(address, group, queue, queue_offset)
-        return chosen
-
-    def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
-        version = self.instance.connections.peer_version(address)
-        if not self._api.agreement(address).extensions and version < _VERSION_5:
-            # 4.9 would ignore queue and offset, and send the group to the beginning of time.
-            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
-            raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-        header = ResetOffsetRequestHeader(
-            topic=queue.topic,
-            group=group,
-            timestamp=0,
-            is_force=True,
-            queue_id=queue.queue_id,
-            offset=queue_offset,
-        )
-        self._api.admin.reset_offset(address, header)
-
     # ---- messages
 
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
@@ -464,14 +258,3 @@ class Admin(MessageLookups):
         return self._decoded(
             address, lambda: received(decode_record(record), names.get(address, ""))
         )
-
-    # ---- within
-
-    def _queues_of(self, broker_name: str, topic: str) -> list[MessageQueue]:
-        route = self.instance.routes.route(topic)
-        every = {*route.subscribe_queues, *route.publish_queues}
-        return sorted(queue for queue in every if queue.broker_name == broker_name)
-
-    def _address_of(self, queue: MessageQueue) -> str:
-        self.instance.routes.refresh(queue.topic)
-        return self.instance.routes.master_address(queue.broker_name)

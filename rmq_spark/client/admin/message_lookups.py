@@ -10,16 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_spark.client.arguments import INT32_MAX, check_range, check_text, check_timestamp_ms
+from rmq_spark.client.arguments import (
+    INT32_MAX,
+    check_offset,
+    check_queue,
+    check_range,
+    check_text,
+    check_timestamp_ms,
+)
 from rmq_spark.client.errors import NotFound, ProtocolError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, decode_messages
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, Bound
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import WireError, legible
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
+from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
@@ -101,6 +113,40 @@ class MessageLookups:
             asked = ", ".join(address for _, address in brokers)
             raise NotFound(22, f"no message of {topic} has the id {legible(message_id)}", asked, 12)
         return found
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset of a queue; None where the queue holds none.
+
+        Args:
+            queue: The queue.
+            queue_offset: Offset at which to look, from the first that the queue holds.
+
+        Raises:
+            RouteNotFound: There is no such topic.
+            BrokerNotFound: The topic is not on that broker.
+        """
+        check_queue("queue", queue)
+        check_offset("queue_offset", queue_offset)
+        self.instance.routes.refresh(queue.topic)
+        address = self.instance.routes.address_for_read(queue.broker_name)
+        header = PullMessageRequestHeader(
+            consumer_group=READER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=1,
+            sys_flag=PullSysFlag.SUBSCRIPTION.value,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type=TAG_EXPRESSION,
+        )
+        pulled = self._api.pull(address, header)
+        if pulled.pull_status is not PullStatus.FOUND:
+            return None
+        found = self._decoded(address, partial(_messages, pulled.records, queue.broker_name))
+        return found[0] if found else None
 
     def read_table(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_spark.client.message import MessageExt
 
 if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Lag
+    from rmq_spark.client.admin.group_offsets import Lag
 
 ROWS_MAX: Final = 20
 CHARACTERS_MAX: Final = 80

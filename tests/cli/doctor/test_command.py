@@ -7,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
-from rmq_spark.cli.doctor.command import run_doctor
 from rmq_spark.cli.java import java_fault
+from rmq_spark.cli.main import main
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +19,16 @@ def this_python(monkeypatch):
 
 def test_options_of_a_read_are_passed_on(capsys):
     assert (
-        run_doctor(
-            ["--namesrv", "localhost:1", "--option", "tls=true", "--option", "tlsCaFile=a=b"]
+        main(
+            [
+                "doctor",
+                "--namesrv",
+                "localhost:1",
+                "--option",
+                "tls=true",
+                "--option",
+                "tlsCaFile=a=b",
+            ]
         )
         == 1
     )
@@ -28,14 +36,14 @@ def test_options_of_a_read_are_passed_on(capsys):
 
 
 def test_without_pyspark_it_says_which_to_install(pyspark_that_is_missing, capsys):
-    assert run_doctor([]) == 1
+    assert main(["doctor"]) == 1
     command = f"{sys.executable} -m pip install '{pyspark_that_is_missing}'"
     assert f"to mend it: {command}" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
 def test_a_machine_that_runs_these_tests_is_well(capsys):
-    assert run_doctor([]) == 0
+    assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "pyspark", metadata.version("pyspark")]
     assert lines[-1] == "all is well"
@@ -44,7 +52,7 @@ def test_a_machine_that_runs_these_tests_is_well(capsys):
 def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run_doctor([]) == 1
+    assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert "FAIL  Java           there is no java on PATH\n" in said
     assert "to mend it: Spark 4 runs on Java 17 or 21" in said
@@ -53,5 +61,5 @@ def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
 
 def test_a_release_of_spark_that_it_is_not_for_is_named(monkeypatch, capsys):
     monkeypatch.setattr(metadata, "version", lambda _: "3.5.1")
-    assert run_doctor([]) == 1
+    assert main(["doctor"]) == 1
     assert "FAIL  pyspark        3.5.1; rocketpoll is for 4.0 to 4.3" in capsys.readouterr().out

@@ -1,7 +1,10 @@
 import pytest
+from broker_kinds import wait_until
 from client_members import Consumer
 
-from rmq_spark.client.admin.admin import LATEST_MS, Admin
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.group_offsets import LATEST_MS
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -157,3 +160,62 @@ def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_bro
         admin.message_by_offset_id("nonsense")
     with pytest.raises(BrokerRefused):
         admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")
+
+
+def test_one_request_tells_the_progress_of_a_group_in_all_its_topics(admin, producer):
+    fill(producer, b"a", b"b", b"c")
+    assert list(admin.progress("G")) == []
+    admin.set_offset("G", QUEUES[0], 1)
+    assert [(lag.queue, lag.consumer_offset, lag.messages) for lag in admin.progress("G")] == [
+        (QUEUES[0], 1, 2),
+        (QUEUES[1], 0, 0),
+    ]
+
+
+def test_a_group_goes_on_where_another_is(admin, producer):
+    fill(producer, b"a", b"b", b"c")
+    admin.set_offset("G", QUEUES[0], 2)
+    admin.clone_offsets("G", "Copy")
+    admin.clone_offsets("G", "OfTopic", topic="T")
+    for group in ("Copy", "OfTopic"):
+        assert [lag.consumer_offset for lag in admin.lag(group, "T")] == [2, None]
+    for topic in (None, "T"):
+        with pytest.raises(BrokerRefused, match="<Nobody> has no offsets"):
+            admin.clone_offsets("Nobody", "Copy", topic=topic)
+
+
+def test_the_settings_of_a_topic_are_known_by_broker(admin):
+    (config,) = admin.topic_configs("T").values()
+    assert (config.topic_name, config.read_queue_nums, config.perm) == ("T", 2, 6)
+    assert admin.all_topic_configs()["broker-a"]["T"] == config
+    admin.create_topic("T", 3, broker_name="broker-a")
+    assert admin.topic_configs("T")["broker-a"].read_queue_nums == 3
+    with pytest.raises(BrokerNotFound, match="broker-b"):
+        admin.create_topic("T", 3, broker_name="broker-b")
+    with pytest.raises(RouteNotFound):
+        admin.topic_configs("nothing")
+
+
+def test_members_say_which_queues_are_theirs(admin, running_broker):
+    consumer = LitePullConsumer("G", running_broker.address)
+    consumer.subscribe("T")
+    with consumer:
+        wait_until("both queues", lambda: len(consumer.assignment()) == len(QUEUES))
+        (member,) = admin.members("G")
+        owners = admin.queue_owners("G")
+        assert {queue: owners[queue] for queue in QUEUES} == dict.fromkeys(QUEUES, member.client_id)
+    assert admin.queue_owners("G") == {}
+
+
+def test_one_broker_is_asked_alone(admin, running_broker):
+    alone, among_all = admin.broker_info(running_broker.address), admin.runtime_info()["broker-a"]
+    assert alone["bootTimestamp"] == among_all["bootTimestamp"]
+
+
+def test_the_message_at_an_offset_is_looked_at(admin, producer):
+    fill(producer, b"a", b"b")
+    assert admin.message_at(QUEUES[0], 1).body == b"b"
+    assert admin.message_at(QUEUES[0], 2) is None
+    assert admin.message_at(QUEUES[1], 0) is None
+    with pytest.raises(BrokerNotFound):
+        admin.message_at(MessageQueue("T", "nobody", 0), 0)

@@ -9,7 +9,8 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, messages, numbers, polled
 
-from rmq_spark.client.admin.admin import LATEST_MS, Admin
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,

@@ -1,0 +1,232 @@
+"""The connection of a command to a cluster: options, environment and profiles.
+
+    --namesrv and the like  >  --profile NAME  >  environment  >  127.0.0.1:9876
+
+A profile is a section of an INI file, with the options' names as keys. (INI, as Python 3.10 reads
+no TOML by itself.) A profile that is named goes before the environment, as it is named on purpose.
+This module must not know what a command asks of the cluster.
+"""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from rmq_spark.cli.failures import Failure, line_of
+from rmq_spark.cli.tree import ConnectionOption
+from rmq_spark.client.errors import RouteNotFound, TlsRejected, TopicNotFound, TopicNotUsable
+from rmq_spark.errors import RocketPollError
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.connections.tls_settings import TlsSettings
+    from rmq_spark.client.instance.instance import ClientInstance
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9876"
+PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
+_PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
+_VARIABLES: Final = {
+    "namesrv": "NAMESRV_ADDR",
+    "access-key": "ROCKETPOLL_ACCESS_KEY",
+    "secret-key": "ROCKETPOLL_SECRET_KEY",
+    "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
+}
+_BOOLEANS: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_option: Final = functools.partial(click.option, cls=ConnectionOption)
+
+_OPTIONS: Final = (
+    _option("--namesrv", metavar="HOST:PORT", help="Name servers, with ; between them "
+                 f"(NAMESRV_ADDR, else {DEFAULT_ADDRESS})."),
+    _option("--access-key", metavar="NAME", help="Account, where brokers have access lists "
+                 "(ROCKETPOLL_ACCESS_KEY)."),
+    _option("--secret-key", metavar="KEY", help="Its key; rather in ROCKETPOLL_SECRET_KEY or "
+                 "a profile, as others see command lines."),
+    _option("--tls/--no-tls", default=None, help="Speak TLS with name servers and brokers."),
+    _option("--tls-ca-file", metavar="FILE", help="Authorities to trust (PEM)."),
+    _option("--tls-cert-file", metavar="FILE", help="Certificate of this client (PEM)."),
+    _option("--tls-key-file", metavar="FILE", help="Its private key, if in another file."),
+    _option("--tls-verify/--no-tls-verify", default=None,
+                 help="Check the brokers' certificates (they are)."),
+    _option("--tls-server-name", metavar="NAME",
+                 help="Name that the certificates bear, if not the address."),
+    _option("--profile", metavar="NAME", help="Section of the file of settings "
+                 f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
+)  # fmt: skip
+_FLAGS: Final = frozenset({"tls", "tls-verify"})
+KEYS: Final = (
+    *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
+    *("tls-key-password", "tls-verify", "tls-server-name"),
+)
+"""The settings of a profile: the options, and the password of a key, which is no option."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The way to a cluster, as options, environment and profile have it, by option name."""
+
+    settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
+
+    @property
+    def name_servers(self) -> str:
+        """Addresses of the name servers, as ``host:port;host:port``."""
+        return str(self.settings.get("namesrv") or DEFAULT_ADDRESS)
+
+    def instance(self) -> ClientInstance:
+        """Return a client for this cluster, which is not started."""
+        from rmq_spark.client.connections.connections import Credentials  # noqa: PLC0415  # not for help
+        from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415
+
+        given = self.settings
+        credentials = None
+        if "access-key" in given or "secret-key" in given:
+            for name in ("access-key", "secret-key"):
+                if name not in given:
+                    raise click.UsageError(f"--{name} is missing: the keys belong together")
+            credentials = Credentials(given["access-key"], given["secret-key"])
+        try:
+            tls = self._tls()
+        except TlsRejected as error:
+            option = f"--tls-{error.setting.replace('_', '-')}"
+            raise click.UsageError(f"{option}: {error.problem}") from error
+        return ClientInstance(
+            self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000
+        )
+
+    def _tls(self) -> TlsSettings | None:
+        given = {
+            name.removeprefix("tls-"): value
+            for name, value in self.settings.items()
+            if name.startswith("tls-")
+        }
+        password = given.pop("key-password", None)
+        is_wanted = self.settings.get("tls")
+        if is_wanted is None:
+            is_wanted = bool(given)  # certificates without TLS would mean nothing
+        if not is_wanted:
+            return None
+        from rmq_spark.client.connections.tls_settings import TlsSettings  # noqa: PLC0415  # seldom used
+
+        return TlsSettings.of_files(
+            ca_file=given.get("ca-file"),
+            cert_file=given.get("cert-file"),
+            key_file=given.get("key-file"),
+            key_password=password if "cert-file" in given else None,  # it may be another cluster's
+            verify=given.get("verify", True),
+            server_name=given.get("server-name"),
+        )
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        """Yield an `Admin` of the cluster; a topic that is not there is told with the nearest.
+
+        Raises:
+            Failure: The cluster has no topic of a name.
+        """
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
+
+        with Admin(instance=self.instance()) as admin:
+            try:
+                yield admin
+            except TopicNotUsable:
+                raise
+            except RouteNotFound as error:
+                near = get_close_matches(error.topic, _topics_of(admin), 1)
+                what = f"did you mean {near[0]}? " if near else ""
+                raise Failure(
+                    f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
+                    f"rocketpoll topic create {error.topic} makes it"
+                ) from error
+            except TopicNotFound as error:
+                raise Failure(
+                    f"{line_of(error)}; rocketpoll topic describe shows which brokers have it"
+                ) from error
+
+
+def connected(function: _Function) -> _Function:
+    """Add the options of a connection to a command, which gets them as its argument ``access``."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **given: Any) -> Any:
+        of_connection = {name: given.pop(name.replace("-", "_"), None) for name in KEYS}
+        access = Access(_settings(of_connection, given.pop("profile")))
+        return function(*arguments, access=access, **given)
+
+    decorated: Any = run
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # it is called as the function was
+
+
+def _settings(options: Mapping[str, Any], profile: str | None) -> Mapping[str, Any]:
+    of_environment = {
+        name: os.environ[variable]
+        for name, variable in _VARIABLES.items()
+        if os.environ.get(variable)
+    }
+    of_profile = {} if profile is None else read_profile(profile)
+    given = {name: value for name, value in options.items() if value is not None}
+    return {**of_environment, **of_profile, **given}
+
+
+def read_profile(name: str) -> Mapping[str, Any]:
+    """Return the settings of a profile, by the names of the options.
+
+    Raises:
+        click.UsageError: There is no such file or section, or it has something else in it.
+    """
+    named = os.environ.get(PROFILES_VARIABLE)
+    configured = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    path = Path(named) if named else configured / _PROFILES_FILE
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with path.open(encoding="utf-8") as file:
+            parser.read_file(file)
+    except OSError as error:
+        raise click.UsageError(
+            f"--profile {name}: {path} cannot be read: {error.strerror}; make it, [{name}] with "
+            "namesrv = HOST:PORT"
+        ) from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--profile {name}: {path} is no INI file: {error}") from error
+    if not parser.has_section(name):
+        there = ", ".join(parser.sections()) or "none"
+        raise click.UsageError(f"--profile {name}: {path} has no such section; there is {there}")
+    found: dict[str, Any] = {}
+    for key, text in parser.items(name):
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KEYS)}"
+            raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
+        if key in _FLAGS:
+            if text.lower() not in _BOOLEANS:
+                raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
+            found[key] = _BOOLEANS[text.lower()]
+        else:
+            found[key] = text
+    return found
+
+
+def _topics_of(admin: Admin) -> list[str]:
+    try:
+        return sorted(admin.topics())
+    except RocketPollError:  # the first error tells more
+        return []

@@ -1,0 +1,221 @@
+"""What commands print: tables for people, JSON, YAML and CSV for programs.
+
+    rows of values ──> a table (rich in a terminal, aligned text elsewhere), or -o json|yaml|csv
+
+Times are shown as this machine's (TZ says which), and with their zone for programs. Texts come from
+others: a table shows what would steer a terminal as escapes. This module must not know brokers.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FORMATS: Final = ("table", "json", "yaml", "csv")
+
+Row = Mapping[str, object]
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Bytes(int):
+    """A number of bytes, which a table shows in units."""
+
+    def __str__(self) -> str:
+        size, unit = float(self), "B"
+        for unit_above in _UNITS:
+            if abs(size) < 1024:
+                break
+            size, unit = size / 1024, unit_above
+        return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def output_option(function: _Function) -> _Function:
+    """Add ``-o``, which a command hands to `show_rows` or `show_document`."""
+    return click.option(
+        "-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
+        help="What to print it as.",
+    )(function)  # fmt: skip
+
+
+def time_of(timestamp_ms: int) -> datetime | None:
+    """Return a time in this machine's zone; None for 0 and below, by which brokers mean none."""
+    if timestamp_ms <= 0:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with escapes for what would steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, none: str) -> None:
+    """Print rows that have these columns; ``none`` says on stderr that a table has no rows."""
+    rows = list(rows)
+    if output == "table":
+        if rows:
+            _show_table(rows, columns)
+        else:
+            sys.stderr.write(f"{none}\n")
+    elif output == "csv":
+        _show_csv(rows, columns)
+    else:
+        _show_plain([_plain(row) for row in rows], output)
+
+
+def show_document(document: Row, output: str) -> None:
+    """Print one thing: its fields, then the tables among them; CSV is the first table alone."""
+    tables = {
+        name: value
+        for name, value in document.items()
+        if isinstance(value, list) and all(isinstance(row, Mapping) for row in value)
+    }
+    if output == "table":
+        fields = {name: value for name, value in document.items() if name not in tables}
+        width = max((len(_title(name)) for name in fields), default=0)
+        for name, value in fields.items():
+            sys.stdout.write(f"{_title(name):{width}}  {cell(value)}\n")
+        for name, rows in tables.items():
+            sys.stdout.write(f"\n{_title(name)}{'' if rows else ': none'}\n")
+            if rows:
+                _show_table(rows, list(rows[0]))
+    elif output == "csv":
+        rows = next(iter(tables.values()), [document])
+        _show_csv(rows, list(rows[0]) if rows else [])
+    else:
+        _show_plain(_plain(document), output)
+
+
+def table_of(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> Table:
+    """Return a table for a terminal."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # only in a terminal
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    numeric = _numeric(rows, columns)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in numeric else "left"
+        table.add_column(_title(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(row[name])) for name in columns))  # names are no markup
+    return table
+
+
+def text_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Return rows as aligned text, below the names of their columns."""
+    numeric = _numeric(rows, columns)
+    lines = [[_title(name) for name in columns]]
+    lines += [[cell(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if name in numeric else text.ljust(width)
+            for name, text, width in zip(columns, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def cell(value: object) -> str:
+    """Return a value as a table shows it."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={cell(each)}" for name, each in value.items()) or "-"
+    if isinstance(value, (list, tuple, frozenset)):
+        return ", ".join(map(cell, value)) or "-"
+    return printable(str(value))
+
+
+def json_line(row: Row) -> bytes:
+    """Return a row as one line of JSON."""
+    return orjson.dumps(_plain(row)) + b"\n"
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
+    """Return the columns that hold numbers alone."""
+    return {name for name in columns if all(_is_number(row[name]) for row in rows)}
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
+
+        Console().print(table_of(rows, columns))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in text_lines(rows, columns))
+
+
+def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_csv_cell(row[name]) for name in columns])
+
+
+def _csv_cell(value: object) -> object:
+    plain = _plain(value)
+    if isinstance(plain, list):
+        return " ".join(map(str, plain))
+    if isinstance(plain, dict):
+        return orjson.dumps(plain).decode()
+    return "" if plain is None else plain
+
+
+def _show_plain(plain: object, output: str) -> None:
+    if output == "json":
+        sys.stdout.write(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode() + "\n")
+        return
+    import yaml  # noqa: PLC0415  # seldom asked for
+
+    yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON and YAML have it."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds")
+    if isinstance(value, Bytes):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(map(_plain, value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()  # a lone surrogate is no JSON
+    return value

@@ -1,0 +1,143 @@
+"""ClusterLookups: what a cluster says of itself: brokers, routes, settings of topics, members.
+
+Nothing is changed. A broker that does not answer is an error, as half an answer would look like a
+whole one; `broker_info` asks one broker alone, for those who want to know which one that is. This
+module must not know offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmq_spark.client.admin.message_lookups import MessageLookups
+from rmq_spark.client.arguments import check_name, check_text
+from rmq_spark.client.errors import BrokerNotFound, ClientError, ConsumerNotOnline, RouteNotFound
+from rmq_spark.client.instance.routes import MASTER_ID
+from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.message_queue import MessageQueue
+
+_CLUSTER: Final = "DefaultCluster"
+
+
+class ClusterLookups(MessageLookups):
+    """Looks up what brokers and name servers know, and changes nothing."""
+
+    # ---- the cluster
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all brokers, with their addresses, and the clusters that they belong to."""
+        return self.instance.name_servers.admin.cluster_info()
+
+    def route(self, topic: str) -> TopicRouteData:
+        """Return the brokers and queues of a topic, as a name server knows them.
+
+        Raises:
+            RouteNotFound: No name server knows the topic.
+        """
+        check_text("topic", topic, "orders")
+        return self.instance.name_servers.route(topic)
+
+    def masters(self, cluster: str | None = None) -> Mapping[str, str]:
+        """Return the addresses of all masters by broker name.
+
+        Args:
+            cluster: Name of the cluster; None for all clusters.
+
+        Raises:
+            BrokerNotFound: There are no masters.
+        """
+        check_name("cluster", cluster, _CLUSTER)
+        info = self.cluster_info()
+        names = (
+            info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
+        )
+        found = {
+            name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
+            for name in sorted(names)
+            if name in info.broker_addr_table
+            and MASTER_ID in info.broker_addr_table[name].broker_addrs
+        }
+        if not found:
+            raise BrokerNotFound(
+                cluster or "any", "the cluster has no master that the name servers know"
+            )
+        return found
+
+    def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
+        """Return what each master reports about itself, by broker name: version, rates, disk."""
+        return {
+            name: self._api.admin.runtime_info(address) for name, address in self.masters().items()
+        }
+
+    def broker_info(self, address: str) -> Mapping[str, str]:
+        """Return what one broker, master or slave, reports about itself: version, rates, disk.
+
+        Args:
+            address: The broker's address, as ``host:port``.
+        """
+        check_text("address", address, "10.0.0.1:10911")
+        return self._api.admin.runtime_info(address)
+
+    # ---- topics
+
+    def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
+        """Return the settings of all topics of each master, by broker name, then by topic."""
+        return {
+            name: self._api.admin.topic_configs(address) for name, address in self.masters().items()
+        }
+
+    def topic_configs(self, topic: str) -> Mapping[str, TopicConfig]:
+        """Return the settings of a topic on each master that has it, by broker name.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
+        check_text("topic", topic, "orders")
+        found = {
+            name: self._api.admin.topic_configs(address).get(topic)
+            for name, address in self._brokers_of(topic)
+        }
+        known = {name: config for name, config in found.items() if config is not None}
+        if not known:
+            raise RouteNotFound(topic)
+        return known
+
+    # ---- groups
+
+    def members(self, group: str) -> tuple[Connection, ...]:
+        """Return the online members of a consumer group, by client id; empty if it is offline."""
+        check_text("group", group, "billing")
+        found: dict[str, Connection] = {}
+        for address in self.masters().values():
+            try:
+                connection = self._api.admin.consumer_connection(address, group)
+            except ConsumerNotOnline:
+                continue
+            found.update({each.client_id: each for each in connection.connection_set})
+        return tuple(found[client_id] for client_id in sorted(found))
+
+    def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
+        """Return the client id of the member that holds each queue, as the members say themselves.
+
+        Queues of members that do not answer, as they are busy or older clients, are left out.
+        """
+        check_text("group", group, "billing")
+        owners: dict[MessageQueue, str] = {}
+        for address in self.masters().values():
+            try:
+                connection = self._api.admin.consumer_connection(address, group)
+            except ConsumerNotOnline:
+                continue
+            for member in connection.connection_set:
+                if member.client_id in owners.values():
+                    continue
+                try:
+                    info = self._api.admin.consumer_running_info(address, group, member.client_id)
+                except ClientError:
+                    continue
+                owners.update(dict.fromkeys(info.mq_table, member.client_id))
+        return owners

@@ -1,0 +1,265 @@
+"""GroupOffsets: where consumer groups are in their topics, and how they go on elsewhere.
+
+`Admin` adds topics and the groups themselves. A broker that does not answer is an error, as half an
+answer would look like a whole one. This module must not know how topics and groups are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.client.admin.cluster_lookups import ClusterLookups
+from rmq_spark.client.admin.shown import Lags
+from rmq_spark.client.arguments import (
+    check_flag,
+    check_number,
+    check_queue,
+    check_text,
+    check_timestamp_ms,
+)
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ConsumerNotOnline,
+    MessageRejected,
+    NotFound,
+    NotSupported,
+)
+from rmq_spark.client.names import check_group
+from rmq_spark.errors import legible
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.headers.operators import (
+    CloneGroupOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+LATEST_MS: Final = -1
+"""Passed as a time: the end of each queue, behind its last message."""
+
+_VERSION_5: Final = 413
+
+
+class Lag(NamedTuple):
+    """Progress of a consumer group in one queue.
+
+    Attributes:
+        queue: The queue.
+        broker_offset: Offset behind the last message of the queue.
+        consumer_offset: Offset at which the group goes on; None if it has committed nothing.
+        last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
+            or 0 if the broker does not say.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int | None
+    last_timestamp: int
+
+    @property
+    def messages(self) -> int:
+        """Number of messages still to be consumed; all of the queue's, if nothing was committed."""
+        return max(self.broker_offset - (self.consumer_offset or 0), 0)
+
+
+class GroupOffsets(ClusterLookups):
+    """Looks up and changes the offsets of consumer groups."""
+
+    # ---- offsets
+
+    def lag(self, group: str, topic: str) -> Lags:
+        """Return the progress of a group in each queue of a topic, whether it is online or not.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
+        check_text("group", group, "billing")
+        check_text("topic", topic, "orders")
+        found: list[Lag] = []
+        for name, address in self._brokers_of(topic):
+            times = {
+                queue.queue_id: wrapper.last_timestamp
+                for queue, wrapper in self._api.admin.consume_stats(
+                    address, group, topic
+                ).offset_table.items()
+            }
+            for queue in self._queues_of(name, topic):
+                stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+                end = self._api.max_offset(address, queue)
+                found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
+        return Lags(found)
+
+    def progress(self, group: str) -> Lags:
+        """Return the progress of a group in all topics that it has offsets of, by one request each.
+
+        Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not tell the two
+        apart here, but `lag` does.
+        """
+        check_text("group", group, "billing")
+        return Lags(
+            Lag(queue, found.broker_offset, found.consumer_offset, found.last_timestamp)
+            for address in self.masters().values()
+            for queue, found in sorted(
+                self._api.admin.consume_stats(address, group).offset_table.items()
+            )
+        )
+
+    def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Have a consumer group go on at an offset of one queue, whether it is online or not.
+
+        Online members are told to; for all others the offset is stored.
+
+        Args:
+            group: Name of the group.
+            queue: The queue.
+            queue_offset: Offset of the next message to consume.
+
+        Raises:
+            MessageRejected: The queue does not have that offset.
+            NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
+                only of times.
+        """
+        check_text("group", group, "billing")
+        check_queue("queue", queue)
+        check_number("queue_offset", queue_offset, 42)
+        address = self._address_of(queue)
+        low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
+        if not low <= queue_offset <= high:
+            raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
+        if self._api.consumer_ids(address, group):
+            self._tell(group, address, queue, queue_offset)
+        self._api.update_consumer_offset(address, group, queue, queue_offset)
+
+    def reset_to_time(
+        self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
+    ) -> Mapping[MessageQueue, int]:
+        """Have a consumer group go on at a time, in all queues of a topic.
+
+        Args:
+            group: Name of the group.
+            topic: Name of the topic.
+            timestamp_ms: Milliseconds since the epoch, or `LATEST_MS` for the end of each queue.
+            is_force: Whether queues may go forward; otherwise they only go back.
+
+        Returns:
+            The offset at which the group goes on, by queue.
+
+        Raises:
+            MessageRejected: The time is before 1970, or must be seconds.
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+        """
+        check_text("group", group, "billing")
+        check_text("topic", topic, "orders")
+        check_number("timestamp_ms", timestamp_ms, 1_750_000_000_000)
+        if timestamp_ms != LATEST_MS:
+            check_timestamp_ms("timestamp_ms", timestamp_ms)
+        check_flag("is_force", is_force)
+        found: dict[MessageQueue, int] = {}
+        for name, address in self._brokers_of(topic):
+            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
+            is_online = bool(self._api.consumer_ids(address, group))
+            reset = self._reset_online if is_online else self._reset_offline
+            found.update(reset(group, name, address, header))
+        return found
+
+    def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
+        """Give a consumer group the offsets of another, so that it goes on where that one is.
+
+        Args:
+            source: Name of the group whose offsets are copied.
+            target: Name of the group that gets them; its members should be offline.
+            topic: Name of the only topic to copy; None copies all that the source has offsets of.
+
+        Raises:
+            MessageRejected: A name is not valid.
+            BrokerRefused: The source has no offsets there.
+        """
+        check_group(source, "source")
+        check_group(target, "target")
+        if topic is not None:
+            check_text("topic", topic, "orders")
+            places = [(address, topic) for _, address in self._brokers_of(topic)]
+        else:  # RocketMQ copies nothing, and says so to nobody, where no topic is named
+            places = [
+                (address, each)
+                for address in self.masters().values()
+                for each in sorted(self._topics_consumed(address, source))
+            ]
+        refusal: BrokerRefused = NotFound(
+            22,
+            f"the consumer group <{legible(source)}> has no offsets",
+            "every broker",
+            RequestCode.CLONE_GROUP_OFFSET,
+        )
+        are_copied = False
+        for address, each in places:
+            header = CloneGroupOffsetRequestHeader(source, target, each, offline=True)
+            try:
+                self._api.admin.clone_group_offset(address, header)
+            except BrokerRefused as error:
+                if "has no offsets" not in (error.remark or ""):
+                    raise
+                refusal = error  # it has consumed nothing of this one broker
+            else:
+                are_copied = True
+        if not are_copied:
+            raise refusal
+
+    def _topics_consumed(self, address: str, group: str) -> frozenset[str]:
+        """Return the topics of which a broker has offsets of a group."""
+        offsets = self._api.admin.consume_stats(address, group).offset_table
+        return frozenset(queue.topic for queue in offsets)
+
+    def _reset_online(
+        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
+        """Tell the members, which store their offsets themselves."""
+        try:
+            return self._api.admin.reset_offset(address, header)
+        except ConsumerNotOnline:  # the last has just left
+            return self._reset_offline(group, broker_name, address, header)
+
+    def _reset_offline(
+        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
+        """Store the offsets at which members begin that come later."""
+        chosen: dict[MessageQueue, int] = {}
+        for queue in self._queues_of(broker_name, header.topic):
+            if header.timestamp == LATEST_MS:
+                target = self._api.max_offset(address, queue)
+            else:
+                target = self._api.search_offset(address, queue, header.timestamp)
+            stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+            is_back = stored is None or target < stored
+            chosen[queue] = target if header.is_force or is_back or stored is None else stored
+        for queue, queue_offset in chosen.items():
+            self._api.update_consumer_offset(address, group, queue, queue_offset)
+        return chosen
+
+    def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
+        version = self.instance.connections.peer_version(address)
+        if not self._api.agreement(address).extensions and version < _VERSION_5:
+            # 4.9 would ignore queue and offset, and send the group to the beginning of time.
+            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
+            raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+        header = ResetOffsetRequestHeader(
+            topic=queue.topic,
+            group=group,
+            timestamp=0,
+            is_force=True,
+            queue_id=queue.queue_id,
+            offset=queue_offset,
+        )
+        self._api.admin.reset_offset(address, header)
+
+    # ---- within
+
+    def _queues_of(self, broker_name: str, topic: str) -> list[MessageQueue]:
+        route = self.instance.routes.route(topic)
+        every = {*route.subscribe_queues, *route.publish_queues}
+        return sorted(queue for queue in every if queue.broker_name == broker_name)
+
+    def _address_of(self, queue: MessageQueue) -> str:
+        self.instance.routes.refresh(queue.topic)
+        return self.instance.routes.master_address(queue.broker_name)

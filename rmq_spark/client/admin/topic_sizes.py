@@ -1,0 +1,105 @@
+"""Sizes of topics: how many messages they hold, and about how many bytes those are.
+
+No request of RocketMQ's tells the bytes of a topic, whose messages lie in one log with all others:
+so the first and the last messages of each queue are looked at, and their mean counts for all. This
+module must not know groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.read_bounds import READER_GROUP
+from rmq_spark.client.results import PullStatus
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
+from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import record_size
+
+_SAMPLED: Final = 32
+"""Messages looked at, at each end of a queue."""
+
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
+
+
+class TopicSize(NamedTuple):
+    """The amount that a topic holds.
+
+    Attributes:
+        messages: Number of messages in all queues.
+        stored_bytes: Estimate of the bytes that they take in the commit log.
+        last_timestamp: Milliseconds since the epoch at which the last message was stored; 0 if
+            there is none.
+    """
+
+    messages: int
+    stored_bytes: int
+    last_timestamp: int
+
+
+def topic_size(instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]) -> TopicSize:
+    """Look at some messages of each queue, and return the size of all.
+
+    Args:
+        instance: The client, which has to know the topic's route.
+        offsets: The offsets that each queue begins and ends at.
+    """
+    messages = stored_bytes = last = 0
+    for queue, held in offsets.items():
+        count = max(held.max_offset - held.min_offset, 0)
+        if not count:
+            continue
+        means = list(_means_of_ends(instance, queue, held))
+        messages += count
+        stored_bytes += round(count * sum(means) / len(means)) if means else 0
+        last = max(last, held.last_update_timestamp)
+    return TopicSize(messages, stored_bytes, last)
+
+
+def _means_of_ends(
+    instance: ClientInstance, queue: MessageQueue, held: TopicOffset
+) -> Iterator[float]:
+    """Yield the mean length of the first records of a queue, and of its last ones.
+
+    Apart, as a broker gives fewer at once where they are long.
+    """
+    address = instance.routes.address_for_read(queue.broker_name)
+    behind_first = held.min_offset + _SAMPLED
+    starts = [held.min_offset]
+    if held.max_offset > behind_first:
+        starts.append(max(held.max_offset - _SAMPLED, behind_first))
+    for start in starts:
+        header = PullMessageRequestHeader(
+            consumer_group=READER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=start,
+            max_msg_nums=_SAMPLED,
+            sys_flag=_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type=TAG_EXPRESSION,
+        )
+        pulled = instance.api.pull(address, header)
+        if pulled.pull_status is PullStatus.FOUND:
+            sizes = list(_sizes(memoryview(pulled.records)))
+            if sizes:
+                yield sum(sizes) / len(sizes)
+
+
+def _sizes(records: memoryview) -> Iterator[int]:
+    at = 0
+    try:
+        while at < len(records):
+            size = record_size(records, at)
+            yield size
+            at += size
+    except RecordError:  # one that cannot be read is for whoever reads the queue
+        return

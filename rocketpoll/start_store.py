@@ -1,0 +1,35 @@
+"""Start program of the tools for a store's directory, run by its path: dump, verify, stat.
+
+`rmq_spark.cli.store_command` runs it, as it never imports the broker. The broker of its own folder
+comes first on the path of modules, whatever lies in the working directory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+_TOOLS: Final = ("dump", "verify", "stat")
+
+
+def start_store() -> int:
+    """Run the tool that the first argument names, with the others, and return its exit code."""
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # instead of the folder of this file
+    name, *arguments = sys.argv[1:]
+    if name not in _TOOLS:
+        sys.exit(f"there is no tool {name!r}, only {', '.join(_TOOLS)}")
+    tool = import_module(f"rocketpoll.broker.store.{name}")
+    try:
+        code: int = tool.main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(start_store())

@@ -1,0 +1,39 @@
+"""Measurements on the command line: every message that they tell of was sent, read, or arrived."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def ends(cluster, topic):
+    return sum(
+        cluster.api.max_offset(cluster.address, cluster.queue(topic, each)) for each in (0, 1)
+    )
+
+
+@pytest.mark.parametrize("how", [(), ("--batch", "10"), ("--in-flight", "20")])
+def test_what_is_sent_is_counted_and_timed(run, cluster, how):
+    topic = cluster.topic(queues=2)
+    found = run("bench", "produce", topic, "--seconds", 0.1, *how, "-o", "json").json
+    assert 0 < found["messages"] <= ends(cluster, topic)
+    assert found["bytes_per_second"] == pytest.approx(100 * found["messages_per_second"], rel=0.02)
+    assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+def test_what_is_read_is_counted(run, cluster):
+    topic = cluster.topic(queues=2)
+    cluster.send(topic, *range(50), queues=2)
+    assert run("bench", "consume", topic, "-o", "json").json["messages"] == 50
+
+
+def test_what_arrives_is_timed(run, cluster):
+    topic = cluster.topic(queues=2)
+    found = run("bench", "latency", topic, "--seconds", 0.2, "--rate", 50, "-o", "json").json
+    assert (found["sent"], found["arrived"]) == (10, 10)
+    assert 0 < found["p50_ms"] <= found["max_ms"]
+
+
+def test_options_that_mean_nothing_together_are_refused(run, cluster):
+    ran = run("bench", "produce", cluster.topic(), "--batch", 2, "--in-flight", 2)
+    assert ran.code == 2
+    assert "--in-flight is for single messages" in ran.err

@@ -1,0 +1,72 @@
+"""The cluster on the command line: who is there, and whether all is well."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+from broker_kinds import wait_until
+from name_servers import JoiningNameServer
+
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture
+def two_brokers():
+    """A name server, and two brokers behind it."""
+    with ExitStack() as stack:
+        first = stack.enter_context(EmbeddedBroker(brokerName="broker-a"))
+        second = stack.enter_context(EmbeddedBroker(own_process=True, brokerName="b"))
+        servers = stack.enter_context(JoiningNameServer(first, second))
+        yield servers.address, first, second
+
+
+def test_all_brokers_are_shown(run, cluster):
+    def row_with_figures():
+        [row] = run("cluster", "info", "-o", "json").json
+        return row if row["version"] else None
+
+    row = wait_until("figures, which RocketMQ has after a second", row_with_figures)
+    assert (row["broker"], row["role"], row["address"], row["state"]) == (
+        cluster.broker_name, "master", cluster.address, "answers",
+    )  # fmt: skip
+    assert row["version"].startswith("V")
+    assert row["disk"].endswith("%")
+
+
+def test_a_cluster_that_is_well_ends_with_0(run, cluster):
+    ran = run("cluster", "health", "-o", "json")
+    assert ran.code == 0
+    assert {row["state"] for row in ran.json} == {"ok"}
+    assert run("cluster", "health", "--watch", "--exit-when-healthy").code == 0
+
+
+def test_a_name_server_that_is_away_is_found_and_the_rest_is_looked_at(run, cluster):
+    ran = run("cluster", "health", "--namesrv", f"{cluster.name_server};127.0.0.1:1", "-o", "json")
+    assert ran.code == 10
+    [bad] = [row for row in ran.json if row["state"] == "FAIL"]
+    assert bad["check"] == "name server 127.0.0.1:1"
+    assert bad["to_mend"] == "start it, or leave it out of --namesrv"
+
+
+def test_a_broker_that_was_killed_is_found_and_is_back_later(run, two_brokers):
+    address, _, second = two_brokers
+    second.kill()
+    ran = run("cluster", "health", "--namesrv", address, "-o", "json")
+    assert ran.code == 10
+    [bad] = [row for row in ran.json if row["state"] == "FAIL"]
+    assert bad["check"] == "broker b"
+    assert "Connection refused" in bad["found"]
+    [row] = [
+        row
+        for row in run("cluster", "info", "--namesrv", address, "-o", "json").json
+        if row["broker"] == "b"
+    ]
+    assert "Connection refused" in row["state"]
+    starting = threading.Timer(0.3, second.restart)
+    starting.start()
+    back = run("cluster", "health", "--namesrv", address, "--exit-when-healthy", "--interval", 0.1)
+    starting.join()
+    assert back.code == 0
+    assert "FAIL" in back.out  # as it was at first

@@ -1,0 +1,38 @@
+"""The page on the command line: each command on it is one, with options that it has."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from rmq_spark.cli import main as cli
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+LINES = [
+    command.strip()
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+    for command in line.split("|" if "'" not in line else " | ")
+    if command.strip().startswith("rocketpoll ")
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_of_the_page_is_understood(line, tmp_path):
+    (tmp_path / "store").mkdir()
+    command = cli.command_tree()
+    context = click.Context(command, info_name="rocketpoll")
+    words = [word.replace("~", str(tmp_path)) for word in shlex.split(line)[1:]]
+    while isinstance(command, click.Group):
+        _, command, words = command.resolve_command(context, words)
+    command.make_context(line, words)  # raises if it means nothing
+
+
+def test_the_page_names_every_command_and_no_other():
+    named = set(re.findall(r"`rocketpoll ([a-z]+)", PAGE))
+    named |= set(re.findall(r"`(demo|checkpoint|archive)`", PAGE))
+    assert named == {name for section in cli.SECTIONS.values() for name in section}

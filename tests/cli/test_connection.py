@@ -1,0 +1,109 @@
+"""The way to a cluster: options go before a profile, that before the environment."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from tls_parts import certificate
+
+from rmq_spark.cli.connection import KEYS, Access, connected, read_profile
+from rmq_spark.cli.tree import Verb
+
+PROFILES = """
+[prod]
+namesrv = prod-1:9876;prod-2:9876
+access-key = operator
+secret-key = 100%secret
+[secure]
+namesrv = secure:9876
+tls = yes
+tls-verify = false
+"""
+
+
+@pytest.fixture
+def access_of(monkeypatch, tmp_path):
+    """The access that a command gets with some options."""
+    for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    path = tmp_path / "profiles.ini"
+    path.write_text(PROFILES, encoding="utf-8")
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    command = click.command(cls=Verb)(connected(lambda access: access))
+
+    def of(*options):
+        with command.make_context("command", list(options)) as context:
+            return command.invoke(context)
+
+    return of
+
+
+def test_without_anything_it_is_this_machine(access_of):
+    assert access_of().name_servers == "127.0.0.1:9876"
+
+
+def test_what_is_said_last_counts_most(access_of, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "environment:1")
+    assert access_of().name_servers == "environment:1"
+    assert access_of("--profile", "prod").name_servers == "prod-1:9876;prod-2:9876"
+    assert access_of("--profile", "prod", "--namesrv", "option:1").name_servers == "option:1"
+
+
+def test_keys_come_from_any_of_them(access_of, monkeypatch):
+    assert access_of("--profile", "prod").settings["secret-key"] == "100%secret"
+    monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "of the environment")
+    access = access_of("--access-key", "operator")
+    assert access.settings["secret-key"] == "of the environment"
+    assert access.instance().connections is not None
+
+
+def test_keys_belong_together(access_of):
+    with pytest.raises(click.UsageError, match="--secret-key is missing"):
+        access_of("--access-key", "operator").instance()
+
+
+def test_certificates_mean_tls(access_of, monkeypatch):
+    trusting = access_of("--tls-ca-file", certificate("ca.pem"))
+    assert trusting.instance().connections is not None
+    assert trusting._tls().ca is not None
+    assert access_of("--profile", "secure")._tls().verify is False
+    assert access_of("--profile", "secure", "--no-tls")._tls() is None
+    monkeypatch.setenv("ROCKETPOLL_TLS_KEY_PASSWORD", "of another cluster")
+    assert access_of()._tls() is None
+    assert access_of("--tls")._tls().key_password is None
+    with pytest.raises(click.UsageError, match=r"--tls-ca-file: .* cannot be read"):
+        access_of("--tls-ca-file", "/nothing").instance()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[other]\n", "has no such section; there is other"),
+        ("[prod]\nnamesvr = a:1\n", "has namesvr, which is none: did you mean namesrv?"),
+        ("[prod]\nx = 1\n", "which is none: there are namesrv, access-key"),
+        ("[prod]\ntls = maybe\n", "tls is true or false, not 'maybe'"),
+        ("namesrv = a:1\n", "is no INI file"),
+        (b"[prod]\nnamesrv = \xff\n", "is no INI file"),
+    ],
+)
+def test_a_profile_that_cannot_be_meant_is_refused(monkeypatch, tmp_path, text, why):
+    path = tmp_path / "profiles.ini"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    with pytest.raises(click.UsageError) as raised:
+        read_profile("prod")
+    assert why in raised.value.message
+
+
+def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
+    monkeypatch.delenv("ROCKETPOLL_PROFILES", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(click.UsageError, match=r"rocketpoll/profiles\.ini cannot be read"):
+        read_profile("prod")
+    (tmp_path / "rocketpoll").mkdir()
+    (tmp_path / "rocketpoll" / "profiles.ini").write_text(PROFILES, encoding="utf-8")
+    assert set(read_profile("prod")) < set(KEYS)
+
+
+def test_an_access_is_a_value():
+    assert Access({"namesrv": "a:1"}) == Access({"namesrv": "a:1"})

@@ -1,0 +1,141 @@
+"""Reading on the command line: from any place, filtered, followed; nobody's offsets change."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from broker_kinds import wait_until
+
+ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
+
+
+@pytest.fixture
+def filled(cluster):
+    """A topic of two queues with the bodies 0 to 9 in turn; red ones are even."""
+    topic = cluster.topic(queues=2)
+    for number in range(10):
+        cluster.send(
+            topic,
+            number,
+            queue_id=number % 2,
+            TAGS=("red", "blue")[number % 2],
+            KEYS=f"k{number}",
+            size=str(number),
+        )
+    return topic
+
+
+def bodies(ran):
+    assert ran.code == 0, ran.err
+    return [int(line) for line in ran.lines]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ((), range(10)),
+        (("-n", "3"), [0, 1, 2]),
+        (("--offset", "-2"), [6, 7, 8, 9]),
+        (("--offset", "+4"), [8, 9]),
+        (("--offset", "3"), [6, 7, 8, 9]),
+        (("--offset", "end"), []),
+        (("--offset", "@-1h"), range(10)),
+        (("--offset", "@2020-01-01", "-q", "1"), [1, 3, 5, 7, 9]),
+        (("--tags", "red"), [0, 2, 4, 6, 8]),
+        (("--tags", "red || blue", "-n", "1"), [0]),
+        (("--sql", "size >= 8"), [8, 9]),
+        (("--key", "k3"), [3]),
+        (("--key", "k3", "--tags", "red"), []),
+    ],
+)
+def test_messages_come_from_the_place_and_in_the_order_in_which_they_were_stored(
+    run, filled, more, expected
+):
+    assert bodies(run("consume", filled, "-o", "raw", *more)) == list(expected)
+
+
+def test_messages_of_before_a_time_are_left_out(run, filled, cluster):
+    last = json.loads(run("consume", filled, "--offset", "-1", "-q", "1", "-o", "json").out)
+    found = bodies(run("consume", filled, "-f", "%s\\n", "--offset", f"@{last['stored']}"))
+    assert found[-1] == 9
+
+
+def test_no_offset_of_a_group_changes(run, filled, cluster):
+    run("consume", filled)
+    assert run("topic", "describe", filled, "-o", "json").json["groups"] == []
+
+
+def test_a_format_says_what_is_printed(run, filled, cluster):
+    ran = run("consume", filled, "-n", "1", "-f", "%t %b %p %o %k %g %s %S %i %h%%\\t|\\n")
+    assert ran.out == f"{filled} {cluster.broker_name} 0 0 k0 red 0 1 id-0 size=0%\t|\n"
+
+
+def test_following_goes_on_with_what_comes(run, cluster):
+    topic, other = cluster.topic(queues=1), cluster.topic(queues=1)
+    cluster.send(topic, "before", queues=1)
+    assert run("consume", topic, "--follow", "-n", 1, "-o", "raw").out == "before\n"
+    with subprocess.Popen(
+        [*ROCKETPOLL, "tail", topic, other, "-f", "%t\\n"],
+        stdout=subprocess.PIPE, text=True,
+    ) as following:  # fmt: skip
+        said = []
+        reader = threading.Thread(target=lambda: said.extend(following.stdout))
+        reader.start()
+
+        def have_come():
+            for each in (topic, other):
+                cluster.send(each, "x", queues=1)  # tail may have begun behind those before
+            return {f"{topic}\n", f"{other}\n"} <= set(said)
+
+        wait_until("a message of each topic", have_come)
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) == 130
+        reader.join(20)
+
+
+def test_ctrl_c_is_quiet(cluster):
+    topic = cluster.topic(queues=1)
+    with subprocess.Popen(
+        [*ROCKETPOLL, "consume", topic, "--follow", "-o", "raw", "--namesrv", cluster.name_server],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as following:  # fmt: skip
+        cluster.send(topic, "seen", queues=1)
+        assert following.stdout.readline() == "seen\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) == 130
+        assert following.stderr.read() == ""
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(cluster):
+    topic = cluster.topic(queues=1)
+    cluster.send(topic, *(f"{number:1000}" for number in range(200)), queues=1)
+    command = " ".join([*ROCKETPOLL, "consume", topic, "--namesrv", cluster.name_server])
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--tags", "a", "--sql", "b > 1"), "give --tags or --sql"),
+        (("--key", "k", "--offset", "-3"), "--key goes with --offset start or a time"),
+        (("--key", "k", "--sql", "a > 1"), "--key goes with --tags"),
+        (("--queue", "x"), "'x' is no queue: write 3, or broker-a:3"),
+        (("-f", "%q"), "'%q' means nothing"),
+        (("-n", "0"), "0 is not in the range x>=1"),
+    ],
+)
+def test_what_means_nothing_is_refused(run, filled, more, why):
+    ran = run("consume", filled, *more)
+    assert (ran.code, ran.out) == (2, "")
+    assert why in ran.err
+    assert len(ran.err.splitlines()) == 1

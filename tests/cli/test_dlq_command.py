@@ -1,0 +1,72 @@
+"""Dead letters: who has some, what they are, and how they are sent once more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import Clients
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+
+
+@pytest.fixture
+def buried(run, cluster):
+    """A group that has failed two messages of a topic, and has taken a third."""
+    clients = Clients(cluster)
+    topic, group = cluster.topic(queues=1), cluster.group()
+    run("produce", topic, "-t", "red", "-k", "k", "-p", "a=b", stdin=b"bad 1\ngood\nbad 2\n")
+
+    def listen(messages, _):
+        if any(message.body.startswith(b"bad") for message in messages):
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+        return None
+
+    consumer = clients.push(listen, group, topic, max_reconsume_times=0)
+    wait_until("two dead letters", lambda: cluster.dead_letters(group) == 2)
+    consumer.shutdown()
+    return group, topic
+
+
+def test_dead_letters_are_listed_shown_and_sent_once_more(run, buried):
+    group, topic = buried
+    [row] = [each for each in run("dlq", "list", "-o", "json").json if each["group"] == group]
+    assert row["dead_letters"] == 2
+    letters = [json.loads(line) for line in run("dlq", "show", group, "-o", "json").lines]
+    assert sorted(letter["body"] for letter in letters) == ["bad 1", "bad 2"]
+    assert len(run("dlq", "show", group, "-n", 1, "-f", "%s\\n").lines) == 1
+
+    one = letters[0]
+    [dry] = run("dlq", "resend", group, one["id"], "--dry-run", "-o", "json").json
+    assert (dry["dead_letter"], dry["topic"], dry["sent_as"]) == (one["id"], topic, None)
+    assert len(run("consume", topic).lines) == 3
+    [sent] = run("dlq", "resend", group, one["id"], "-o", "json").json
+    again = json.loads(run("consume", topic, "--offset", "3", "-o", "json").out)
+    assert (again["id"], again["body"]) == (sent["sent_as"], one["body"])
+    assert (again["tags"], again["keys"], again["properties"]) == ("red", ["k"], {"a": "b"})
+
+    refused = run("dlq", "resend", group, "--all")
+    assert refused.code == 2
+    assert "this would send 2 messages again: say --yes" in refused.err
+    assert len(run("dlq", "resend", group, "--all", "--yes", "-o", "json").json) == 2
+    assert len(run("consume", topic).lines) == 6
+
+
+def test_a_message_that_is_a_dead_letter_is_said_to_be_one(run, buried):
+    group, topic = buried
+    bad, good = (json.loads(line) for line in run("consume", topic, "-n", 2, "-o", "json").lines)
+    states = [
+        run("message", each["id"], "--topic", topic, "-o", "json").json["groups"][0]["state"]
+        for each in (bad, good)
+    ]
+    assert states == [f"dead letter: rocketpoll dlq show {group}", "consumed"]
+
+
+def test_what_is_not_there_is_said_not_to_be(run, buried):
+    group, _ = buried
+    nobody = run("dlq", "show", "nobody")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "nobody has no dead letters; rocketpoll dlq list" in nobody.err
+    assert "has no dead letter 00" in run("dlq", "resend", group, "00").err
+    assert run("dlq", "resend", group).code == 2

@@ -1,0 +1,162 @@
+"""Groups on the command line: why one is stuck, and how it goes on elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import Clients, Listener
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+
+
+@pytest.fixture
+def clients(cluster):
+    return Clients(cluster)
+
+
+@pytest.fixture
+def billing(cluster):
+    """A group at offset 2 of 5 in queue 0, and at 1 of 3 in queue 1, and its topic."""
+    topic, group = cluster.topic(queues=2), cluster.group()
+    for queue_id, count in enumerate((5, 3)):
+        cluster.send(topic, *range(count), queue_id=queue_id)
+        cluster.store_offset(group, topic, 2 - queue_id, queue_id)
+    return group, topic
+
+
+def offsets(cluster, group, topic):
+    return [cluster.stored_offset(group, topic, each) for each in range(2)]
+
+
+def test_a_group_is_listed_with_its_lag(run, billing):
+    group, topic = billing
+    [row] = [each for each in run("group", "list", "-o", "json").json if each["group"] == group]
+    assert (row["members"], row["topics"], row["behind"]) == (0, [topic], 5)
+    assert "TOOLS_CONSUMER" not in run("group", "list").out
+    assert "TOOLS_CONSUMER" in run("group", "list", "--all").out
+
+
+def test_a_group_is_described_queue_by_queue(run, billing):
+    group, topic = billing
+    found = run("group", "describe", group, "-o", "json").json
+    assert (found["members"], found["behind"], found["dead_letters"]) == (0, 5, 0)
+    assert [(row["committed"], row["end"], row["behind"]) for row in found["queues"]] == [
+        (2, 5, 3), (1, 3, 2),
+    ]  # fmt: skip
+    for row in found["queues"]:
+        assert row["last_consumed"] <= row["waiting_since"]
+        assert (row["topic"], row["member"]) == (topic, None)
+    assert run("group", "describe", group).lines[0].split() == ["group", group]
+
+
+def test_the_members_and_their_queues_are_shown(run, cluster, clients):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    consumer = clients.lite(group, topic)
+    wait_until("both queues", lambda: len(consumer.assignment()) == 2)
+    found = run("group", "describe", group, "-o", "json").json
+    [member] = found["online"]
+    assert (found["members"], member["queues"]) == (1, 2)
+    assert [row["member"] for row in found["queues"]] == [member["client"]] * 2
+
+
+def test_one_message_is_skipped(run, cluster, billing):
+    group, topic = billing
+    ran = run("group", "seek", group, "--queue", 0, "--to", "+1", "-o", "json")
+    assert ran.json == [
+        {
+            "topic": topic, "broker": cluster.broker_name, "queue": 0,
+            "committed": 2, "to": 3, "moves": 1, "behind": 2,
+        }
+    ]  # fmt: skip
+    assert offsets(cluster, group, topic) == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("start", [0, 0]),
+        ("end", [5, 3]),
+        ("-1", [1, 0]),
+        ("-9", [0, 0]),
+        ("+2", [4, 3]),
+        ("2", [2, 2]),
+        ("@2020-01-01", [0, 0]),
+        ("@-0s", [5, 3]),
+    ],
+)
+def test_a_group_that_is_offline_goes_on_elsewhere(run, cluster, billing, place, expected):
+    group, topic = billing
+    dry = run("group", "seek", group, "--to", place, "--dry-run", "-o", "json")
+    assert [row["to"] for row in dry.json] == expected
+    assert offsets(cluster, group, topic) == [2, 1]
+    run("group", "seek", group, "--to", place)
+    assert offsets(cluster, group, topic) == expected
+
+
+def test_a_group_that_is_online_is_told(run, cluster, clients, kind):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    listener = Listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+    clients.push(listener, group, topic)
+    cluster.send(topic, "one", "two", queues=1)
+    listener.wait_for(["one", "two"])
+    if kind != "rocketpoll":  # which resets no group that has committed nothing yet
+        wait_until("its offsets", lambda: cluster.stored_offset(group, topic) == 2)
+    ran = run("group", "seek", group, "--topic", topic, "--to", "start")
+    assert ran.code == 0, ran.err
+    wait_until("both once more", lambda: listener.bodies.count("two") == 2)
+
+
+def test_nothing_is_relative_to_nothing(run, cluster, kind):
+    if kind == "4.9.7":
+        pytest.skip("it says 0 of a young queue in which nothing was committed")
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *range(3), queues=1)
+    cluster.store_offset(group, cluster.topic(), 0)
+    ran = run("group", "seek", group, "--topic", topic, "--to", "+1")
+    assert (ran.code, ran.out) == (1, "")
+    assert "has committed nothing in" in ran.err
+
+
+def test_a_group_is_cloned_and_deleted(run, cluster, billing):
+    group, topic = billing
+    rows = run("group", "clone", group, f"{group}-copy", "-o", "json").json
+    assert [(row["topic"], row["committed"]) for row in rows] == [(topic, 2), (topic, 1)]
+    assert run("group", "delete", f"{group}-copy").code == 2
+    gone = run("group", "delete", f"{group}-copy", "--yes")
+    assert gone.out == f"deleted {group}-copy with its offsets and 0 dead letters\n"
+    assert f"{group}-copy" not in run("group", "list").out
+
+
+def test_a_group_that_is_online_is_neither_deleted_nor_overwritten(run, cluster, clients, billing):
+    online = cluster.group()
+    clients.lite(online, billing[1])
+    for command in (("delete", online, "--yes"), ("clone", billing[0], online)):
+        ran = run("group", *command)
+        assert ran.code == 1
+        assert "has 1 members online: stop them first" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("describe", "biling"),
+        ("seek", "biling", "--to", "end"),
+        ("seek", "biling", "--to", "end", "--topic", "T"),
+        ("clone", "biling", "other"),
+        ("delete", "biling", "--yes"),
+    ],
+)
+def test_a_group_that_is_not_there_is_told_with_the_nearest(run, cluster, command):
+    cluster.store_offset("billing", cluster.topic(name="T"), 0)
+    ran = run("group", *command)
+    assert (ran.code, ran.out) == (1, "")
+    assert "there is no group biling: did you mean billing? rocketpoll group list" in ran.err
+
+
+def test_a_queue_belongs_to_a_topic(run, cluster):
+    group = cluster.group()
+    for _ in range(2):
+        cluster.store_offset(group, cluster.topic(), 0)
+    ran = run("group", "seek", group, "--queue", 0, "--to", "end")
+    assert ran.code == 2
+    assert f"--queue needs --topic: {group} consumes Topic" in ran.err

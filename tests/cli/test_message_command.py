@@ -1,0 +1,45 @@
+"""One message: where it is, what it holds, who has it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def sent(run, cluster):
+    """A message of a topic, as ``consume`` shows it."""
+    topic = cluster.topic(queues=1)
+    run("produce", topic, "-k", "k", "-p", "a=b", stdin=b"first\nsecond\n")
+    return json.loads(run("consume", topic, "--offset", "1", "-o", "json").out)
+
+
+def test_it_is_found_by_either_id_with_or_without_its_topic(run, sent):
+    first = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
+    assert (first["body"], first["offset"], first["properties"]) == ("second", 1, {"a": "b"})
+    assert first["system_properties"]["KEYS"] == "k"
+    for command in ((sent["id"],), (first["offset_id"],)):
+        assert run("message", *command, "-o", "json").json == first
+    assert any(line.split() == ["body", "second"] for line in run("message", sent["id"]).lines)
+
+
+def test_the_groups_of_its_topic_have_it_or_not(run, cluster, sent):
+    done, behind = cluster.group(), cluster.group()
+    cluster.store_offset(done, sent["topic"], 2)
+    cluster.store_offset(behind, sent["topic"], 0)
+    found = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
+    assert {row["group"]: row["state"] for row in found["groups"]} == {
+        done: "consumed",
+        behind: "not yet: 1 before it",
+    }
+
+
+def test_a_message_that_is_not_there_is_said_not_to_be(run, sent):
+    strange = "0" * 32
+    here = run("message", strange, "--topic", sent["topic"])
+    assert here.code == 1
+    assert f"{sent['topic']} has no message {strange}" in here.err
+    nowhere = run("message", strange)
+    assert (nowhere.code, nowhere.out) == (1, "")
+    assert f"no topic has a message {strange}" in nowhere.err

@@ -1,0 +1,90 @@
+"""Messages as text: formats, JSON, bodies; and what would steer a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+
+import click
+import pytest
+
+from rmq_spark.cli.message_text import json_of, renderer, write
+from rmq_spark.client.message import MessageExt
+from rmq_spark.wire.message_queue import MessageQueue
+
+MESSAGE = MessageExt(
+    topic="orders",
+    body=b"one",
+    properties={"KEYS": "k1 k2", "TAGS": "red", "UNIQ_KEY": "ID", "colour": "blue"},
+    queue=MessageQueue("orders", "broker-a", 3),
+    queue_offset=42,
+    message_id="ID",
+    offset_message_id="OFFSET-ID",
+    commit_log_offset=7,
+    born_timestamp=1_795_424_400_000,
+    born_host="10.0.0.1:1",
+    store_timestamp=1_795_424_400_123,
+    store_host="10.0.0.2:2",
+    reconsume_times=0,
+    flag=0,
+    sys_flag=0,
+    prepared_transaction_offset=0,
+)
+HOSTILE = replace(MESSAGE, body=b"\x1b[2Jgone\r\n", properties={"TAGS": "\x1b]0;title\x07"})
+
+
+@pytest.mark.parametrize(
+    ("text_format", "expected"),
+    [
+        ("%t %b %p %o %T", b"orders broker-a 3 42 1795424400123"),
+        ("%k|%g|%i|%S", b"k1 k2|red|ID|3"),
+        ("%s %h", b"one colour=blue"),
+        (r"\t\n\r\\\x00%%", b"\t\n\r\\\0%"),
+        ("", b""),
+    ],
+)
+def test_a_format_is_like_kcats(text_format, expected):
+    assert renderer("text", text_format)(MESSAGE) == expected
+
+
+@pytest.mark.parametrize("text_format", ["%q", "100%", "\\q", "end\\"])
+def test_a_format_that_means_nothing_is_refused(text_format):
+    with pytest.raises(click.UsageError, match="means nothing; there are %t"):
+        renderer("text", text_format)
+
+
+def test_bodies_are_printed_as_they_are_or_in_hex():
+    assert renderer("raw", None)(HOSTILE) == HOSTILE.body + b"\n"
+    assert renderer("hex", None)(MESSAGE) == b"6f6e65\n"
+
+
+def test_json_has_all_of_it():
+    found = json.loads(renderer("json", None)(MESSAGE))
+    assert (found["keys"], found["tags"], found["body"]) == (["k1", "k2"], "red", "one")
+    assert found["properties"] == {"colour": "blue"}
+    assert json_of(replace(MESSAGE, body=b"\xff"))["body_base64"] == "/w=="
+
+
+def test_a_line_for_people_holds_nothing_that_steers_a_terminal():
+    line = renderer("text", None)(HOSTILE).decode()
+    assert line.endswith("orders broker-a:3@42  tags=\\x1b]0;title\\x07  \\x1b[2Jgone\\r\\n\n")
+    assert renderer("text", None)(replace(MESSAGE, body=b"\xff")).endswith(b"b'\\xff'\n")
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_shown_escapes_and_a_program_gets_the_bytes(monkeypatch):
+    for kind, expected in (
+        (Terminal, b"\\x1b[2Jgone\\r\n\tnext"),
+        (io.TextIOWrapper, b"\x1b[2Jgone\r\n\tnext"),
+    ):
+        data = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", kind(data))
+        write(b"\x1b[2Jgone\r\n\tnext")
+        sys.stdout.flush()
+        assert data.getvalue() == expected

@@ -1,0 +1,101 @@
+"""Tables for people, and what programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from datetime import datetime, timezone
+
+import pytest
+import yaml
+
+from rmq_spark.cli.output import Bytes, cell, printable, show_document, show_rows, time_of
+
+MOMENT = datetime(2026, 11, 23, 9, 0, 0, 123_000, tzinfo=timezone.utc)
+ROWS = [
+    {"name": "a", "count": 5, "size": Bytes(2_048), "at": MOMENT, "tags": ("x", "y")},
+    {"name": "longer", "count": None, "size": Bytes(1), "at": None, "tags": ()},
+]
+COLUMNS = list(ROWS[0])
+
+
+def shown(capsys, output):
+    show_rows(ROWS, COLUMNS, output, none="nothing")
+    return capsys.readouterr().out
+
+
+def test_a_table_is_aligned_text_where_no_terminal_is(capsys):
+    assert shown(capsys, "table") == (
+        "name    count     size  at                       tags\n"
+        "a           5  2.0 KiB  2026-11-23 09:00:00.123  x, y\n"
+        "longer      -      1 B  -                        -\n"
+    )
+
+
+def test_programs_get_values(capsys):
+    first, second = json.loads(shown(capsys, "json"))
+    assert first == {
+        "name": "a", "count": 5, "size": 2_048,
+        "at": "2026-11-23T09:00:00.123+00:00", "tags": ["x", "y"],
+    }  # fmt: skip
+    assert second["count"] is None
+    assert yaml.safe_load(shown(capsys, "yaml")) == [first, second]
+    assert shown(capsys, "csv").splitlines()[1:] == [
+        "a,5,2048,2026-11-23T09:00:00.123+00:00,x y",
+        "longer,,1,,",
+    ]
+
+
+def test_no_rows_are_said_to_be_none_and_are_an_empty_list_for_programs(capsys):
+    show_rows([], COLUMNS, "table", none="no topics")
+    assert capsys.readouterr() == ("", "no topics\n")
+    show_rows([], COLUMNS, "json", none="no topics")
+    assert capsys.readouterr().out == "[]\n"
+    show_rows([], COLUMNS, "csv", none="no topics")
+    assert capsys.readouterr().out == "name,count,size,at,tags\n"
+
+
+def test_one_thing_is_fields_and_tables(capsys):
+    document = {"a_name": "T", "rows": ROWS, "others": []}
+    show_document(document, "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a name  T"
+    assert lines[2] == "rows"
+    assert lines[-1] == "others: none"
+    show_document(document, "csv")
+    assert capsys.readouterr().out.splitlines()[0] == "name,count,size,at,tags"
+    show_document(document, "json")
+    assert json.loads(capsys.readouterr().out)["rows"][0]["size"] == 2_048
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", none="")
+    assert "[red]x[/red]\\x1b[2J" in sys.stdout.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (True, "yes"), (0.5, "0.50"), ({"a": 1}, "a=1"), ({}, "-"),
+        (Bytes(1536), "1.5 KiB"), (Bytes(3 << 40), "3.0 TiB"), ("a\tb", "a\\tb"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_one_line(value, text):
+    assert cell(value) == text
+
+
+def test_times_that_brokers_do_not_know_are_none():
+    assert time_of(0) is time_of(-1) is time_of(1 << 62) is None
+    assert time_of(1_795_424_400_000).timestamp() == 1_795_424_400
+
+
+def test_what_is_printable_stays():
+    assert printable("ünï €") == "ünï €"
+    assert printable("\x07\u202e") == "\\x07\\u202e"

@@ -1,0 +1,79 @@
+"""Places in a topic, as they are written."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+
+import click
+import pytest
+
+from rmq_spark.cli.places import PLACE, Kind, Place, time_ms
+
+NOW = datetime(2026, 11, 23, 14, 30, tzinfo=timezone.utc).timestamp()
+
+
+@pytest.fixture(autouse=True)
+def _in_berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "CET-1")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("start", Place(Kind.START)),
+        ("end", Place(Kind.END)),
+        ("-10", Place(Kind.BACK, 10)),
+        ("+5", Place(Kind.FORTH, 5)),
+        ("42", Place(Kind.OFFSET, 42)),
+        ("@1795424400000", Place(Kind.TIME, 1_795_424_400_000)),
+    ],
+)
+def test_a_place_is_read(text, place):
+    assert PLACE.convert(text, None, None) == place
+
+
+@pytest.mark.parametrize("text", ["", "begin", "--1", "1.5", "@", "@noon", "@25:00", "@2026-13-01"])
+def test_what_is_no_place_is_refused_with_what_is(text):
+    with pytest.raises(click.UsageError, match="@-1h, @09:00"):
+        PLACE.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("-1h", "2026-11-23T13:30+00:00"),
+        ("-1h30m", "2026-11-23T13:00+00:00"),
+        ("-2d", "2026-11-21T14:30+00:00"),
+        ("-250ms", "2026-11-23T14:29:59.750+00:00"),
+        ("09:00", "2026-11-23T09:00+01:00"),
+        ("9:00:30.5", "2026-11-23T09:00:30.500+01:00"),
+        ("2026-11-23", "2026-11-23T00:00+01:00"),
+        ("2026-11-22T09:00", "2026-11-22T09:00+01:00"),
+        ("2026-11-22 09:00", "2026-11-22T09:00+01:00"),
+        ("2026-11-22T09:00Z", "2026-11-22T09:00+00:00"),
+        ("2026-11-22T09:00+05:00", "2026-11-22T09:00+05:00"),
+    ],
+)
+def test_a_time_is_of_this_machine_or_of_its_own_zone(text, moment):
+    assert time_ms(text, NOW) == datetime.fromisoformat(moment).timestamp() * 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("15:31", "still to come"),
+        ("2027-01-01", "still to come"),
+        ("-60w5200d90000d", "before 1970"),
+        ("1969-01-01", "before 1970"),
+        ("1795424400", "needs 13 digits"),
+        ("tomorrow", "is no time"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused(text, why):
+    with pytest.raises(ValueError, match=why):
+        time_ms(text, NOW)

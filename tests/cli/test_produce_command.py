@@ -1,0 +1,128 @@
+"""Sending from the command line: lines, files, JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def bodies_in(run):
+    def of(topic):
+        return sorted(run("consume", topic, "-o", "raw").lines)
+
+    return of
+
+
+def test_each_line_is_a_message(run, cluster, bodies_in):
+    topic = cluster.topic(queues=1)
+    done = run("produce", topic, "-k", "k1", "-t", "red", "-p", "a=b", stdin=b"one\n\ntwo\r\nthree")
+    assert done.code == 0
+    assert done.out.startswith(f"3 messages were sent to {topic}; the last is ")
+    assert bodies_in(topic) == ["one", "three", "two"]
+    message = json.loads(run("consume", topic, "-n", 1, "-o", "json").out)
+    assert (message["tags"], message["keys"], message["properties"]) == ("red", ["k1"], {"a": "b"})
+
+
+def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
+    topic = cluster.topic(queues=1)
+    (tmp_path / "lines").write_text("1\n2\n", encoding="utf-8")
+    run("produce", topic, tmp_path / "lines", "-", stdin=b"3\n")
+    assert bodies_in(topic) == ["1", "2", "3"]
+    whole = cluster.topic(queues=1)
+    run("produce", whole, "--whole", tmp_path / "lines")
+    assert run("consume", whole, "-o", "hex").out == b"1\n2\n".hex() + "\n"
+    missing = run("produce", topic, tmp_path / "nothing")
+    assert missing.code == 1
+    assert "nothing cannot be read: No such file" in missing.err
+
+
+def test_batches_lose_nothing(run, cluster, bodies_in):
+    topic = cluster.topic()
+    lines = [f"{number:03}" for number in range(25)]
+    done = run("produce", topic, "--batch", 10, "-o", "json", stdin="\n".join(lines).encode())
+    sent = [json.loads(line) for line in done.lines]
+    assert [each["messages"] for each in sent] == [10, 10, 5]
+    assert len({each for result in sent for each in result["ids"]}) == 25
+    assert bodies_in(topic) == lines
+
+
+def test_what_consume_prints_as_json_is_sent_again(run, cluster):
+    topic, copy = cluster.topic(queues=1), cluster.topic(queues=1)
+    lines = [
+        {"body": "text", "keys": ["a", "b"], "tags": "red", "properties": {"size": "5"}},
+        {"body_base64": "/w==", "sharding_key": "s"},
+        {"body": {"an": "object"}},
+    ]
+    run("produce", topic, "--json", stdin="\n".join(map(json.dumps, lines)).encode())
+    printed = run("consume", topic, "-o", "json").out
+    assert run("produce", copy, "--json", stdin=printed.encode()).code == 0
+    places = ("topic", "broker", "queue", "offset", "id", "stored", "born", "born_host")
+    first, again = (
+        [
+            {name: value for name, value in json.loads(line).items() if name not in places}
+            for line in text.splitlines()
+        ]
+        for text in (printed, run("consume", copy, "-o", "json").out)
+    )
+    assert first == again
+    assert first[2]["body"] == '{"an":"object"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "line 2: no JSON"),
+        ("[1]", "line 2: needed an object"),
+        ('{"bdy": "x"}', "line 2: 'bdy' means nothing"),
+        ('{"keys": ["x"]}', "line 2: needed one of body and body_base64"),
+        ('{"body_base64": "?"}', "line 2: body_base64: "),
+        ('{"body": ""}', "line 2: body: needed at least one byte"),
+        ('{"body": "x", "properties": {"TAGS": "x"}}', "line 2: properties: needed names"),
+        ('{"body": "x", "tags": 1}', "line 2: tags: "),
+    ],
+)
+def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(
+    run, cluster, bodies_in, line, why
+):
+    topic = cluster.topic(queues=1)
+    done = run(
+        "produce", topic, "--json", "--batch", 5, stdin=f'{{"body": "1"}}\n{line}\n'.encode()
+    )
+    assert (done.code, done.out) == (1, "")
+    assert why in done.err
+    assert f"1 message was sent to {topic} before" in done.err
+    assert bodies_in(topic) == ["1"]
+
+
+def test_a_rate_is_kept(run, cluster, monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    run("produce", cluster.topic(), "--rate", 0.001, stdin=b"1\n2\n")
+    assert slept[-1] > 900
+
+
+def test_progress_is_shown_in_a_terminal(cluster):
+    terminal, theirs = pty.openpty()
+    arguments = ["produce", cluster.topic(), "--namesrv", cluster.name_server]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rocketpoll", *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs,
+    ) as sending:  # fmt: skip
+        os.close(theirs)
+        out, _ = sending.communicate(b"1\n2\n")
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert sending.returncode == 0
+    assert out.startswith(b"2 messages were sent to ")
+    assert "2 messages, " in shown
+
+
+def test_options_that_mean_nothing_together_are_refused(run, cluster):
+    assert "--whole is for files" in run("produce", "T", "--whole").err
+    assert "--property x: needed NAME=VALUE" in run("produce", "T", "-p", "x").err

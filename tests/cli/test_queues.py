@@ -1,0 +1,42 @@
+"""Queues as they are named on the command line."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from rmq_spark.cli.places import PLACE
+from rmq_spark.cli.queues import QUEUE, QueueName, spans_from
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+def test_a_queue_is_named_with_or_without_its_broker():
+    assert QUEUE.convert("3", None, None) == QueueName(None, 3)
+    named = QUEUE.convert("broker-a:3", None, None)
+    assert named.means(MessageQueue("T", "broker-a", 3))
+    assert not named.means(MessageQueue("T", "broker-b", 3))
+    assert [str(each) for each in (QueueName(None, 3), named)] == ["3", "broker-a:3"]
+    with pytest.raises(click.UsageError, match="'a:b' is no queue: write 3, or broker-a:3"):
+        QUEUE.convert("a:b", None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("start", [0, 0]),
+        ("end", [5, 2]),
+        ("-3", [2, 0]),
+        ("+3", [3, 2]),
+        ("4", [4, 2]),
+        ("@2020-01-01", [0, 0]),
+    ],
+)
+def test_a_place_is_in_each_queue_and_leads_out_of_none(cluster, text, starts):
+    topic = cluster.topic(queues=2)
+    for queue_id, count in enumerate((5, 2)):
+        cluster.send(topic, *range(count), queue_id=queue_id)
+    spans = spans_from(cluster.sender, topic, PLACE.convert(text, None, None), None)
+    assert [span.start for span in spans] == starts
+    assert [span.end for span in spans] == [5, 2]
+    [second] = spans_from(cluster.sender, topic, PLACE.convert("1", None, None), QueueName(None, 1))
+    assert second.start == 1

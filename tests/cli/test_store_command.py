@@ -1,0 +1,75 @@
+"""A store's directory on the command line: dumped, verified, counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The directory of a broker that has stopped: two topics, and one that was deleted."""
+    root = tmp_path_factory.mktemp("store")
+    with EmbeddedBroker(root, mappedFileSizeCommitLog=8 << 20) as broker:
+        broker.send("small", *"abc")
+        broker.send("big", "x" * 3_000, "y" * 3_000)
+        broker.send("gone", "z")
+        broker.delete_topic("gone")
+    return root
+
+
+def test_topics_are_counted_to_the_byte(run, stopped):
+    found = run("store", "stat", stopped, "-o", "json").json
+    assert found["was_stopped_in_order"] is True
+    assert found["deleted_messages"] == 1
+    big, small = found["topics"]
+    assert (big["topic"], big["messages"]) == ("big", 2)
+    assert (small["topic"], small["messages"]) == ("small", 3)
+    assert big["bytes"] > small["bytes"] > 0
+    assert big["first_stored"] <= big["last_stored"]
+    assert run("store", "stat", stopped).lines[0].split() == ["directory", str(stopped)]
+
+
+def test_a_store_is_dumped(run, stopped):
+    said = run("store", "dump", stopped, "--limit", 1).out
+    assert f"store {stopped}: stopped in order" in said
+    assert "records: 6" in said
+
+
+def test_damage_is_unhealthy(run, stopped, tmp_path):
+    assert run("store", "verify", stopped).out == "all is well\n"
+    copy = tmp_path / "copy"
+    subprocess.run(["/bin/cp", "-r", stopped, copy], check=True)
+    [log] = (copy / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[data.index(b"x" * 100) + 50] ^= 1
+    log.write_bytes(data)
+    ran = run("store", "verify", copy)
+    assert ran.code == 10
+    assert ran.lines[-1].endswith("faults")
+
+
+@pytest.mark.parametrize("tool", ["dump", "verify", "stat"])
+def test_what_is_no_store_is_said_to_be_none(run, tool, tmp_path):
+    ran = run("store", tool, tmp_path)
+    assert (ran.code, ran.out) == (1, "")
+    assert "one size was expected" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    missing = run("store", tool, tmp_path / "nothing")
+    assert missing.code == 2
+    assert "does not exist" in missing.err
+
+
+def test_a_stray_module_of_the_same_name_is_not_taken_for_ours(stopped, tmp_path):
+    for name in ("broker", "rocketpoll", "start_store"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
+    program = "import sys; from rmq_spark.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "store", "verify", stopped],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "all is well\n"), done.stderr

@@ -1,0 +1,85 @@
+"""Topics on the command line: made, changed, listed, looked at, deleted."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+
+def test_a_topic_comes_changes_and_goes(run, cluster):
+    assert run("topic", "create", "orders", "--queues", 3).out == (
+        f"created orders with 3 queues on {cluster.broker_name}\n"
+    )
+    again = run("topic", "create", "orders")
+    assert (again.code, again.out) == (1, "")
+    assert "orders is there already" in again.err
+
+    before, after = run("topic", "alter", "orders", "--queues", 5, "--perm", "r", "-o", "json").json
+    assert (before["read_queues"], before["perm"]) == (3, "rw")
+    assert (after["read_queues"], after["write_queues"], after["perm"]) == (5, 5, "r")
+    [only] = [row for row in run("topic", "list", "-o", "json").json if row["topic"] == "orders"]
+    assert only == {
+        "topic": "orders", "brokers": [cluster.broker_name], "queues": 5, "perm": "r",
+    }  # fmt: skip
+
+    refused = run("topic", "delete", "orders")
+    assert refused.code == 2
+    assert "say --yes" in refused.err
+    assert run("topic", "delete", "orders", "--yes").out == "deleted orders with 0 messages\n"
+    assert "orders" not in run("topic", "list", "-o", "csv").out
+
+
+def test_what_is_not_given_stays_as_it_is(run, cluster):
+    topic = cluster.topic(queues=2)
+    _, after = run("topic", "alter", topic, "--write-queues", 4, "-o", "json").json
+    assert (after["read_queues"], after["write_queues"], after["perm"]) == (2, 4, "rw")
+    nothing = run("topic", "alter", topic)
+    assert nothing.code == 2
+    assert "give something to change" in nothing.err
+
+
+def test_the_topic_that_fills_the_disk_comes_first(run, cluster):
+    small, big = cluster.topic(), cluster.topic()
+    cluster.send(small, *"abcdef")
+    cluster.send(big, "x" * 5_000, "y" * 5_000)
+    rows = run("topic", "list", "--sizes", "-o", "json").json
+    sizes = {row["topic"]: (row["messages"], row["bytes"]) for row in rows}
+    assert sizes[small][0] == 6
+    assert sizes[big][0] == 2
+    assert 20_000 < sizes[big][1] < 22_000  # each id has its body in it
+    names = [row["topic"] for row in rows]
+    assert names.index(big) < names.index(small)
+    table = run("topic", "list", "--sizes").lines
+    assert table[0].split() == [
+        "topic", "brokers", "queues", "perm", "messages", "bytes", "last", "stored",
+    ]  # fmt: skip
+    assert any(line.startswith(big) and "KiB" in line for line in table)
+
+
+def test_rocketmqs_own_topics_are_listed_if_told_so(run, cluster):
+    cluster.topic(name="%RETRY%somebody")
+    assert "%RETRY%somebody" not in run("topic", "list").out
+    assert "%RETRY%somebody" in run("topic", "list", "--all").out
+
+
+def test_a_topic_is_described_with_its_queues_and_groups(run, cluster):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, 1, 2, 3, queues=2)
+    cluster.store_offset(group, topic, 1)
+    found = run("topic", "describe", topic, "-o", "json").json
+    assert (found["topic"], found["messages"]) == (topic, 3)
+    assert [(row["queue"], row["first"], row["end"]) for row in found["queues"]] == [
+        (0, 0, 2), (1, 0, 1),
+    ]  # fmt: skip
+    assert found["groups"] == [{"group": group, "behind": 2, "members": 0}]
+    [row, _] = csv.DictReader(io.StringIO(run("topic", "describe", topic, "-o", "csv").out))
+    assert row["end"] == "2"
+    shown = run("topic", "describe", topic).lines
+    assert shown[0].split() == ["topic", topic]
+    assert "queues" in shown
+
+
+def test_an_attribute_is_a_name_and_a_value(run, cluster):
+    refused = run("topic", "create", "typed", "--attribute", "message.type")
+    assert refused.code == 2
+    assert "--attribute message.type: needed NAME=VALUE" in refused.err

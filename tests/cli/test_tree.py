@@ -1,0 +1,62 @@
+"""Nouns, verbs and the lazy tree that they hang in."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from rmq_spark.cli.tree import ConnectionOption, Leaf, Noun, Tree, Verb
+
+leaf = Verb("leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two")
+no_command = "leaf"
+
+
+def tree(**leaves):
+    sections = {
+        "Things": {name: Leaf(__name__, of, f"about {name}") for name, of in leaves.items()}
+    }
+    return Tree(sections, name="rocketpoll")
+
+
+def run(root, *arguments):
+    with root.make_context("rocketpoll", list(arguments)) as context:
+        return root.invoke(context)
+
+
+def test_a_command_is_imported_when_it_is_run_and_not_for_the_list():
+    root = tree(missing="nothing")
+    context = click.Context(root)
+    assert "missing   about missing" in root.get_help(context)
+    with pytest.raises(AttributeError, match="nothing"):
+        root.get_command(context, "missing")
+    with pytest.raises(TypeError, match="no_command is no command"):
+        tree(wrong="no_command").get_command(context, "wrong")
+    assert root.get_command(context, "other") is None
+
+
+def test_the_help_of_a_verb_ends_with_its_example():
+    assert leaf.get_help(click.Context(leaf)).endswith(
+        "Example:\n  rocketpoll leaf one\n  rocketpoll leaf two"
+    )
+
+
+def test_options_of_the_connection_are_listed_behind_the_commands_own():
+    options = [
+        ConnectionOption(["--namesrv"], help="Where."),
+        click.Option(["--rate"], help="How fast."),
+    ]
+    verb = Verb("verb", params=options)
+    words = verb.get_help(click.Context(verb)).split()
+    places = [words.index(word) for word in ("--rate", "--help", "Connection:", "--namesrv")]
+    assert places == sorted(places)
+
+
+def test_a_verb_returns_what_its_function_does():
+    assert run(Noun("noun", commands={"leaf": leaf}), "leaf") == 7
+
+
+@pytest.mark.parametrize(("name", "hint"), [("laef", ": did you mean 'leaf'?"), ("xyz", "")])
+def test_a_misspelt_command_is_refused_with_the_nearest(name, hint):
+    with pytest.raises(click.UsageError) as raised:
+        run(Noun("noun", commands={"leaf": leaf}), name)
+    assert raised.value.message == f"there is no command {name!r}{hint}"

@@ -1,0 +1,47 @@
+"""How much a topic holds, told from its ends."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.message_queue import MessageQueue
+
+FIRST, SECOND = (MessageQueue("T", "broker-a", each) for each in range(2))
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 2)
+        yield made
+
+
+def test_a_topic_without_messages_holds_nothing(admin):
+    assert admin.topic_size("T") == (0, 0, 0)
+
+
+def test_messages_of_one_size_are_told_to_the_byte(admin):
+    with Producer("P", instance=admin.instance) as producer:
+        producer.send(Message("T", b"x" * 1_000), FIRST)
+        one = admin.topic_size("T")
+        producer.send_batch([Message("T", b"x" * 1_000) for _ in range(199)])
+    size = admin.topic_size("T")
+    assert size.messages == 200
+    assert 1_000 < one.stored_bytes < 1_300
+    assert abs(size.stored_bytes - 200 * one.stored_bytes) < 200 * 50
+    assert size.last_timestamp >= one.last_timestamp > 0
+
+
+def test_both_ends_of_a_queue_count(admin):
+    with Producer("P", instance=admin.instance) as producer:
+        for body in (b"x", random.Random(1).randbytes(10_000)):
+            for _ in range(40):
+                producer.send(Message("T", body), SECOND)
+    size = admin.topic_size("T")
+    assert size.messages == 80
+    assert 40 * 10_000 < size.stored_bytes < 40 * 10_600
