@@ -92,7 +92,7 @@ def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list
     """Yield the records of a log without holes: their place, their bytes, their sizes."""
     start = log.min_offset
     while start < end_offset:
-        data = log.read(start, min(end_offset - start, _RUN_BYTES))
+        data = log.files.read_up_to(start, min(end_offset - start, _RUN_BYTES))
         sizes = record_sizes(data)
         if not sizes and decode_blank(data) is not None:
             start += log.files.space_left(start)

@@ -17,6 +17,8 @@ from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableF
 from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 
 NAME_DIGITS = 20
+PAGE_BYTES = 4096
+"""The unit in which a disk fails to give bytes."""
 
 
 class MappedFile(NamedTuple):
@@ -172,6 +174,31 @@ class MappedFileQueue:
             if self._file_at(offset) is not mapped:  # it was deleted meanwhile
                 return b""
             raise
+
+    def read_up_to(self, offset: int, size: int) -> Buffer:
+        """Read bytes from an offset on, or fewer where the disk does not give what comes behind.
+
+        Raises:
+            UnreadableFile: The disk does not even give the first of them.
+        """
+        while True:
+            try:
+                return self.read(offset, size)
+            except UnreadableFile:
+                if size <= PAGE_BYTES:
+                    raise
+            size //= 2
+
+    def write_again(self, offset: int, size: int) -> None:
+        """Write bytes once more that lie in one file, which stays as old as it is."""
+        mapped = self._file_at(offset)
+        if mapped is None:
+            raise ValueError(f"there is no file at {offset}")
+        disk, path = self._group.disk, mapped.file.path
+        modified_at = disk.modified_at(path)
+        self.write(offset, bytes(self.read(offset, size)))
+        with suppress(OSError):  # the file of another user: it counts as young, and stays longer
+            disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
         """Return where, from an offset on, the next byte ever written may lie, or None.

@@ -2,7 +2,7 @@
 
 An entry that overlaps the one before is wrong, unless that one is: their records tell. Whoever
 begins at an entry has to know of the one before it, or the wrong one would be passed over where
-another get had stopped.
+another get had stopped. What the disk does not give is approached in the same way.
 """
 
 from __future__ import annotations
@@ -66,6 +66,17 @@ class WrongEntries:
         if BLANK_SIZE in (size, next_size) or next_place >= place + size:
             return 0
         return int(place + size) if self.is_right(queue, queue_offset - 1) else 0
+
+
+def fewer_than(looked_at: int, limits: Limits, error: UnreadableFile) -> Limits:
+    """Return limits of half the entries that led to what the disk does not give.
+
+    Raises:
+        UnreadableFile: The error itself, if there was one entry.
+    """
+    if looked_at <= 1:
+        raise error
+    return limits._replace(scan_max=looked_at // 2)
 
 
 def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
