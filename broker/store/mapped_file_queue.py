@@ -7,6 +7,7 @@ known here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -140,7 +141,16 @@ class MappedFileQueue:
     def _how_to_mend(self, path: Path) -> str:
         return (
             "put it back from a copy; or do without what is lost, which is named and passed over "
-            f"then: truncate -s {self._file_size} {path}"
+            f"then: truncate -s {self._file_size} {shlex.quote(str(path))}"
+        )
+
+    def how_to_do_without(self, offset: int) -> str:
+        """Return how an operator makes the file there whole that the disk does not give whole."""
+        file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
+        return (
+            "put the file back from a copy; or do without what the disk does not give of it: "
+            f"dd if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; "
+            f"truncate -s {self._file_size} {copy} && mv {copy} {file}"
         )
 
     def path_at(self, offset: int) -> Path:
@@ -181,13 +191,14 @@ class MappedFileQueue:
         Raises:
             UnreadableFile: The disk does not even give the first of them.
         """
+        in_page = PAGE_BYTES - offset % self._file_size % PAGE_BYTES
         while True:
             try:
                 return self.read(offset, size)
             except UnreadableFile:
-                if size <= PAGE_BYTES:
+                if size <= in_page:
                     raise
-            size //= 2
+            size = max(size // 2, in_page)
 
     def write_again(self, offset: int, size: int) -> None:
         """Write bytes once more that lie in one file, which stays as old as it is."""

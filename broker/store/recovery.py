@@ -77,6 +77,7 @@ class LogRecovery:
         self._files = files
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
+        self._unreadable_at = 0
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
         self._check = RecordCheck(self.sealed_from)
@@ -117,7 +118,8 @@ class LogRecovery:
             return self.safe_offset
         if found is None and self._unreadable is not None:
             raise UnreadableFile(
-                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed"
+                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
+                + self._files.how_to_do_without(self._unreadable_at)
             ) from self._unreadable
         return found
 
@@ -126,7 +128,7 @@ class LogRecovery:
         try:
             return self._files.read_up_to(position, size)
         except UnreadableFile as error:
-            self._unreadable = error
+            self._unreadable, self._unreadable_at = error, position
             return b""
 
     def _good_until(self, start: int) -> tuple[int, int]:

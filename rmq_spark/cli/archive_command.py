@@ -9,6 +9,7 @@ names.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ def run_archive(arguments: Sequence[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"rocketpoll archive: {error}\n")
         return 1
-    sys.stdout.write(f"PYTHONPATH={path} spark-submit --py-files {path} PROGRAM.py\n")
+    quoted = shlex.quote(str(path))
+    sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")
     return 0
 
 
