@@ -68,17 +68,35 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     # Nothing here needs threads of numpy's; where the system starts none,
     # OpenBLAS would end the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    loop = new_event_loop()
+    try:
+        config = _as_far_as_descriptors_go(config)
+        loop = new_event_loop()
+    except (RocketPollError, OSError) as error:
+        return _cannot_run(error)
     try:
         loop.run_until_complete(serve(config, until_input_ends=given.untilInputEnds))
     except Exception as error:
         if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
             raise
-        sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
-        return 1
+        return _cannot_run(error)
     finally:
         loop.close()
     return 0
+
+
+def _cannot_run(error: Exception) -> int:
+    sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
+    return 1
+
+
+def _as_far_as_descriptors_go(config: BrokerConfig) -> BrokerConfig:
+    """Return a configuration with as many files and clients as the system allows descriptors."""
+    given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
+    return replace(
+        config,
+        store=replace(config.store, open_files_max=given.open_files_max),
+        server=replace(config.server, max_connections=given.connections_max),
+    )
 
 
 async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None:
@@ -88,12 +106,6 @@ async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None
         config: The settings of the broker.
         until_input_ends: Whether to stop when stdin, which must be a pipe, reaches its end.
     """
-    given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
-    config = replace(
-        config,
-        store=replace(config.store, open_files_max=given.open_files_max),
-        server=replace(config.server, max_connections=given.connections_max),
-    )
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

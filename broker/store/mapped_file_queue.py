@@ -330,7 +330,7 @@ class MappedFileQueue:
         path = directory / f"{from_offset:0{NAME_DIGITS}d}"
         made: PooledFile | None = None
         try:
-            made = group.create(path, self._file_size)
+            made = self._made(path)
             mapped = MappedFile(from_offset, made)
             group.names_changed(directory)
             with group.lock:
@@ -338,9 +338,14 @@ class MappedFileQueue:
         except BaseException:  # memory may be lacking for any of it
             if made is not None:
                 group.let_go(made)
-            with suppress(
-                OSError
-            ):  # what stays there goes with the next attempt, which finds it there
+            with suppress(OSError):  # what stays there goes with the next attempt
                 group.disk.delete(path)
             raise
         return mapped
+
+    def _made(self, path: Path) -> PooledFile:
+        try:
+            return self._group.create(path, self._file_size)
+        except FileExistsError:  # an earlier attempt could neither size nor delete it
+            self._group.disk.delete(path)
+            return self._group.create(path, self._file_size)

@@ -148,6 +148,24 @@ def test_the_advice_for_a_file_that_is_missing_works_as_it_stands_whatever_the_p
     assert len(names(reopened(files))) == 3
 
 
+def test_what_a_failed_attempt_has_left_of_a_file_is_in_nobodys_way(files):
+    """It could be made, but neither sized nor deleted."""
+    disk = FaultyDisk(LocalDisk())
+    files = MappedFileQueue(FileGroup(FilePool(disk)), files.directory, SIZE)
+    files.write(0, b"abc")
+    disk.plan = [
+        Fault(persistent=True, kinds=frozenset({"create"}), prefix=1),
+        Fault(persistent=True, kinds=frozenset({"delete"})),
+    ]
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write(100, b"def")
+    assert (files.directory / f"{100:020d}").exists()
+    disk.plan = []
+    files.write(100, b"def")
+    assert bytes(files.read(100, 3)) == b"def"
+    assert len(names(reopened(files))) == 2
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, number):
     for each in (0, 100, 200):
