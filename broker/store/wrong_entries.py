@@ -7,12 +7,19 @@ another get had stopped. What the disk does not give is approached in the same w
 
 from __future__ import annotations
 
+import errno
+
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.entry_check import HEAD_BYTES, WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.picking import Limits
+
+_HOW_TO_GO_ON = (
+    "To have what cannot be read passed over, start the broker once with checkWholeLogBytes above "
+    "the size of the log, which finds and names it"
+)
 
 
 class WrongEntries:
@@ -72,9 +79,11 @@ def fewer_than(looked_at: int, limits: Limits, error: UnreadableFile) -> Limits:
     """Return limits of half the entries that led to what the disk does not give.
 
     Raises:
-        UnreadableFile: The error itself, if there was one entry.
+        UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
     """
     if looked_at <= 1:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+            raise UnreadableFile(f"{error}. {_HOW_TO_GO_ON}") from error.__cause__
         raise error
     return limits._replace(scan_max=looked_at // 2)
 

@@ -85,6 +85,21 @@ def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it
     store.shutdown()
 
 
+def test_a_page_of_a_large_log_is_passed_over_from_the_start_on_that_the_error_advises(filled):
+    root, lost = filled
+    disk = UnreadableDisk()
+    open_store(root, **FILES).shutdown()
+    disk.bad.add(("commitlog", BAD))
+    store = open_store(root, disk, check_whole_log_bytes=0, **FILES)
+    with pytest.raises(UnreadableFile, match="start the broker once with checkWholeLogBytes above"):
+        store.get_message("T", 0, lost[0])
+    store.shutdown()
+    for checked in (1 << 20, 0):
+        store = open_store(root, disk, check_whole_log_bytes=checked, **FILES)
+        assert served(store) == ([each for each in range(COUNT) if each not in lost], COUNT)
+        store.shutdown()
+
+
 def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
     root, lost = filled
     store = open_store(root, **FILES)
