@@ -83,7 +83,11 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     # Nothing here needs threads of numpy's; where the system starts none,
     # OpenBLAS would end the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    loop = new_event_loop()
+    try:
+        config = _with_descriptors(config)
+        loop = new_event_loop()
+    except (RocketPollError, OSError) as error:
+        return _cannot_run(error)
     try:
         loop.run_until_complete(
             serve(config, load if given.configFile else None, until_input_ends=given.untilInputEnds)
@@ -91,11 +95,15 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     except Exception as error:
         if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
             raise
-        sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
-        return 1
+        return _cannot_run(error)
     finally:
         loop.close()
     return 0
+
+
+def _cannot_run(error: Exception) -> int:
+    sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
+    return 1
 
 
 async def serve(
@@ -114,7 +122,6 @@ async def serve(
     """
     manager = ServiceManager()
     name_process()
-    config = _with_descriptors(config)
     controller = BrokerController(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -141,7 +148,7 @@ async def serve(
 
 
 def _with_descriptors(config: BrokerConfig) -> BrokerConfig:
-    """Return settings that the system has descriptors for."""
+    """Return settings with as many files and clients as the system allows descriptors."""
     given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
     return replace(
         config,
@@ -153,11 +160,11 @@ def _with_descriptors(config: BrokerConfig) -> BrokerConfig:
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
     """Read the settings again, and go on with those that can change now."""
     try:
-        config = load()
-    except ConfigError as error:
+        config = _with_descriptors(load())
+    except RocketPollError as error:
         _log.error("nothing is read again, as the settings are wrong: %s", error)
         return
-    reload = controller.reload(_with_descriptors(config))
+    reload = controller.reload(config)
     log_reload(reload.reloaded, reload.need_restart)
 
 

@@ -235,7 +235,7 @@ class BrokerController:
             self.store.flushed(self.store.state().written_offset).result()
         try:
             self.tables.save()
-            self.schedule.save()
+            self.schedule.save_in_order()
         except (OSError, Lacking) as error:
             if isinstance(error, OSError) and not is_lack(error):
                 raise

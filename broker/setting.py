@@ -76,7 +76,12 @@ def _address(text: str) -> str:
 def _directory(text: str) -> Path:
     if not text:
         raise ValueError("a directory")
-    return Path(text).expanduser()
+    if "\0" in text:
+        raise ValueError("a directory, without a NUL byte")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a directory; nobody knows the home that ~ stands for") from None
 
 
 def _hours(text: str) -> tuple[int, ...]:

@@ -50,6 +50,16 @@ def settings_in(directory, **changed):
     ]
 
 
+@pytest.mark.parametrize("count", [8, 11, 16, 31])
+def test_too_few_descriptors_are_said_in_one_line_with_their_limit(tmp_path, count):
+    code, out, err = run_broker(*settings_in(tmp_path), by=["prlimit", f"--nofile={count}:{count}"])
+    assert (code, out) == (1, "")
+    assert err == (
+        f"the broker cannot run: the system allows {count} descriptors (ulimit -Hn), and a broker "
+        "needs 32 at least, with a file and a client\n"
+    )
+
+
 def test_a_port_that_is_in_use_is_said_in_one_line_and_the_directory_is_let_go_of(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert main(settings_in(tmp_path, listenPort=other.getsockname()[1])) == 1

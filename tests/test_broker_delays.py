@@ -325,3 +325,36 @@ def test_a_start_of_a_store_without_delayed_messages_misses_nothing(tmp_path, ca
     tell(story, tmp_path)
     tell(story, tmp_path)
     assert "delayOffset.json" not in caplog.text
+
+
+def test_a_start_with_messages_of_which_none_was_due_says_nothing(tmp_path, caplog):
+    async def first(broker):
+        broker.make_topic("T")
+        await (await broker.connect()).put("later", properties={"DELAY": "18"})
+
+    async def second(broker):
+        await settled(broker)
+
+    for story in (first, second, second):
+        tell(story, tmp_path)
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_what_was_acknowledged_is_delivered_though_its_level_is_taken_away(tmp_path, caplog):
+    """Between two lives, before anything was delivered."""
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        for level in "23":
+            await client.put(f"level {level}", properties={"DELAY": level})
+
+    async def second(broker):
+        broker.move(4.1)
+        client = await broker.connect()
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 2))
+        assert sorted((await client.pull(0)).bodies) == ["level 2", "level 3"]
+
+    tell(first, tmp_path, messageDelayLevel="2s 3s 4s")
+    tell(second, tmp_path, messageDelayLevel="2s")
+    assert "is damaged" not in caplog.text

@@ -64,7 +64,7 @@ def test_max_frame_bytes(tmp_path, caplog):
         client.send(send_request("x" * 5_000))
         assert await client.closed() == b""
 
-    tell(story, tmp_path, maxFrameBytes=4_096)
+    tell(story, tmp_path, maxFrameBytes=4_096, maxMessageSize=4_096)
     assert "needed 4 to 4092" in caplog.text
 
 

@@ -188,3 +188,50 @@ def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
             lines = broker.log()
         assert sum("T was deleted and made again" in line for line in lines) == said
     assert lines == []
+
+
+def test_another_message_is_never_given_back_in_place_of_one_that_an_older_copy_has_lost(tmp_path):
+    """It has the same place in the log; its consumer hears that its own is gone, and sends that."""
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    known = {}
+
+    async def first(broker):
+        await (await broker.connect()).put("kept")
+
+    async def second(broker):
+        client = await broker.connect()
+        await client.put("lost", properties={"UNIQ_KEY": "1"})
+        (known["lost"],) = (await client.pull(1)).messages
+
+    async def third(broker):
+        client = await broker.connect()
+        await client.put("new!", properties={"UNIQ_KEY": "2"})
+        (new,) = (await client.pull(1)).messages
+        assert new.physical_offset == known["lost"].physical_offset
+
+        async def give_back(message):
+            header = ConsumerSendMsgBackRequestHeader(
+                message.physical_offset,
+                "G",
+                -1,
+                origin_msg_id=message.message_id,
+                origin_topic="T",
+            )
+            fields = HEADERS[RequestCode.CONSUMER_SEND_MSG_BACK].request.encode(header)
+            return await client.call(
+                RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, opaque=1, ext_fields=fields)
+            )
+
+        refused = await give_back(known["lost"])
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "another message is there" in refused.remark
+        assert broker.store.queue_offsets("%DLQ%G", 0).next == 0
+        assert (await give_back(new)).code == ResponseCode.SUCCESS
+        assert (await client.pull(0, "%DLQ%G")).bodies == ["new!"]
+
+    tell(first, store)
+    shutil.copytree(store, copy)
+    tell(second, store)
+    shutil.rmtree(store)
+    copy.rename(store)
+    tell(third, store)

@@ -102,6 +102,11 @@ class ScheduleMessageService:
         self._offsets |= {
             level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0
         }
+        for level in range(1, store.queue_nums().get(SCHEDULE_TOPIC, 0) + 1):
+            if level not in self._offsets and self._end_of(level):
+                self._offsets[level] = 0  # it was taken away before any of it was delivered
+        self._is_known = bool(loaded.offset_table)
+        """False as long as no table says how far the levels are."""
         self._delay_levels = {
             level: self._new_level(level, self._end_of(level)) for level in self._offsets
         }
@@ -145,6 +150,17 @@ class ScheduleMessageService:
     def is_dirty(self) -> bool:
         """True if anything was delivered since the last save."""
         return self._saver.is_dirty
+
+    def save_in_order(self) -> None:
+        """Save at a stop, also that nothing was delivered yet: a table that is missing means loss.
+
+        Raises:
+            Lacking, StoreError, OSError: As `save` does.
+        """
+        if not self._is_known and SCHEDULE_TOPIC in self._store.queue_nums():
+            self._saver.is_dirty = True
+        self.save()
+        self._is_known = True
 
     def save(self) -> None:
         """Make durable what was delivered, then how far each level is; in any thread.

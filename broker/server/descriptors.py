@@ -11,6 +11,8 @@ import resource
 import socket
 from typing import Final, NamedTuple
 
+from rmq_spark.errors import RocketPollError
+
 _log = logging.getLogger(__name__)
 
 LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -19,6 +21,14 @@ _OTHERS: Final = 100
 """Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
 _FILES_SHARE: Final = 4
 """Files get at least a quarter: the store opens and closes them as needed, but that takes time."""
+
+
+_FEWEST: Final = 32
+"""With fewer a start may fail anywhere, or serve nobody."""
+
+
+class TooFewDescriptors(RocketPollError):
+    """The system does not allow as many descriptors as a broker needs."""
 
 
 class Descriptors(NamedTuple):
@@ -41,12 +51,20 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
 
     A warning is logged if the system allows fewer than wanted.
+
+    Raises:
+        TooFewDescriptors: It allows too few for any broker.
     """
     wanted = open_files_wanted + connections_wanted + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return Descriptors(open_files_wanted, connections_wanted)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if allowed < min(_FEWEST, wanted):
+        raise TooFewDescriptors(
+            f"the system allows {allowed} descriptors (ulimit -Hn), and a broker needs {_FEWEST} "
+            "at least, with a file and a client"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     given = shared(allowed, open_files_wanted, connections_wanted)
     if allowed < wanted:

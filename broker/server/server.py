@@ -124,9 +124,13 @@ class RemotingServer:
         try:
             found = await listener.open(address, port)
         except OSError as error:
+            advice = (
+                "let the broker have more descriptors (ulimit -n)"
+                if error.errno in descriptors.LACKS
+                else "choose another listenPort or bindAddress, or stop the program that has it"
+            )
             raise CannotListen(
-                f"cannot listen on {address}:{port}: {error.strerror or error}; choose another "
-                "listenPort or bindAddress, or stop the program that has it"
+                f"cannot listen on {address}:{port}: {error.strerror or error}; {advice}"
             ) from error
         self._listeners.append(listener)
         return found

@@ -53,7 +53,7 @@ class ServerLimits:
     frame_bytes_max: int = setting(
         "maxFrameBytes",
         number(1_024, 16 * _MIB),
-        "maximum size of one request, in bytes",
+        "maximum size of one request, in bytes; at least maxMessageSize",
         default=16 * _MIB,
     )
     header_bytes_max: int = setting(

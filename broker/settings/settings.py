@@ -44,7 +44,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     if path is not None:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # also of a path with a NUL byte
             raise ConfigError(f"{path} cannot be read: {error}") from error
         sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources
     for place, line in sources:
@@ -68,17 +68,28 @@ def config_of(values: Mapping[str, str]) -> BrokerConfig:
         ConfigError: A key is unknown, or a value is wrong.
     """
     fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    fields["store"]["store_path_root_dir"] = DIRECTORY.parse(DEFAULT_STORE)
     for name, text in values.items():
         fault = _fault_of(name, text)
         if fault:
             raise ConfigError(fault)
         key = KEYS[name]
         fields[key.section][key.name] = key.setting.values.parse(text)
+    if "storePathRootDir" not in values:
+        fields["store"]["store_path_root_dir"] = _default_store()
     sections = {section: kind(**fields[section]) for section, kind in SECTIONS.items() if section}
     config = BrokerConfig(**sections, **fields[""])
     _check(config)
     return config
+
+
+def _default_store() -> Path:
+    try:
+        return DIRECTORY.parse(DEFAULT_STORE)
+    except ValueError:
+        raise ConfigError(
+            f"storePathRootDir is {DEFAULT_STORE} by default, and this user has no home: say "
+            "storePathRootDir=/some/directory"
+        ) from None
 
 
 def settings_of(config: BrokerConfig) -> dict[str, str]:
@@ -131,5 +142,11 @@ def _check(config: BrokerConfig) -> None:
         faults.append("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")
     if config.store.max_message_size > config.store.mapped_file_size_commit_log:
         faults.append("maxMessageSize does not fit into mappedFileSizeCommitLog")
+    if config.store.max_message_size > config.server.frame_bytes_max:
+        faults.append(
+            f"maxFrameBytes={config.server.frame_bytes_max} is below "
+            f"maxMessageSize={config.store.max_message_size}: who sends such a message would be "
+            "disconnected"
+        )
     if faults:
         raise ConfigError("; ".join(faults))

@@ -214,7 +214,10 @@ class CommitLog:
             UnreadableFile: The disk does not give the record.
         """
         room = min(self.written_offset - physical_offset, self._files.space_left(physical_offset))
-        head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
+        try:
+            head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
+        except UnreadableFile:  # what lies behind the record may be what the disk does not give
+            head = self.read(physical_offset, min(room, layout.RECORD_BYTES_MIN))
         if len(head) < layout.RECORD_BYTES_MIN:
             return b""
         size = int.from_bytes(head[:4], "big")

@@ -110,7 +110,7 @@ class StoreConfig:
     )
     max_index_num: int = setting(
         "maxIndexNum",
-        COUNT,
+        number(2, 1 << 30),
         "entries of an index file; never change it for an existing store",
         default=20_000_000,
     )

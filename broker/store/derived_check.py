@@ -92,7 +92,7 @@ def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list
     """Yield the records of a log without holes: their place, their bytes, their sizes."""
     start = log.min_offset
     while start < end_offset:
-        data = log.read(start, min(end_offset - start, _RUN_BYTES))
+        data = log.files.read_up_to(start, min(end_offset - start, _RUN_BYTES))
         sizes = record_sizes(data)
         if not sizes and decode_blank(data) is not None:
             start += log.files.space_left(start)
@@ -104,6 +104,19 @@ def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list
             raise RecordError("log", at=start, needed="a record or a blank", found=b"")
         yield start, data, sizes
         start += sum(sizes)
+
+
+def _are_same(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
+    """Return whether entries are the same, but for times of delivery in place of codes.
+
+    These are by the delays that were set then, and nobody goes by them.
+    """
+    if found == expected:
+        return True
+    if has_codes:
+        return False
+    ours, theirs = np.frombuffer(found, ENTRY), np.frombuffer(expected, ENTRY)
+    return all(np.array_equal(ours[name], theirs[name]) for name in ("physical_offset", "size"))
 
 
 class _Comparison:
@@ -124,7 +137,8 @@ class _Comparison:
                 found = queue.read(run.queue_offset + done, min(count - done, READ_ENTRIES_MAX))
             except UnreadableFile:
                 return False
-            if not len(found) or found != entries[done * ENTRY_BYTES :][: len(found)]:
+            expected = entries[done * ENTRY_BYTES :][: len(found)]
+            if not len(found) or not _are_same(found, expected, has_codes=queue.has_codes):
                 return False
             done += len(found) // ENTRY_BYTES
         self._counts[queue] = self._counts.get(queue, 0) + count

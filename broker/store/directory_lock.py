@@ -8,6 +8,7 @@ finds it follows a crash. No other file of the store is known here.
 from __future__ import annotations
 
 import errno
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,8 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
     except BlockingIOError:
         raise StoreInUse(
             f"{root} is in use by another process, which has locked {path}: stop that broker, or "
-            f"give this one a directory of its own (`fuser -v {path}` tells which process it is)"
+            f"give this one a directory of its own (`fuser -v {shlex.quote(str(path))}` tells "
+            "which process it is)"
         ) from None
     except OSError as error:
         if error.errno != errno.EDEADLK:

@@ -7,6 +7,7 @@ known here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableF
 from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 
 NAME_DIGITS = 20
+PAGE_BYTES = 4096
+"""The unit in which a disk fails to give bytes."""
 
 
 class MappedFile(NamedTuple):
@@ -138,7 +141,16 @@ class MappedFileQueue:
     def _how_to_mend(self, path: Path) -> str:
         return (
             "put it back from a copy; or do without what is lost, which is named and passed over "
-            f"then: truncate -s {self._file_size} {path}"
+            f"then: truncate -s {self._file_size} {shlex.quote(str(path))}"
+        )
+
+    def how_to_do_without(self, offset: int) -> str:
+        """Return how an operator makes the file there whole that the disk does not give whole."""
+        file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
+        return (
+            "put the file back from a copy; or do without what the disk does not give of it: "
+            f"dd if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; "
+            f"truncate -s {self._file_size} {copy} && mv {copy} {file}"
         )
 
     def path_at(self, offset: int) -> Path:
@@ -172,6 +184,32 @@ class MappedFileQueue:
             if self._file_at(offset) is not mapped:  # it was deleted meanwhile
                 return b""
             raise
+
+    def read_up_to(self, offset: int, size: int) -> Buffer:
+        """Read bytes from an offset on, or fewer where the disk does not give what comes behind.
+
+        Raises:
+            UnreadableFile: The disk does not even give the first of them.
+        """
+        in_page = PAGE_BYTES - offset % self._file_size % PAGE_BYTES
+        while True:
+            try:
+                return self.read(offset, size)
+            except UnreadableFile:
+                if size <= in_page:
+                    raise
+            size = max(size // 2, in_page)
+
+    def write_again(self, offset: int, size: int) -> None:
+        """Write bytes once more that lie in one file, which stays as old as it is."""
+        mapped = self._file_at(offset)
+        if mapped is None:
+            raise ValueError(f"there is no file at {offset}")
+        disk, path = self._group.disk, mapped.file.path
+        modified_at = disk.modified_at(path)
+        self.write(offset, bytes(self.read(offset, size)))
+        with suppress(OSError):  # the file of another user: it counts as young, and stays longer
+            disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
         """Return where, from an offset on, the next byte ever written may lie, or None.
@@ -292,7 +330,7 @@ class MappedFileQueue:
         path = directory / f"{from_offset:0{NAME_DIGITS}d}"
         made: PooledFile | None = None
         try:
-            made = group.create(path, self._file_size)
+            made = self._made(path)
             mapped = MappedFile(from_offset, made)
             group.names_changed(directory)
             with group.lock:
@@ -300,9 +338,14 @@ class MappedFileQueue:
         except BaseException:  # memory may be lacking for any of it
             if made is not None:
                 group.let_go(made)
-            with suppress(
-                OSError
-            ):  # what stays there goes with the next attempt, which finds it there
+            with suppress(OSError):  # what stays there goes with the next attempt
                 group.disk.delete(path)
             raise
         return mapped
+
+    def _made(self, path: Path) -> PooledFile:
+        try:
+            return self._group.create(path, self._file_size)
+        except FileExistsError:  # an earlier attempt could neither size nor delete it
+            self._group.disk.delete(path)
+            return self._group.create(path, self._file_size)

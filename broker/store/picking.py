@@ -22,6 +22,7 @@ from rocketpoll.broker.store.consume_queue import (
     Entries,
 )
 from rocketpoll.broker.store.entry_check import WrongEntry
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.results import GetMessageStatus
 
@@ -43,7 +44,7 @@ Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
 Records: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
 """A function that returns the records at these places of these sizes, in order,
-or raises `WrongEntry`."""
+or raises `WrongEntry` or `UnreadableFile`."""
 
 
 class Limits(NamedTuple):
@@ -230,7 +231,7 @@ class _Picking:
             end = max(min(end, start + self._looks_left), start + 1)
             try:
                 chunk = self._looked_into(places[rows[start:end]], sizes[rows[start:end]])
-            except WrongEntry:
+            except (WrongEntry, UnreadableFile):
                 self._scanned += int(rows[start]) - done
                 if self._scanned:  # the next get begins with it
                     return True
@@ -256,12 +257,13 @@ class _Picking:
         """Return the messages before the first that cannot be read; half, where that is not known.
 
         Raises:
-            WrongEntry: The first cannot be read.
+            WrongEntry, UnreadableFile: The first cannot be read.
         """
         try:
             return self._records(places, sizes)
-        except WrongEntry as wrong:
-            count = wrong.number or len(places) // 2
+        except (WrongEntry, UnreadableFile) as error:
+            number = error.number if isinstance(error, WrongEntry) else None
+            count = number or len(places) // 2
             if not count:
                 raise
         return self._looked_into(places[:count], sizes[:count])

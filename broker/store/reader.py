@@ -2,7 +2,8 @@
 
 What is found is handed out as it lies in the log, without decoding: as one piece where messages lie
 together, as one that was gathered where they are scattered. Nothing here writes. What cannot be
-read is an `UnreadableFile` to the caller that asks for it, and to nobody else.
+read is an `UnreadableFile` to the caller that asks for it, and to nobody else: a get hands out what
+lies before it, and holes that are known are not read along with what is around them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rocketpoll.broker.store.entry_check import (
     first_wrong_of_few,
     is_of_entry,
 )
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.found_ends import end_unknown
 from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
 from rocketpoll.broker.store.message_filter import MessageFilter
@@ -53,7 +55,7 @@ from rocketpoll.broker.store.record_checks import (
 from rocketpoll.broker.store.record_glance import stored_at
 from rocketpoll.broker.store.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
-from rocketpoll.broker.store.wrong_entries import WrongEntries, damaged
+from rocketpoll.broker.store.wrong_entries import WrongEntries, damaged, fewer_than
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -96,6 +98,7 @@ class MessageReader:
         self._queues = parts.queues
         self._least_end = parts.found_ends.least_end
         self._hindrance = hindrance
+        self._reput = parts.reput
         self._wrong_entries = WrongEntries(log)
 
     def get_message(
@@ -126,12 +129,14 @@ class MessageReader:
             if outside is not None:
                 self._check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
                 return outside
+            looked_at = min(limits.scan_max, high - queue_offset)
             try:
                 picked = self._picked(queue, owner, queue_offset, limits, message_filter)
                 if picked is None:
                     next_file = min(queue.next_file_offset(queue_offset), high)
                     return _nothing(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
                 status, scanned, places, sizes = picked
+                looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
                     return _nothing(status, next_offset, low, high)
@@ -142,6 +147,9 @@ class MessageReader:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
+                continue
+            except UnreadableFile as error:
+                limits = fewer_than(looked_at, limits, error)
                 continue
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
@@ -293,10 +301,14 @@ class MessageReader:
         if not is_of_entry(data, 0, place, size, queue_offsets):
             raise WrongEntry(place)
 
+    def _holes_in(self, start: int, end: int) -> list[int]:
+        """Return where the known holes between two places of the log begin."""
+        return [hole for hole, _ in self._reput.holes if start <= hole < end]
+
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
-        """Return a few records that lie near each other, in one piece; None across two files."""
+        """Return a few records that lie near each other as one piece; None across files, holes."""
         first = places[0]
-        if first % self._file_size + span > self._file_size:
+        if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
             return None
         data = self._read(first, span)
         pieces: list[Buffer] = []
@@ -311,7 +323,7 @@ class MessageReader:
     def _stretches(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Split where the next record lies in another file, or too far away to be read along."""
+        """Split where the next record lies in another file, too far away, or behind a hole."""
         file_size = self._file_size
         ends = places + sizes
         gaps = places[1:] - ends[:-1]
@@ -322,6 +334,8 @@ class MessageReader:
         )
         # Records with gaps between them are read in stretches that are not too long.
         is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
+        for hole in self._holes_in(int(places.min()), int(places.max())):
+            is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
         cuts = (np.flatnonzero(is_cut) + 1).tolist()
         for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
             yield places[start:end], sizes[start:end]

@@ -31,7 +31,7 @@ from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.mapped_file_queue import PAGE_BYTES, MappedFileQueue
 from rocketpoll.broker.store.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
@@ -40,8 +40,6 @@ CHECKED_ONE_BY_ONE = 4096
 
 _SEARCH_BYTES = 1 << 18
 _WRITE_BYTES = 1 << 18
-_PAGE = 4096
-"""The unit in which a disk fails to give bytes."""
 
 _MAGIC_AT = 4
 _MAGICS = tuple(
@@ -50,11 +48,12 @@ _MAGICS = tuple(
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its latest store time, and its holes."""
+    """The end of the log, its latest store time, its holes, and what lies behind its blanks."""
 
     end_offset: int
     last_timestamp: int
     holes: tuple[tuple[int, int], ...]
+    padding: tuple[tuple[int, int], ...]
 
 
 def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Checkpoint | None:
@@ -78,6 +77,7 @@ class LogRecovery:
         self._files = files
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
+        self._unreadable_at = 0
         self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
         self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
         self._check = RecordCheck(self.sealed_from)
@@ -92,6 +92,7 @@ class LogRecovery:
         position = max(start, files.first_offset)
         last_timestamp = 0
         holes: list[tuple[int, int]] = []
+        padding: list[tuple[int, int]] = []
         while position < files.end_offset:
             good_end, timestamp = self._good_until(position)
             last_timestamp = max(last_timestamp, timestamp)
@@ -99,6 +100,7 @@ class LogRecovery:
             position = good_end
             blank = decode_blank(self._readable(position, BLANK_BYTES))
             if blank == files.space_left(position):
+                padding.append((position + BLANK_BYTES, position + blank))
                 position += blank
             elif not filled:
                 found = self._behind_a_hole(position)
@@ -106,7 +108,7 @@ class LogRecovery:
                     break
                 holes.append((position, found))
                 position = found
-        return RecoveredLog(position, last_timestamp, tuple(holes))
+        return RecoveredLog(position, last_timestamp, tuple(holes), tuple(padding))
 
     def _behind_a_hole(self, start: int) -> int | None:
         """Return where the log goes on behind something that is no record, or None."""
@@ -116,19 +118,18 @@ class LogRecovery:
             return self.safe_offset
         if found is None and self._unreadable is not None:
             raise UnreadableFile(
-                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed"
+                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
+                + self._files.how_to_do_without(self._unreadable_at)
             ) from self._unreadable
         return found
 
     def _readable(self, position: int, size: int) -> Buffer:
         """Read bytes, at most to the end of the file or to what the disk does not give."""
         try:
-            return self._files.read(position, size)
+            return self._files.read_up_to(position, size)
         except UnreadableFile as error:
-            if size <= _PAGE:
-                self._unreadable = error
-                return b""
-        return self._readable(position, size // 2)
+            self._unreadable, self._unreadable_at = error, position
+            return b""
 
     def _good_until(self, start: int) -> tuple[int, int]:
         """Return the end of the good records of a file from a place on, and the last's time."""
@@ -189,7 +190,7 @@ class LogRecovery:
                 if record is not None and self._check.decoded(record, place) is not None:
                     return place
             if not window:
-                position += _PAGE - position % _PAGE
+                position += PAGE_BYTES - position % PAGE_BYTES
             elif len(window) == files.space_left(position):
                 position += len(window)
             else:  # a magic may lie across the edge of the window
@@ -218,7 +219,7 @@ def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int
     position = files.next_data(end_offset)
     while position is not None:
         position = max(position, end_offset)
-        piece = files.read(position, _WRITE_BYTES)
+        piece = files.read_up_to(position, _WRITE_BYTES)
         if np.frombuffer(piece, np.uint8).any():
             yield position, piece
         position = files.next_data(position + len(piece))
@@ -227,20 +228,22 @@ def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int
 def write_again(
     files: MappedFileQueue, checkpoint: Checkpoint | None, recovered: RecoveredLog
 ) -> None:
-    """Write what was found behind a checkpoint once more, and flush it; holes are left alone.
+    """Write what was found behind a checkpoint once more, and flush it.
 
+    Holes are left alone; so is what lies behind blanks, which holds nothing and takes no room.
     If a flush failed before the crash, it may be in the system's cache alone, and count as written
     there: no later flush would bring it to the disk, and a power loss would take what was believed.
     """
     position = checkpoint.safe_offset if checkpoint else files.first_offset
     if position >= recovered.end_offset:
         return
-    for hole_start, hole_end in (*recovered.holes, (recovered.end_offset, recovered.end_offset)):
-        while position < hole_start:  # the disk may not give what a hole has
-            piece = bytes(files.read(position, min(_WRITE_BYTES, hole_start - position)))
-            files.write(position, piece)
-            position += len(piece)
-        position = max(position, hole_end)
+    end = recovered.end_offset
+    for gap_start, gap_end in sorted((*recovered.holes, *recovered.padding, (end, end))):
+        while position < gap_start:
+            size = min(_WRITE_BYTES, gap_start - position, files.space_left(position))
+            files.write_again(position, size)
+            position += size
+        position = max(position, gap_end)
     files.flush()
 
 

@@ -323,11 +323,11 @@ class ReputMessageService:
                 return b"", [], min(hole_end, end)
             if start < hole_start:
                 stop = min(stop, hole_start)
-        data = self._log.read(start, min(stop - start, RUN_BYTES_MAX))
+        data = self._log.files.read_up_to(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data, RUN_RECORDS_MAX)
         if sizes:
             return data, sizes, start + sum(sizes)
-        if len(data) == RUN_BYTES_MAX and decode_blank(data) is None:  # a record that is longer
+        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
             data = self._log.record(start)
             if 0 < len(data) <= stop - start:
                 return data, [len(data)], start + len(data)

@@ -2,10 +2,12 @@
 
 An entry that overlaps the one before is wrong, unless that one is: their records tell. Whoever
 begins at an entry has to know of the one before it, or the wrong one would be passed over where
-another get had stopped.
+another get had stopped. What the disk does not give is approached in the same way.
 """
 
 from __future__ import annotations
+
+import errno
 
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.commit_log import CommitLog
@@ -13,6 +15,11 @@ from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, Cons
 from rocketpoll.broker.store.entry_check import HEAD_BYTES, WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.picking import Limits
+
+_HOW_TO_GO_ON = (
+    "To have what cannot be read passed over, start the broker once with checkWholeLogBytes above "
+    "the size of the log, which finds and names it"
+)
 
 
 class WrongEntries:
@@ -66,6 +73,19 @@ class WrongEntries:
         if BLANK_SIZE in (size, next_size) or next_place >= place + size:
             return 0
         return int(place + size) if self.is_right(queue, queue_offset - 1) else 0
+
+
+def fewer_than(looked_at: int, limits: Limits, error: UnreadableFile) -> Limits:
+    """Return limits of half the entries that led to what the disk does not give.
+
+    Raises:
+        UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
+    """
+    if looked_at <= 1:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+            raise UnreadableFile(f"{error}. {_HOW_TO_GO_ON}") from error.__cause__
+        raise error
+    return limits._replace(scan_max=looked_at // 2)
 
 
 def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:

@@ -8,6 +8,7 @@ names.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -46,7 +47,8 @@ def archive(file: Path) -> None:
         write_archive(file)
     except OSError as error:
         raise Failure(str(error)) from error
-    sys.stdout.write(f"PYTHONPATH={file} spark-submit --py-files {file} PROGRAM.py\n")
+    quoted = shlex.quote(str(file))
+    sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")
 
 
 def write_archive(path: Path) -> None:

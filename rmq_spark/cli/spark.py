@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from typing import Final
 
-INSTALL: Final = f"{sys.executable} -m pip install 'pyspark>=4.0,<4.4'"
+INSTALL: Final = f"{shlex.quote(sys.executable)} -m pip install 'pyspark>=4.0,<4.4'"
 
 
 def has_pyspark() -> bool:

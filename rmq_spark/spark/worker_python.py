@@ -8,6 +8,7 @@ worker has not connected.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def check_worker_python() -> None:
     if missing:
         raise SetUpError(
             f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
-            f"{sys.executable} has. Before Spark is started: export {_VARIABLE}={sys.executable}"
+            f"{sys.executable} has. Before Spark is started: export {_VARIABLE}="
+            + shlex.quote(sys.executable)
         )
 
 

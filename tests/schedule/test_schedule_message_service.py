@@ -407,6 +407,17 @@ def test_messages_of_a_level_that_was_taken_away_wait_as_long_as_those_of_the_la
     assert bodies(broker.store) == ["y", "x"]
 
 
+def test_messages_of_a_level_that_was_taken_away_before_anything_was_delivered_are_not_forgotten(
+    broker,
+):
+    broker.delay("x", 3)
+    broker.restart(levels_ms=(1_000,))
+    broker.wait(10_002)
+    broker.deliver_all()
+    assert bodies(broker.store) == ["x"]
+    assert broker.service.offsets().offset_table == {1: 0, 3: 1}
+
+
 def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(tmp_path):
     broker = Broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     broker.store.wait_until_stored(broker.delay("x", 1))

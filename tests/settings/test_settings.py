@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pwd
 import re
 from pathlib import Path
 
@@ -45,12 +46,13 @@ OTHERS = {
     "enablePropertyFilter": ("false", "1"),
     "maxFilterDepth": ("10", "201"),
     "maxTransferBytesExtended": ("1048576", "15728641"),
-    "maxFrameBytes": ("65536", "1023"),
+    "maxFrameBytes": ("8388608", "1023"),
     "maxHeaderBytes": ("65536", "262145"),
     "maxJsonBodyBytes": ("65536", "1023"),
     "storePathRootDir": ("/somewhere/else", ""),
     "mappedFileSizeCommitLog": ("16777216", "4095"),
     "mappedFileSizeConsumeQueue": ("20000", "19"),
+    "maxIndexNum": ("2", "1"),
     "messageIndexEnable": ("false", "none"),
     "flushDiskType": ("ASYNC_FLUSH", "async"),
     "deleteWhen": ("04;16", "24"),
@@ -96,6 +98,33 @@ def test_the_defaults_are_those_of_the_configuration():
     directory = Path(DEFAULT_STORE).expanduser()
     store = dataclasses.replace(config_of({}).store, store_path_root_dir=directory)
     assert config_of({}) == BrokerConfig(store=store)
+
+
+@pytest.mark.parametrize("text", ["~nobody-of-this-name/x", "/some\0where"])
+def test_a_directory_that_nobody_can_find_is_refused(text):
+    with pytest.raises(ConfigError, match="storePathRootDir must be a directory"):
+        config_of({"storePathRootDir": text})
+
+
+def test_a_user_without_a_home_has_to_name_a_directory(monkeypatch):
+    """As in a container that runs under any number."""
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert config_of({"storePathRootDir": "/data"}).store.store_path_root_dir == Path("/data")
+    with pytest.raises(ConfigError, match=r"this user has no home: say storePathRootDir=/"):
+        config_of({})
+    with pytest.raises(ConfigError, match="storePathRootDir must be a directory; nobody knows"):
+        config_of({"storePathRootDir": "~/data"})
+
+
+def test_requests_have_to_be_as_large_as_messages_may_be():
+    with pytest.raises(ConfigError, match="maxFrameBytes=4096 is below maxMessageSize=524288"):
+        config_of({"maxFrameBytes": "4096", "maxMessageSize": "524288"})
+    config_of({"maxFrameBytes": "4096", "maxMessageSize": "4096"})
 
 
 @pytest.mark.parametrize(

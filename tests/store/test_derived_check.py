@@ -8,6 +8,7 @@ import shutil
 import pytest
 from stores import bodies, message, messages_of, open_store, read_all, wants
 
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.errors import UnreadableFile
 
 COUNT = 20
@@ -55,6 +56,24 @@ def test_what_is_right_is_left_as_it_is_and_nothing_is_said(good, caplog):
     assert {path: path.stat().st_mtime_ns for path in good.rglob("0*")} == before
     store.shutdown()
     assert not caplog.records
+
+
+def test_other_delays_than_at_the_last_start_are_no_damage(tmp_path, caplog):
+    """Entries of delayed messages hold when these are due, by the delays of then."""
+    store = open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS)
+    for number in range(COUNT):
+        store.put_message(message(number, topic=SCHEDULE_TOPIC))
+    store.shutdown()
+    store = open_store(tmp_path, message_delay_level_ms=(7_200_000,), **QUEUE_SETTINGS)
+    assert bodies(store, SCHEDULE_TOPIC) == [str(number) for number in range(COUNT)]
+    store.shutdown()
+    assert not caplog.records
+    path = tmp_path / "consumequeue" / SCHEDULE_TOPIC / "0" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[3 * 20 + 7] ^= 1  # a place
+    path.write_bytes(data)
+    open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS).shutdown()
+    assert "is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("room", ["consumequeue", "index"])

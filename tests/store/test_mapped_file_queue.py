@@ -1,4 +1,6 @@
 import errno
+import re
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -7,7 +9,7 @@ import pytest
 from disks import Fault, FaultyDisk
 
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
+from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
@@ -132,6 +134,36 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
     assert len(names(again)) == 3
     assert bytes(again.read(offset, SIZE)) == bytes(SIZE)
     assert names(reopened(files)) == names(again)
+
+
+def test_the_advice_for_a_file_that_is_missing_works_as_it_stands_whatever_the_path(tmp_path):
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "my $data's", SIZE)
+    for each in (0, 100, 200):
+        files.write(each, b"abc")
+    (files.directory / f"{100:020d}").unlink()
+    with pytest.raises(MissingFile) as refused:
+        reopened(files)
+    advice = re.search("truncate .*", str(refused.value))[0]
+    subprocess.run(["/bin/sh", "-c", advice], check=True)
+    assert len(names(reopened(files))) == 3
+
+
+def test_what_a_failed_attempt_has_left_of_a_file_is_in_nobodys_way(files):
+    """It could be made, but neither sized nor deleted."""
+    disk = FaultyDisk(LocalDisk())
+    files = MappedFileQueue(FileGroup(FilePool(disk)), files.directory, SIZE)
+    files.write(0, b"abc")
+    disk.plan = [
+        Fault(persistent=True, kinds=frozenset({"create"}), prefix=1),
+        Fault(persistent=True, kinds=frozenset({"delete"})),
+    ]
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write(100, b"def")
+    assert (files.directory / f"{100:020d}").exists()
+    disk.plan = []
+    files.write(100, b"def")
+    assert bytes(files.read(100, 3)) == b"def"
+    assert len(names(reopened(files))) == 2
 
 
 @pytest.mark.parametrize("number", range(4))

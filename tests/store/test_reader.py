@@ -307,7 +307,10 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
         sizes.append(size)
         at += size
     found_ends = FoundEnds(lambda: 0)
-    parts = SimpleNamespace(log=log, queues=None, dispatcher=None, found_ends=found_ends)
+    reput = SimpleNamespace(holes=())
+    parts = SimpleNamespace(
+        log=log, queues=None, dispatcher=None, found_ends=found_ends, reput=reput
+    )
     reader = MessageReader(parts, lambda: None)
     offsets = range(7, 7 + len(places))
     expected = b"".join(

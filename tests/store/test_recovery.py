@@ -1,10 +1,15 @@
 """What a start makes of what a crash, or a bad disk, has left in the log."""
 
+import os
+import re
 import shutil
+import subprocess
 from itertools import pairwise
 
 import pytest
+from disks import FaultyDisk
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
+from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire.record import encode_blank, encode_record
 from rocketpoll.broker.store.checkpoint import Checkpoint, save_checkpoint
@@ -245,3 +250,71 @@ def test_a_hole_stays_one_at_every_later_start(tmp_path, caplog, at, check_whole
         assert store.state().holes == ((start, end),)
         assert not [each for each in caplog.records if each.levelname == "ERROR"]
         store.shutdown()
+
+
+PADDED = {"mapped_file_size_commit_log": 1 << 18, "max_message_size": 1 << 18}
+PADDED_TEXTS = [f"{n}" * 140_000 for n in range(4)]
+"""Messages of which each has a file of its own: nearly half of the file lies behind its blank."""
+LONG_AGO = 1_600_000_000
+
+
+def padded(root):
+    """A store that was killed, without a checkpoint, whose files are old."""
+    places = fill(root, PADDED_TEXTS, **PADDED)
+    crashed(root)
+    (root / "checkpoint").unlink()
+    for file in (root / LOG).iterdir():
+        os.utime(file, (LONG_AGO, LONG_AGO))
+    return places
+
+
+def test_a_start_behind_a_crash_takes_no_room_for_what_lies_behind_blanks(tmp_path):
+    """That has never taken any: a disk that is nearly full would be full then."""
+    padded(tmp_path)
+    disk = FaultyDisk(LocalDisk())  # which counts what is written from now on
+    store = open_store(tmp_path, disk, **PADDED)
+    assert not store.is_opening
+    assert len(PADDED_TEXTS) * 140_000 < disk.used < len(PADDED_TEXTS) * 170_000
+    assert bodies(store) == PADDED_TEXTS
+    store.shutdown()
+
+
+def test_files_are_as_old_behind_a_start_as_they_were(tmp_path):
+    """Retention goes by that: else none would go for days."""
+    padded(tmp_path)
+    store = open_store(tmp_path, **PADDED)
+    assert {file.stat().st_mtime for file in (tmp_path / LOG).iterdir()} == {LONG_AGO}
+    store.shutdown()
+
+
+@pytest.mark.parametrize("after", ["a stop", "a kill"])
+def test_a_page_that_holds_no_message_stops_no_start(tmp_path, after):
+    places = fill(tmp_path, PADDED_TEXTS, **PADDED)
+    if after == "a kill":
+        crashed(tmp_path)
+    disk = UnreadableDisk()
+    for _, end in places:  # the next whole page behind each message
+        disk.bad.add((LOG, end + 8192 - end % 4096))
+    for n in range(2):
+        store = open_store(tmp_path, disk, **PADDED)
+        assert (store.state().holes, len(bodies(store))) == ((), len(PADDED_TEXTS) + n)
+        assert store.put_message(message("after")).queue_offset == len(PADDED_TEXTS) + n
+        store.shutdown()
+
+
+def test_a_page_that_may_be_of_a_message_behind_the_end_is_refused_with_advice_that_helps(tmp_path):
+    root = tmp_path / "my data"
+    end = fill(root, PADDED_TEXTS, **PADDED)[-1][1]
+    page = end + 16_384 - end % 4096
+    with (root / LOG / f"{3 << 18:020}").open("r+b") as file:
+        file.seek(page - (3 << 18))
+        file.write(b"\0")
+    disk = UnreadableDisk()
+    disk.bad.add((LOG, page))
+    with pytest.raises(UnreadableFile, match="nobody knows where the log ends") as refused:
+        open_store(root, disk, **PADDED)
+    advice = re.search("dd if=.*", str(refused.value))[0]
+    subprocess.run(["/bin/sh", "-c", advice], check=True)
+    store = open_store(root, **PADDED)  # the copy of its file lies elsewhere on the disk
+    assert bodies(store) == PADDED_TEXTS
+    store.shutdown()

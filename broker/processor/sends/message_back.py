@@ -1,6 +1,7 @@
 """MessageBackProcessor: takes back messages that a consumer could not process.
 
-    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log ─> tried too often?
+    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log, if it is that message
+        ─> tried too often?
         ─> yes: %DLQ%group, at once
         ─> no:  %RETRY%group, after a delay that grows
 
@@ -22,7 +23,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag, TopicPermission
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.properties import change_properties
+from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of, reply
@@ -41,6 +42,9 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
 """Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
+
+_PLACE_DIGITS: Final = 16
+"""Digits of an offset message id, at its end, that tell the place in the log."""
 
 _INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
@@ -104,7 +108,7 @@ class MessageBackProcessor:
             )
         if group.retry_queue_nums <= 0:
             return answer(request)  # the group does not want its messages again
-        message = self._found(header.offset)
+        message = self._found(header)
         back = self._back(
             message, group, header, request.version, self._advertised_host(connection)
         )
@@ -122,13 +126,15 @@ class MessageBackProcessor:
         )
         return None
 
-    def _found(self, physical_offset: int) -> StoredMessage:
-        record = self._store.record_at(physical_offset)
-        if record is None:
+    def _found(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+        record = self._store.record_at(header.offset)
+        message = decode_record(record) if record is not None else None
+        if message is None or not _is_meant(message, header):
+            other = "" if message is None else ": another message is there"
             raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}{other}"
             )
-        return decode_record(record)
+        return message
 
     def _back(
         self,
@@ -168,6 +174,23 @@ class MessageBackProcessor:
                 self._stats.sent_back(origin, group)
             return answer(request)
         return request.respond(CODES[result.status], result.remark)
+
+
+def _is_meant(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
+    """Return whether a message is the one that a consumer gives back, as far as it says which.
+
+    After an older copy of the store was put back, another one may be at its place. Clients name a
+    message by its unique id or, those of some languages always, by its place; and its topic without
+    a namespace, or for a retry the one that it first came from.
+    """
+    message_id, topic = header.origin_msg_id, header.origin_topic
+    if message_id:
+        if message_id == message.properties.get(UNIQ_KEY):
+            return True
+        if message_id[-_PLACE_DIGITS:].upper() != f"{message.physical_offset:0{_PLACE_DIGITS}X}":
+            return False
+    own = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
+    return not topic or any(name == topic or name.endswith(f"%{topic}") for name in own)
 
 
 def _renewed(message: StoredMessage, store_host: Host) -> StoredMessage:

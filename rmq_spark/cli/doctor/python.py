@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def check_worker_python() -> list[Finding]:
     """Check which Python the workers would run, and, if it runs, which packages it has."""
     named = os.environ.get(VARIABLE)
     path = shutil.which(named or _DEFAULT)
-    here = f"export {VARIABLE}={sys.executable}"
+    here = f"export {VARIABLE}={shlex.quote(sys.executable)}"
     origin = f"by {VARIABLE}" if named else f"{VARIABLE} is not set: {_DEFAULT} of PATH"
     if path is None:
         return [Finding("worker Python", f"{named or _DEFAULT} is not there ({origin})", here)]
@@ -71,7 +72,9 @@ def _packages(path: str, seen: dict[str, Any]) -> Finding:
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
         return Finding(
-            "its packages", found, f"{path} -m pip install {names}, or another {VARIABLE}"
+            "its packages",
+            found,
+            f"{shlex.quote(path)} -m pip install {names}, or another {VARIABLE}",
         )
     return Finding("its packages", ", ".join(_NEEDED))
 
@@ -87,7 +90,7 @@ def _format(path: str, seen: dict[str, Any], here: str) -> Finding:
             f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an "
             "editable install"
         )
-        again = f"{path} -m pip install -e DIRECTORY without --config-settings"
+        again = f"{shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
         return Finding(what, found, f"{again}, or put the directory on PYTHONPATH")
     if seen["rocketpoll"] != __version__:
         found = f"{path} has rocketpoll {seen['rocketpoll']}, this Python {__version__}"

@@ -323,3 +323,55 @@ def test_a_topic_that_may_not_be_written_takes_nothing(room, parts, topic, level
     code, remark = room.refused(room.put(), level)
     assert code == Answer.NO_PERMISSION
     assert topic in remark
+
+
+UNIQUE = "7F0000010A1B2C3D4E5F000000000001"
+FRESH = {"topic": "NS%T", "UNIQ_KEY": UNIQUE}
+RETRIED = {"topic": "%RETRY%g", "RETRY_TOPIC": "NS%T"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "message_id", "topic"),
+    [
+        (FRESH, UNIQUE, "T"),
+        (FRESH, UNIQUE, "whatever a listener has made of it"),
+        (FRESH, "its place", "NS%T"),
+        (FRESH, "its place", "T"),
+        (FRESH, "", "NS%T"),
+        (FRESH, None, None),
+        (RETRIED, "its place in small letters", "%RETRY%g"),
+        (RETRIED, "its place", "NS%T"),
+        (RETRIED, "its place", "T"),
+    ],
+)
+def test_a_message_is_known_by_each_name_that_clients_have_for_it(room, stored, message_id, topic):
+    place = room.put(**stored)
+    by_place = encode_offset_message_id(STORE_HOST, place)
+    names = {"its place": by_place, "its place in small letters": by_place.lower()}
+    room.send_back(place, 3, origin_msg_id=names.get(message_id, message_id), origin_topic=topic)
+    assert len(room.waiting(3)) == 1
+
+
+@pytest.mark.parametrize(
+    ("message_id", "topic"),
+    [
+        (UNIQUE, "T"),
+        (encode_offset_message_id(STORE_HOST, 77), "T"),
+        ("its place", "Other"),
+        ("", "Other"),
+        (None, "Other"),
+    ],
+)
+def test_another_message_at_the_place_is_not_taken_for_the_one_that_is_given_back(
+    room, message_id, topic
+):
+    """As after an older copy of the store was put back: the client sends the message itself."""
+    place = room.put(UNIQ_KEY=UNIQUE[:-1] + "2")
+    by_place = encode_offset_message_id(STORE_HOST, place)
+    given = by_place if message_id == "its place" else message_id
+    code, remark = room.refused(place, origin_msg_id=given, origin_topic=topic)
+    assert code == Answer.SYSTEM_ERROR
+    assert remark == f"look message by offset failed, {place}: another message is there"
+    missing, _ = room.refused(1 << 40, origin_msg_id=given, origin_topic=topic)
+    assert missing == code
+    assert not room.waiting(3)

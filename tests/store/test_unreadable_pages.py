@@ -1,0 +1,113 @@
+"""A page of the log that the disk does not give takes its own messages along, and no others."""
+
+import pytest
+from stores import crash, message, messages_of, open_store, wants
+from unreadable_disks import UnreadableDisk
+
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.filter.subscription import message_filter
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.results import GetMessageStatus as Status
+
+COUNT = 200
+BAD = 16_384
+FILES = {
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 2 * COUNT * ENTRY_BYTES,
+}
+BY_PROPERTY = SubscriptionData(topic="T", sub_string="n = 1", expression_type="SQL92")
+WANTED = {"all": None, "by tag": wants("a"), "by property": message_filter(BY_PROPERTY)}
+
+
+@pytest.fixture(params=["one queue", "two queues in turn"])
+def filled(tmp_path, request):
+    """A store that was killed, and the offsets of T's queue 0 whose messages lie on the page."""
+    store = open_store(tmp_path, **FILES)
+    for _ in range(COUNT):
+        store.put_message(message("x" * 100, tags="a", n="1"))
+        if request.param != "one queue":
+            store.put_message(message("y" * 100, queue_id=1))
+    found = store.get_message("T", 0, 0, count_max=COUNT, bytes_max=1 << 20)
+    crash(store)
+    lost = [
+        each.queue_offset
+        for each, size in zip(messages_of(found), map(int, found.sizes), strict=True)
+        if each.physical_offset < BAD + 4096 and each.physical_offset + size > BAD
+    ]
+    assert 5 < len(lost) < COUNT // 2
+    return tmp_path, lost
+
+
+def served(store, **limits):
+    """The offsets that a consumer gets that goes on wherever it is sent to, and where it stops."""
+    at, seen = 0, []
+    while True:
+        try:
+            found = store.get_message("T", 0, at, **limits)
+        except UnreadableFile:
+            return seen, at
+        if found.status is Status.OFFSET_OVERFLOW_ONE:
+            return seen, at
+        assert found.next_begin_offset > at
+        seen += [each.queue_offset for each in messages_of(found)]
+        at = found.next_begin_offset
+
+
+@pytest.mark.parametrize("count_max", [1, 32, COUNT])
+@pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
+def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted, count_max):
+    root, lost = filled
+    disk = UnreadableDisk()
+    disk.bad.add(("commitlog", BAD))
+    store = open_store(root, disk, **FILES)  # which finds the hole
+    refused_by_then = disk.refused
+    limits = {"count_max": count_max, "bytes_max": 1 << 20, "message_filter": wanted}
+    assert served(store, **limits) == ([each for each in range(COUNT) if each not in lost], COUNT)
+    assert disk.refused == refused_by_then, "a page known to be bad is not read again"
+    store.shutdown()
+
+
+@pytest.mark.parametrize("count_max", [1, 32, COUNT])
+@pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
+def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it(
+    filled, wanted, count_max
+):
+    root, lost = filled
+    disk = UnreadableDisk()
+    store = open_store(root, disk, **FILES)
+    disk.bad.add(("commitlog", BAD))
+    limits = {"count_max": count_max, "bytes_max": 1 << 20, "message_filter": wanted}
+    assert served(store, **limits) == (list(range(lost[0])), lost[0])
+    disk.bad.clear()
+    assert served(store, **limits) == (list(range(COUNT)), COUNT)
+    store.shutdown()
+
+
+def test_a_page_of_a_large_log_is_passed_over_from_the_start_on_that_the_error_advises(filled):
+    root, lost = filled
+    disk = UnreadableDisk()
+    open_store(root, **FILES).shutdown()
+    disk.bad.add(("commitlog", BAD))
+    store = open_store(root, disk, check_whole_log_bytes=0, **FILES)
+    with pytest.raises(UnreadableFile, match="start the broker once with checkWholeLogBytes above"):
+        store.get_message("T", 0, lost[0])
+    store.shutdown()
+    for checked in (1 << 20, 0):
+        store = open_store(root, disk, check_whole_log_bytes=checked, **FILES)
+        assert served(store) == ([each for each in range(COUNT) if each not in lost], COUNT)
+        store.shutdown()
+
+
+def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
+    root, lost = filled
+    store = open_store(root, **FILES)
+    (last,) = messages_of(store.get_message("T", 0, lost[0] - 1, count_max=1))
+    store.shutdown()
+    disk = UnreadableDisk()
+    disk.bad.add(("commitlog", BAD))
+    store = open_store(root, disk, **FILES)
+    record = store.record_at(last.physical_offset)
+    assert decode_record(record).queue_offset == last.queue_offset
+    store.shutdown()
