@@ -15,7 +15,7 @@ from rmq_spark.cli import main as cli
 from rmq_spark.cli.tree import Verb
 
 WITHOUT_A_CLUSTER = {"broker", "demo", "doctor", "checkpoint", "archive", "store", "exporter"}
-"""Commands that have tests of their own: they take Spark, a directory of this machine, or for ever."""
+"""Commands with tests of their own: they take Spark, a directory of this machine, or for ever."""
 
 
 def verbs(command, words):
