@@ -140,7 +140,7 @@ class MessageStore:
                 self._starting.text is not None
             )  # a start that never had what it needs ends instead
             if not (may_succeed_later(error) if is_waiting else is_lack(error)):
-                self._fail(StoreFailed("the start has failed", error))
+                self._fail(StoreFailed("the start has failed", error), is_told=not is_waiting)
                 raise
             self._starting.begin(error)
             return False
@@ -453,9 +453,9 @@ class MessageStore:
             recovered_from_crash=self._opening.found.recovered_from_crash,
         )
 
-    def _fail(self, failure: StoreError) -> None:
-        """Take nothing more. The first failure is the one to know of."""
-        if self._failure is None:
+    def _fail(self, failure: StoreError, *, is_told: bool = False) -> None:
+        """Take nothing more. The first failure is the one to know of, unless it ``is_told``."""
+        if self._failure is None and not is_told:
             _log.error("nothing is taken any more, until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
