@@ -1,0 +1,151 @@
+"""Committing: the one message by which the rows of a batch count, and the topic that it is in.
+
+    tasks    first batch: is the commits topic there? else it is made ──> rows are sent
+    driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
+
+A commits topic has one queue: what is in it is in order, and a reader's place is a number. It lies
+on the first of the topic's brokers, by name. A manifest is sent until a broker says that it is
+stored; stored twice, it counts once. Which tasks count is Spark's to say, which manifest counts the
+readers'.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_spark.client.errors import ClientError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import (
+    MANIFEST_BYTES_MAX,
+    CommittedSpan,
+    Manifest,
+    ManifestId,
+    commits_topic,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import WriteOptions
+from rmq_spark.spark.patience import Patience
+from rmq_spark.spark.sending import producer_of, send_message
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC
+
+_log = logging.getLogger(__name__)
+
+_MAKE: Final = (
+    "make it with one queue on one broker, as with "
+    "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
+)
+_PAUSE_SECONDS: Final = 0.1
+
+
+def make_commits_topic(options: WriteOptions) -> None:
+    """Make the commits topic of a sink's topic, unless it is there.
+
+    Raises:
+        WriteError: It is not there, and a broker does not let it be made.
+        RouteNotFound: The topic itself is not there, and nobody makes it.
+    """
+    topic, commits = _names(options)
+    instance = producer_of(options).instance
+    if _queues(instance, commits):
+        return
+    name = min(queue.broker_name for queue in instance.routes.queues_to_send_to(topic, *_DEFAULT))
+    config = TopicConfig(topic_name=commits, read_queue_nums=1, write_queue_nums=1)
+    try:
+        instance.api.admin.create_topic(instance.routes.master_address(name), config)
+    except ClientError as error:
+        raise WriteError(
+            f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
+            f"make it: {error}; {_MAKE.format(commits)}"
+        ) from error
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while not _queues(instance, commits):
+        if not patience.pause():
+            raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
+    _log.info("topic %s was made on %s", commits, name)
+
+
+def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[CommittedSpan]) -> None:
+    """Have rows count: store their manifest, and return when it is; no rows need none.
+
+    Raises:
+        WriteError: The manifest is not known to be stored.
+    """
+    topic, commits = _names(options)
+    manifest = Manifest(topic, manifest_id, tuple(spans))
+    if not manifest.spans:
+        return
+    queue = _queue(options, commits)
+    early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
+    keys = manifest_id.key.replace(" ", "_")
+
+    def sent(body: bytes) -> int:
+        try:
+            result = send_message(options, Message(commits, body, keys=keys), queue)
+        except WriteError as error:
+            raise WriteError(
+                f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
+                f"{error}"
+            ) from error
+        return result.queue_offset
+
+    sent(manifest.last_message(last, [sent(body) for body in early]))
+
+
+def _queue(options: WriteOptions, commits: str) -> MessageQueue:
+    """Return the queue of the commits topic, which has to be the only one.
+
+    A topic that is not there any more is not made again: its broker may be away.
+    """
+    instance = producer_of(options).instance
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while True:
+        try:
+            queues = _queues(instance, commits)
+        except ClientError as error:
+            if not patience.pause():
+                raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
+            continue
+        if queues:
+            return queues[0]
+        if not patience.pause():
+            raise WriteError(
+                f"no name server knows topic {commits}: see that its broker runs; if the topic was "
+                f"deleted, or this query has not written exactly once before, {_MAKE}".format(
+                    commits
+                )
+            )
+
+
+def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...]:
+    """Return the one queue of a commits topic, or nothing if there is no such topic."""
+    try:
+        instance.routes.refresh(commits)
+    except RouteNotFound:
+        return ()
+    queues = instance.routes.publish_queues(commits)
+    if len(queues) > 1:
+        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        raise WriteError(
+            f"topic {commits} has the queues {there}: batches are in order in one queue only. "
+            f"Delete it if nothing reads it yet, and {_MAKE.format(commits)}"
+        )
+    return queues
+
+
+def _names(options: WriteOptions) -> tuple[str, str]:
+    if options.topic is None:
+        raise AssertionError("options of exactly once name a topic")
+    return options.topic, commits_topic(options.topic)
+
+
+_DEFAULT: Final = (DEFAULT_TOPIC, 1)
