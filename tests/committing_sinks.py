@@ -45,6 +45,7 @@ class CommittingSink:
         self._monkeypatch = monkeypatch
         self.query = query
         self.run = "run-0"
+        self.is_batch_write = query is None or "writeName" in options
         self.options = {
             "namesrvAddr": broker.address,
             "topic": topic,
@@ -85,9 +86,15 @@ class CommittingSink:
         self.commit(batch, self.send(batch, partitions))
         return [body for rows in partitions for body in rows]
 
+    def write_batch(self, batch, partitions):
+        """A batch write, within a query's foreachBatch if there is one."""
+        writer = self.writer()
+        writer.commit([self.attempt(batch, at, rows, writer) for at, rows in enumerate(partitions)])
+        return [body for rows in partitions for body in rows]
+
     def writer(self):
         """A new writer, as for each step."""
         source = RocketPollDataSource(self.options)
-        if self.query is None or "writeName" in self.options:
+        if self.is_batch_write:
             return source.writer(schema_of(self.schema), overwrite=False)
         return source.streamWriter(schema_of(self.schema), overwrite=False)

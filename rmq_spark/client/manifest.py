@@ -106,7 +106,7 @@ class CommittedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was committed: who did, and where the rows are."""
+    """The record of a commit: whose it is, and where the rows are."""
 
     topic: str
     id: ManifestId
@@ -114,7 +114,7 @@ class Manifest:
     parts: tuple[int, ...] = ()
     """Offsets, in the commits topic, of parts that are still to be joined by `whole`."""
     stated: tuple[int, int] = (0, 0)
-    """What a manifest with parts says of all its spans: their rows, and their CRC."""
+    """The rows and the CRC of all spans, as the last message of a manifest has them."""
 
     @property
     def row_count(self) -> int:
@@ -203,7 +203,7 @@ def decoded(body: bytes) -> Manifest | None:
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """What counts up to a place of a commits topic: by it, repeats behind that place are known.
+    """The batches that count up to a place of a commits topic; repeats behind it are known by them.
 
     ``queries`` has the last batch of each query, and the names of the writes that counted in it.
     ``writes`` has the names of the latest batch writes outside of queries.

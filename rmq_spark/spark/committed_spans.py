@@ -167,7 +167,7 @@ class _Check:
 
     @property
     def loss(self) -> str:
-        """What is wrong, in words."""
+        """The loss in words, if the check is not passed."""
         queue, first, count, *_ = self._span
         which = f"{named(queue)} has other messages at offsets {first} to {first + count - 1} than"
         return (

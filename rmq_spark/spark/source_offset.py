@@ -55,7 +55,7 @@ class QueuePosition(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What counts behind a place in a commits topic, and what did where its batch begins.
+    """The batches that count behind a place in a commits topic, and those where its batch begins.
 
     ``before`` is None where that is what counts behind the batch before.
     """
