@@ -4,9 +4,11 @@
     driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
 
 A commits topic has one queue: what is in it is in order, and a reader's place is a number. It lies
-on the first of the topic's brokers, by name. A manifest is sent until a broker says that it is
-stored; stored twice, it counts once. Which tasks count is Spark's to say, which manifest counts the
-readers'.
+on the first of the topic's brokers, by name. The others have the topic as well, and let nobody read
+or write it: so name servers know of it while the one is away, and nobody makes another.
+
+A manifest is sent until a broker says that it is stored; stored twice, it counts once. Which tasks
+count is Spark's to say, which manifest counts the readers'.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from rmq_spark.client.errors import ClientError, RouteNotFound
@@ -41,6 +44,8 @@ _MAKE: Final = (
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
 _PAUSE_SECONDS: Final = 0.1
+_CLOSED: Final = 0
+"""The permission of a topic that may neither be read nor written."""
 
 
 def make_commits_topic(options: WriteOptions) -> None:
@@ -52,9 +57,10 @@ def make_commits_topic(options: WriteOptions) -> None:
     """
     topic, commits = _names(options)
     instance = producer_of(options).instance
-    if _queues(instance, commits):
+    if _queues(instance, commits) is not None:
         return
-    name = min(queue.broker_name for queue in instance.routes.queues_to_send_to(topic, *_DEFAULT))
+    queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+    name, *others = sorted({queue.broker_name for queue in queues})
     config = TopicConfig(topic_name=commits, read_queue_nums=1, write_queue_nums=1)
     try:
         instance.api.admin.create_topic(instance.routes.master_address(name), config)
@@ -63,6 +69,12 @@ def make_commits_topic(options: WriteOptions) -> None:
             f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
             f"make it: {error}; {_MAKE.format(commits)}"
         ) from error
+    for other in others:
+        try:
+            address = instance.routes.master_address(other)
+            instance.api.admin.create_topic(address, replace(config, perm=_CLOSED))
+        except ClientError as error:  # noqa: PERF203  # it helps if the others have it
+            _log.warning("%s does not know of topic %s: %s", other, commits, error)
     patience = Patience(
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
@@ -119,20 +131,18 @@ def _queue(options: WriteOptions, commits: str) -> MessageQueue:
             return queues[0]
         if not patience.pause():
             raise WriteError(
-                f"no name server knows topic {commits}: see that its broker runs; if the topic was "
-                f"deleted, or this query has not written exactly once before, {_MAKE}".format(
-                    commits
-                )
+                f"no name server knows the queue of topic {commits}: see that its broker runs; if "
+                "the topic was deleted, or this query has not written exactly once before, "
+                f"{_MAKE.format(commits)}"
             )
 
 
-def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...]:
-    """Return the one queue of a commits topic, or nothing if there is no such topic."""
+def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
+    """Return the queue of a commits topic, nothing if it is away, None without such a topic."""
     try:
-        instance.routes.refresh(commits)
+        queues = instance.routes.refresh(commits).publish_queues
     except RouteNotFound:
-        return ()
-    queues = instance.routes.publish_queues(commits)
+        return None
     if len(queues) > 1:
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         raise WriteError(
@@ -146,6 +156,3 @@ def _names(options: WriteOptions) -> tuple[str, str]:
     if options.topic is None:
         raise AssertionError("options of exactly once name a topic")
     return options.topic, commits_topic(options.topic)
-
-
-_DEFAULT: Final = (DEFAULT_TOPIC, 1)
