@@ -30,7 +30,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from rmq_spark.errors import RocketPollError, excerpt
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 VERSION: Final = 1
@@ -43,23 +44,6 @@ _SPAN_BYTES: Final = 100
 """More than a span takes, but for the name of its broker."""
 
 _CRC_MASK: Final = 0xFFFF_FFFF
-
-
-class ManifestError(RocketPollError):
-    """A message of a commits topic is no manifest that this release can read."""
-
-    def __init__(self, problem: str, *, is_newer: bool = False) -> None:
-        """Take what is wrong; a manifest that ``is_newer`` is to be read by a newer release."""
-        super().__init__(problem, is_newer)
-        self.problem = problem
-        self.is_newer = is_newer
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how an equal error is made."""
-        return _manifest_error, self.args
-
-    def __str__(self) -> str:
-        return self.problem
 
 
 class ManifestId(NamedTuple):
@@ -266,10 +250,6 @@ def added(crc: int, other: int) -> int:
     return (crc + other) & _CRC_MASK
 
 
-def _manifest_error(problem: str, is_newer: bool) -> ManifestError:  # noqa: FBT001  # for pickle
-    return ManifestError(problem, is_newer=is_newer)
-
-
 def _encoded(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -285,7 +265,7 @@ def _document(body: bytes) -> dict[str, Any]:
         raise ManifestError(
             f"it is of version {found['v']}, and this release of rocketpoll reads {VERSION}: "
             "read with the release that has written it, or a newer one",
-            is_newer=True,
+            found["v"],
         )
     return found
 

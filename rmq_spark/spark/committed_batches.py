@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, ManifestError, decoded
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, decoded
 from rmq_spark.spark.committed_options import commits_options
 from rmq_spark.spark.committed_spans import SpanPiece, span_pieces
 from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError, named, report_losses
@@ -319,7 +320,7 @@ def _renamed(span: CommittedSpan, names: Mapping[str, str]) -> CommittedSpan:
 
 def _refuse(options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError) -> None:
     problem = f"the message at offset {at} of {named(queue)} is no manifest that counts: {error}"
-    if error.is_newer:
+    if error.version:
         raise CheckpointError(problem) from error
     report_losses([problem], is_failure=options.fail_on_data_loss)
 

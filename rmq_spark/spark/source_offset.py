@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rmq_spark.client.manifest import CommitState, ManifestError
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.manifest import CommitState
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.wire.message_queue import MessageQueue
 

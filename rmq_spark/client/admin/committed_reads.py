@@ -22,12 +22,12 @@ from rmq_spark.client.admin.arrow_reads import (
     schema_of,
 )
 from rmq_spark.client.arguments import check_text
+from rmq_spark.client.errors import ManifestError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     CommitState,
     CommittedSpan,
     Manifest,
-    ManifestError,
     added,
     commits_topic,
     decoded,

@@ -5,8 +5,8 @@ import pytest
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.errors import RouteNotFound
-from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestError, ManifestId
+from rmq_spark.client.errors import ManifestError, RouteNotFound
+from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.chunk.encode import body_crcs
