@@ -29,6 +29,7 @@ from rmq_spark.client.manifest import (
     commits_topic,
 )
 from rmq_spark.client.message import Message
+from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.patience import Patience
@@ -39,7 +40,7 @@ from rmq_spark.wire.names import DEFAULT_TOPIC
 
 _log = logging.getLogger(__name__)
 
-_MAKE: Final = (
+_LINE: Final = (
     "make it with one queue on one broker, as with "
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
@@ -55,8 +56,15 @@ def make_commits_topic(options: WriteOptions) -> None:
         WriteError: It is not there, and a broker does not let it be made.
         RouteNotFound: The topic itself is not there, and nobody makes it.
     """
+    instance = instance_for(options.access)
+    try:
+        _make(options, instance)
+    finally:
+        instance.shutdown()
+
+
+def _make(options: WriteOptions, instance: ClientInstance) -> None:
     topic, commits = _names(options)
-    instance = producer_of(options).instance
     if _queues(instance, commits) is not None:
         return
     queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
@@ -67,7 +75,7 @@ def make_commits_topic(options: WriteOptions) -> None:
     except ClientError as error:
         raise WriteError(
             f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
-            f"make it: {error}; {_MAKE.format(commits)}"
+            f"make it: {error}; {_LINE.format(commits)}"
         ) from error
     for other in others:
         try:
@@ -133,7 +141,7 @@ def _queue(options: WriteOptions, commits: str) -> MessageQueue:
             raise WriteError(
                 f"no name server knows the queue of topic {commits}: see that its broker runs; if "
                 "the topic was deleted, or this query has not written exactly once before, "
-                f"{_MAKE.format(commits)}"
+                f"{_LINE.format(commits)}"
             )
 
 
@@ -147,7 +155,7 @@ def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] 
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         raise WriteError(
             f"topic {commits} has the queues {there}: batches are in order in one queue only. "
-            f"Delete it if nothing reads it yet, and {_MAKE.format(commits)}"
+            f"Delete it if nothing reads it yet, and {_LINE.format(commits)}"
         )
     return queues
 
