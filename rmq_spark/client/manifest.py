@@ -67,7 +67,8 @@ class ManifestId(NamedTuple):
     @property
     def key(self) -> str:
         """The key of the manifest's message."""
-        return ":".join([*filter(None, (self.query_id, self.write_name)), str(self.batch_id)])
+        parts = [*filter(None, (self.query_id, self.write_name)), str(self.batch_id)]
+        return ":".join("_".join(part.split()) for part in parts)
 
 
 class CommittedSpan(NamedTuple):

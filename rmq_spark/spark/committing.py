@@ -17,16 +17,20 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
-from rmq_spark.client.errors import ClientError, RouteNotFound
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     MANIFEST_BYTES_MAX,
     CommittedSpan,
     Manifest,
     ManifestId,
+    added,
     commits_topic,
+    decoded,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.addresses import instance_for
@@ -103,12 +107,13 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
     if not manifest.spans:
         return
     queue = _queue(options, commits)
+    if manifest_id.query_id is not None and manifest_id.write_name:
+        _refuse_namesake(producer_of(options).instance, commits, manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
-    keys = manifest_id.key.replace(" ", "_")
 
     def sent(body: bytes) -> int:
         try:
-            result = send_message(options, Message(commits, body, keys=keys), queue)
+            result = send_message(options, Message(commits, body, keys=manifest_id.key), queue)
         except WriteError as error:
             raise WriteError(
                 f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
@@ -117,6 +122,34 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
         return result.queue_offset
 
     sent(manifest.last_message(last, [sent(body) for body in early]))
+
+
+def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
+    """Refuse a write when another one of the same batch and run has its name, and other rows.
+
+    It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
+    that does not answer, nothing is refused.
+    """
+    try:
+        found = Admin(instance=instance).messages_by_key(commits, manifest.id.key)
+        others = [decoded(bytes(message.body)) for message in found]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says whether %s has a namesake: %s", manifest.id, error)
+        return
+    for other in others:
+        if other is None or other.id != manifest.id or other.parts:
+            continue
+        if _sums_of(other) != _sums_of(manifest):
+            raise WriteError(
+                f"{manifest.id} has written other rows to {manifest.topic} already: set option "
+                "writeName to another name for each write of a batch"
+            )
+
+
+def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
+    """Return what rows come to, in whatever order they are stored."""
+    crc = reduce(added, (span.crc for span in manifest.spans), 0)
+    return manifest.row_count, manifest.body_bytes, crc
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

@@ -115,6 +115,12 @@ def test_a_write_within_foreach_batch_counts_by_query_batch_and_name(
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="paid")
     sink.write_batch(4, sink.rows(2))
     assert decoded(commits()[0].body).id == ("query", "paid", 4, "run-0")
+    rows = sink.rows(3)
+    sink.options["writeName"] = "large"
+    sink.write_batch(4, rows)
+    sink.write_batch(4, rows[::-1])  # a user's code that tries again
+    with pytest.raises(WriteError, match=r"write large has written other rows to .* already: set"):
+        sink.write_batch(4, sink.rows(3))
     del sink.options["writeName"]
     sink.is_batch_write = True
     with pytest.raises(WriteError, match="set option writeName, to another name for each write"):

@@ -1,4 +1,4 @@
-"""Exactly once under Spark: what is read with isolation=committed of what streams and writes sent."""
+"""Exactly once under Spark: what is read with isolation=committed of what was sent."""
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -68,8 +68,10 @@ def test_what_nobody_has_committed_is_refused_with_what_to_do(sink):
 
 def test_what_cannot_be_exactly_once_is_refused_at_the_start(sink):
     rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
+    counts = rows.groupBy("body").count().selectExpr("body")
     with pytest.raises((PySparkException, StreamingQueryException), match="output mode complete"):
-        counts = rows.groupBy("body").count().selectExpr("body")
         sink.copy(counts, mode="complete", **ONCE)
-    with pytest.raises((PySparkException, StreamingQueryException), match="exactly once needs one"):
+    with pytest.raises(
+        (PySparkException, StreamingQueryException), match="needs one topic for all rows"
+    ):
         sink.copy(rows, **ONCE, topic=None)
