@@ -196,8 +196,9 @@ class CommitsReader:
                     manifest = manifest.whole(self._parts(queue, manifest))
             except ManifestError:  # whoever reads it will be told
                 return queue_offset
-            starts = self._queues.starts({span.queue for span in manifest.spans})
-            if all(span.queue_offset >= starts[span.queue] for span in manifest.spans):
+            spans = [_renamed(span, self._options.broker_names) for span in manifest.spans]
+            starts = self._queues.starts({span.queue for span in spans})
+            if all(span.queue_offset >= starts[span.queue] for span in spans):
                 return queue_offset
             _log.info("%s is not read: retention has taken rows of it", manifest.id)
             queue_offset = at + 1

@@ -11,6 +11,7 @@ from spark_engine import POINTS, Crashed, Engine
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.client.message import Message
 from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError
+from rmq_spark.spark.queues import Queues
 
 _numbers = count()
 
@@ -251,3 +252,19 @@ def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_
     rocketpoll_broker.create_topic(commits_topic(topic), 4)
     with pytest.raises(OptionError, match=r"has 4 queues, .* batches are in order in one only"):
         started().run()
+
+
+def test_a_new_query_begins_with_the_first_batch_of_which_nothing_has_expired(
+    sink, started, monkeypatch
+):
+    """As if retention had taken the first rows of the topic."""
+    sent = sink.send(0, sink.rows(2))
+    sink.commit(0, sent)
+    expected = sink.write(1, sink.rows(2, 2, 2))
+    real, expired = Queues.starts, {span.queue: 2 for each in sent for span in each.spans}
+
+    def starts(self, queues):
+        return {queue: max(at, expired.get(queue, 0)) for queue, at in real(self, queues).items()}
+
+    monkeypatch.setattr(Queues, "starts", starts)
+    assert read_by(started()) == sorted(expected)
