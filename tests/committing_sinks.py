@@ -7,16 +7,28 @@ which nobody knows whether it was committed is run again.
 from __future__ import annotations
 
 import pickle
+from contextlib import contextmanager
 from itertools import count
 
 import pyarrow as pa
 from source_parts import schema_of
 
+from rmq_spark.spark import sending
 from rmq_spark.spark import writer as writers
 from rmq_spark.spark.source import RocketPollDataSource
 
 _numbers = count()
 _PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+
+
+@contextmanager
+def own_producers(monkeypatch):
+    """Producers that end with a test, rather than with the process as those of Spark's tasks."""
+    made = {}
+    monkeypatch.setattr(sending, "_producers", made)
+    yield
+    for producer in made.values():
+        producer.shutdown()
 
 
 class Context:

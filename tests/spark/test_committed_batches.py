@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from committing_sinks import CommittingSink
+from committing_sinks import CommittingSink, own_producers
 from spark_engine import POINTS, Crashed, Engine
 
 from rmq_spark.client.manifest import commits_topic
@@ -21,6 +21,12 @@ def topic(rocketpoll_broker):
     name = f"committed-{next(_numbers)}"
     rocketpoll_broker.create_topic(name, 3)
     return name
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from committing_sinks import CommittingSink
+from committing_sinks import CommittingSink, own_producers
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ConnectionClosed
@@ -11,6 +11,12 @@ from rmq_spark.client.manifest import commits_topic, decoded
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendStatus
 from rmq_spark.spark.errors import WriteError
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
 
 
 @pytest.fixture
