@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         TlsSettings,
         by_sql,
         by_tag,
+        read_committed,
         read_table,
     )
     from rmq_spark.errors import RocketPollError
@@ -92,6 +93,7 @@ _MODULES: Final = {
     "by_sql": _CLIENT,
     "by_tag": _CLIENT,
     "collect_stream": _TESTING,
+    "read_committed": _CLIENT,
     "read_table": _CLIENT,
     "stream_rows": _TESTING,
     "wait_until": _TESTING,
@@ -132,6 +134,7 @@ __all__ = [
     "by_sql",
     "by_tag",
     "collect_stream",
+    "read_committed",
     "read_table",
     "stream_rows",
     "wait_until",

@@ -34,6 +34,9 @@ LOGGED = {
     "sink": 1,
     "sink-done": 1,
     "latest": 0,
+    "sent": 1,
+    "manifest": 1,
+    "manifest-done": 1,
 }
 """How many batches are planned and not committed where the query is held."""
 

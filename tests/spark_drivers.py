@@ -108,13 +108,18 @@ class Driver:
 class Query:
     """One query's checkpoint, sink and holds, in a directory, over any number of drivers."""
 
-    def __init__(self, directory, *, windows=None, **options):
-        """``windows``: count rows by time, see `held_driver`; without it, the sink has them all."""
+    def __init__(self, directory, *, windows=None, into=None, **options):
+        """``windows``: count rows by time, see `held_driver`; without it, the sink has them all.
+
+        ``into``: the options of a topic that rows are written to instead.
+        """
         self.checkpoint = directory / "checkpoint"
         self.sink = directory / "sink"
         self.holds = directory / "holds"
         self.options = options
-        self._windows = windows
+        self._told = {
+            name: told for name, told in (("windows", windows), ("into", into)) if told is not None
+        }
         for each in (self.sink, self.holds):
             each.mkdir(parents=True)
 
@@ -122,7 +127,7 @@ class Query:
         """What a driver is told of it."""
         paths = {"checkpoint": self.checkpoint, "sink": self.sink, "holds": self.holds}
         options = {name: str(value) for name, value in self.options.items()}
-        told = {"options": options, **({"windows": self._windows} if self._windows else {})}
+        told = {"options": options, **self._told}
         return {**{name: str(path) for name, path in paths.items()}, **told}
 
     # ---- holding

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.admin.arrow_reads import read_table
+    from rmq_spark.client.admin.committed_reads import read_committed
     from rmq_spark.client.admin.group_offsets import LATEST_MS, Lag
     from rmq_spark.client.connections.connections import Connections, Credentials
     from rmq_spark.client.connections.tls_settings import TlsSettings
@@ -73,6 +74,7 @@ _MODULES: Final = {
     "TlsSettings": "rmq_spark.client.connections.tls_settings",
     "by_sql": "rmq_spark.client.subscriptions",
     "by_tag": "rmq_spark.client.subscriptions",
+    "read_committed": "rmq_spark.client.admin.committed_reads",
     "read_table": "rmq_spark.client.admin.arrow_reads",
 }
 
@@ -111,6 +113,7 @@ __all__ = [
     "TlsSettings",
     "by_sql",
     "by_tag",
+    "read_committed",
     "read_table",
 ]
 

@@ -30,6 +30,7 @@
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
     ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
     ├── OffsetFileFailed             cannot be read or written: check its directory
+    ├── ManifestError                of rows that were committed: is damaged, or newer than this
     └── ClientShutDown               the client was shut down, or was never started
 
 Faults of the way to a broker (`CONNECTION_FAULTS`: ConnectionFailed, ConnectionClosed,
@@ -460,6 +461,21 @@ class OffsetFileFailed(ClientError):
         return (
             f"{path} cannot be {doing}: {why}; check that its directory is there and may be written"
         )
+
+
+class ManifestError(ClientError):
+    """A manifest of committed rows cannot be read, or the rows are not those that it names.
+
+    Attributes:
+        version: The version of a manifest that a newer release has written; 0 of any other.
+    """
+
+    def __init__(self, problem: str, version: int = 0) -> None:
+        super().__init__(problem, version)
+        self.version = version
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ClientShutDown(ClientError):

@@ -15,12 +15,16 @@
     start_and_end   positions and queues to offsets
     planning        which offsets the next batch takes: limits, fairness, pieces for tasks
     micro_batches   one query's batches: what is new, what is lost, what is next
+    committed_options what contradicts exactly once, and what it makes of other options
+    committed_batches the batches of a query that reads what manifests name
+    committed_spans   spans of rows that manifests name: made by sinks, read and checked by tasks
     stream_reader, batch_reader    Spark's interfaces over these
     tasks           a task's reading: pulls to record batches
     sink_columns    which columns a sink takes, of which types
     sink_rows       rows checked, in the columns that a producer sends, each with its id
     parcels         what goes to one queue, or to any of a topic's
     sending         a task's writing: parcels to brokers, until all are stored
+    committing      the manifest by which a batch counts, and the topic that it is in
     writer          Spark's interfaces over these
 
 The only folder that imports pyspark, and only `source`, the readers and the writer do. It knows the

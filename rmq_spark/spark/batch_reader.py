@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
+from rmq_spark.spark.committed_batches import CommitsReader, batch_pieces
+from rmq_spark.spark.committed_options import commits_options
+from rmq_spark.spark.committed_spans import SpanPiece, read_spans
 from rmq_spark.spark.errors import OptionError, named
 from rmq_spark.spark.key_read import KeyPiece, key_pieces, read_key_piece
 from rmq_spark.spark.option_table import Use
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 class BatchPiece(InputPartition):
     """The input partition of one task of a batch read."""
 
-    def __init__(self, piece: Piece | KeyPiece) -> None:
+    def __init__(self, piece: Piece | KeyPiece | SpanPiece) -> None:
         super().__init__(piece)
         self.piece = piece
 
@@ -60,6 +64,8 @@ class BatchReader(DataSourceReader):
         """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
+            if self._options.is_committed:
+                return [BatchPiece(piece) for piece in _committed(self._options, instance)]
             queues = Queues(self._options, instance)
             check_filter(self._options, instance, queues)
             if self._options.key is not None:
@@ -75,7 +81,16 @@ class BatchReader(DataSourceReader):
         schema = arrow_schema_of(self._schema)
         if isinstance(partition.piece, KeyPiece):
             return read_key_piece(self._options, schema, partition.piece)
+        if isinstance(partition.piece, SpanPiece):
+            return read_spans(self._options, schema, partition.piece)
         return read_piece(self._options, schema, partition.piece)
+
+
+def _committed(options: ReadOptions, instance: ClientInstance) -> list[SpanPiece]:
+    by_commits = commits_options(options)
+    queues = Queues(by_commits, instance)
+    places = _queue_pieces(by_commits, queues)
+    return batch_pieces(options, CommitsReader(by_commits, queues), places)
 
 
 def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -20,6 +21,8 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.committed_batches import check_one_queue
+from rmq_spark.spark.committed_options import commits_options
 from rmq_spark.spark.discovery import is_brokers_own
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
@@ -34,6 +37,9 @@ def check_with_brokers(options: ReadOptions) -> None:
     Raises:
         OptionError: An option does not fit what the brokers have.
     """
+    if options.is_committed:
+        _check_commits(options)
+        options = replace(options, is_committed=False)
     selection = options.selection
     with _asking(options.access, selection.option, selection.namespace) as instance:
         queues = Queues(options, instance)
@@ -43,6 +49,23 @@ def check_with_brokers(options: ReadOptions) -> None:
                 continue
             raise OptionError(selection.option, f"no broker lets topic {topic} be read")
         check_filter(options, instance, queues)
+
+
+def _check_commits(options: ReadOptions) -> None:
+    """Check that there is a commits topic, with one queue, or that it may be waited for."""
+    by_commits = commits_options(options)
+    (topic,) = by_commits.selection.topics
+    with _asking(options.access, "isolation", options.selection.namespace) as instance:
+        try:
+            check_one_queue(Queues(by_commits, instance).discover(now=True))
+        except RouteNotFound as error:
+            if not options.waits_for_topic:
+                raise OptionError(
+                    "isolation",
+                    f"there is no topic {topic}: nothing was written with option delivery set to "
+                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
+                    "or leave this out",
+                ) from error
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:

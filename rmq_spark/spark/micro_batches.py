@@ -75,6 +75,12 @@ class MicroBatches:
             self._initial = self._mine = self._times.of(begin)
         return self._initial
 
+    def begin_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
+        """Return the start of a new query that begins at this offset of a queue."""
+        offsets = {each: at.next_offset for each, at in self.initial().positions.items()}
+        self._initial = self._mine = self._times.of({**offsets, queue: queue_offset})
+        return self._initial
+
     def prepare_available_now(self) -> None:
         """Let nothing count from now on that arrives later."""
         self._horizon.close()

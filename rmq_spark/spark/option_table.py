@@ -85,6 +85,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     ),
     "checkCrc": Option(_READ, "whether bodies are checked against their CRC"),
     "onBrokerAway": Option(_STREAM, "what becomes of brokers that are away: wait, or skip"),
+    "isolation": Option(
+        _READ, "which rows are read: all that are stored, or committed: those of finished batches"
+    ),
     "brokerNames": Option(_STREAM, "new names of brokers: JSON of old names to new ones"),
     # how much at once
     "maxOffsetsPerTrigger": Option(_STREAM, "how many messages a batch takes at most"),
@@ -105,6 +108,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # how rows are written
     "producerGroup": Option(_SINK, "the group in whose name is sent"),
     "maxMessageBytes": Option(_SINK, "how large a body may be: the brokers' maxMessageSize"),
+    "delivery": Option(
+        _SINK, "at_least_once, or exactly_once: with a manifest of each batch for those who read"
+    ),
     "writeName": Option(
         _SINK, "what a batch write is known by: the same name gives rows the same ids"
     ),

@@ -21,6 +21,7 @@ from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
+from rmq_spark.spark.committed_options import check_committed, check_exactly_once
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -84,6 +85,8 @@ class ReadOptions:
     ending: Positions | None = None
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = True
+    is_committed: bool = False
+    """True if only rows count that manifests name, see `committed_batches`."""
     skips_away: bool = False
     """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
@@ -134,6 +137,8 @@ class WriteOptions:
     write_name: str | None = None
     """The name from which the row ids of a batch write are made."""
     row_ids: bool = True
+    is_exactly_once: bool = False
+    """True if a batch counts by its manifest, see `committing`."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -153,7 +158,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             ending.option, "a read cannot end at the earliest offset: there would be nothing"
         )
     selection = _selection(options, namespace)
-    _check_topics_read(selection, starting, ending)
+    is_committed = options.choice("isolation", "uncommitted", "committed") == "committed"
+    if is_committed:
+        check_committed(options, selection.topics, starting, ending)
+    else:
+        _check_topics_read(selection, starting, ending)
     if expression == "tags":
         _tags("tags", options.text("tags") or "")
     suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
@@ -178,6 +187,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         )
         == "latest",
         fail_on_data_loss=options.get("failOnDataLoss", values.truth, default=True),
+        is_committed=is_committed,
         skips_away=options.choice("onBrokerAway", "wait", "skip") == "skip",
         broker_names=options.get("brokerNames", _broker_names, {}),
         on_bad_record=OnBadRecord(
@@ -198,13 +208,16 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Parse and check the options of a sink."""
     options = Given(given, frozenset([Use.SINK]))
     namespace = options.get("namespace", _namespace)
+    topic = options.get(
+        "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
+    )
+    is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
+    if is_exactly_once:
+        check_exactly_once(topic)
     return WriteOptions(
         access=access_of(options),
         namespace=namespace,
-        topic=options.get(
-            "topic",
-            lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to),
-        ),
+        topic=topic,
         producer_group=options.get(
             "producerGroup",
             partial(_group, namespace=namespace),
@@ -213,6 +226,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
         write_name=options.get("writeName", _write_name),
         row_ids=options.get("rowIds", values.truth, default=True),
+        is_exactly_once=is_exactly_once,
     )
 
 

@@ -39,6 +39,7 @@ from rmq_spark.client.errors import (
     TopicNotFound,
     TopicNotUsable,
 )
+from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.producer.outgoing import SendRules
@@ -48,6 +49,7 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.asking import AWAY
+from rmq_spark.spark.committed_spans import NamedSpans
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
@@ -90,10 +92,13 @@ _REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...
 
 
 class Sent(NamedTuple):
-    """The rows that a task has stored, and where; spans of a queue that adjoin are joined."""
+    """The rows that a task has stored, and where; spans of a queue that adjoin are joined.
+
+    Exactly once the spans are those that a manifest names, each small enough to be held in memory.
+    """
 
     row_count: int
-    spans: tuple[SentSpan, ...]
+    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
@@ -136,7 +141,8 @@ def send_rows(
     """
     producer = producer_of(options)
     rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
-    sending = _Sending(options, producer, task, clock or time.monotonic, sleep or time.sleep)
+    where = f"partition {task.partition}"
+    sending = _Sending(options, producer, where, clock or time.monotonic, sleep or time.sleep)
     parcels = Parcels(
         {column.name for column in sent},
         task.partition,
@@ -149,7 +155,20 @@ def send_rows(
         checked = rows.checked(gathered, first_row)
         sending.send(parcels, checked)
         first_row += gathered.num_rows
+    if options.is_exactly_once:
+        return Sent(first_row, tuple(sending.named.spans))
     return Sent(first_row, tuple(sending.spans))
+
+
+def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
+    """Send one message of the sink's own, and return when it is stored; it may be stored twice.
+
+    Raises:
+        WriteError: A broker refuses it, or could not be reached for too long.
+    """
+    producer = producer_of(options)
+    sending = _Sending(options, producer, message.topic, time.monotonic, time.sleep)
+    return sending.send_one(message, queue)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,20 +191,24 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Sending:
-    """The state of one task's sending: the rows stored so far, and the retries."""
+    """The state of one task's sending: the rows stored so far, and the retries.
+
+    ``spans`` are where rows are, and ``named`` the same as manifests name them.
+    """
 
     def __init__(
         self,
         options: WriteOptions,
         producer: Producer,
-        task: WriteTask,
+        where: str,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         self.spans: list[SentSpan] = []
+        self.named = NamedSpans()
         self._options = options
         self._producer = producer
-        self._task = task
+        self._where = where
         self._patience = Patience(
             options.access.retry_timeout_ms,
             clock,
@@ -223,14 +246,23 @@ class _Sending:
                     timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
                 )
             except PartlySent as error:  # noqa: PERF203  # what is left is sent again
-                self._note(error.results)
+                self._note(error.results, rows)
                 rows = rows.slice(error.messages_sent)
                 self._wait_after(error, parcel.topic, parcel.first_row)
             except RocketPollError as error:
                 self._wait_after(error, parcel.topic, parcel.first_row)
             else:
-                self._note(result.spans)
+                self._note(result.spans, rows)
                 return
+
+    def send_one(self, message: Message, queue: MessageQueue) -> SendResult:
+        """Send a message; it is sent again where nobody can tell whether it was stored."""
+        timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
+        while True:
+            try:
+                return self._producer.send(message, queue, timeout_ms)
+            except RocketPollError as error:  # noqa: PERF203  # sent again
+                self._wait_after(error, message.topic)
 
     def _send_singly(self, parcel: Parcel) -> None:
         left = list(_messages(parcel))
@@ -260,8 +292,13 @@ class _Sending:
             failed.set_exception(error)
             return failed
 
-    def _note(self, spans: Iterable[Any]) -> None:
-        """Note spans of messages that were stored, joining those that adjoin."""
+    def _note(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
+        """Note spans of messages that were stored, joining those that adjoin.
+
+        The spans of ``rows`` are in the order of these.
+        """
+        if self._options.is_exactly_once and rows is not None:
+            self.named.add(spans, rows.column(columns.BODY))
         for span in spans:
             last = self.spans[-1] if self.spans else None
             if (
@@ -309,10 +346,6 @@ class _Sending:
             return True
         return isinstance(cause, AWAY)
 
-    @property
-    def _where(self) -> str:
-        return f"partition {self._task.partition}"
-
     def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
         cause = _cause(error)
         remedy = next((text for kind, text in _REMEDIES if isinstance(cause, kind)), None)
@@ -323,7 +356,11 @@ class _Sending:
         return WriteError(
             f"{whereabouts}: {error}"
             + (f"; {remedy}" if remedy else "")
-            + f". {stored} rows of this partition are stored and stay"
+            + (
+                f". {stored} rows of this partition are stored and stay"
+                if stored or first_row is not None
+                else ""
+            )
         )
 
 

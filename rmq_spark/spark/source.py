@@ -79,8 +79,8 @@ class RocketPollDataSource(DataSource):
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802  # Spark's; complete mode overwrites, see there
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  # Spark's; complete mode overwrites, see there
         """Return the writer of a streaming query, ``df.writeStream``."""
         from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
 
-        return stream_writer(self.options, schema)
+        return stream_writer(self.options, schema, overwrite=overwrite)

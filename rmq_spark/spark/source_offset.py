@@ -6,7 +6,10 @@
                 when the one before was stored, ms
      "began":   {"orders": {"broker-a": {"2": 7}}},
                 where queues begin within this batch
-     "gone":    ["broker-b"]}    brokers that nobody knows any more
+     "gone":    ["broker-b"],    brokers that nobody knows any more
+     "committed": {"before": .., "behind": ..}}
+                what counted before a batch and behind it, with isolation=committed: the place is
+                one in the commits topic then
 
 ``stored`` is how a query knows on its return that a topic is still the same one, and not another of
 the same name that has grown beyond the offset: the broker's own clock is compared with itself.
@@ -25,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.manifest import CommitState
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -50,6 +55,16 @@ class QueuePosition(NamedTuple):
     stored_ms: int | None = None
 
 
+class Committed(NamedTuple):
+    """The batches that count behind a place in a commits topic, and those where its batch begins.
+
+    ``before`` is None where that is what counts behind the batch before.
+    """
+
+    behind: CommitState
+    before: CommitState | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """The position of a query in each of its queues, as Spark keeps it in the checkpoint."""
@@ -57,6 +72,7 @@ class SourceOffset:
     positions: Mapping[MessageQueue, QueuePosition]
     began: Mapping[MessageQueue, int] = field(default_factory=lambda: MappingProxyType({}))
     gone: tuple[str, ...] = ()
+    committed: Committed | None = None
 
     @property
     def topics(self) -> frozenset[str]:
@@ -93,6 +109,7 @@ class SourceOffset:
             _renamed(self.positions, names),
             MappingProxyType(_renamed(self.began, names)),
             tuple(name for name in self.gone if name not in names),
+            self.committed,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -111,6 +128,12 @@ class SourceOffset:
             document["began"] = _tree(self.began)
         if self.gone:
             document["gone"] = list(self.gone)
+        if self.committed is not None:
+            behind, before = self.committed
+            document["committed"] = {
+                **({} if before is None else {"before": before.to_json()}),
+                "behind": behind.to_json(),
+            }
         return document
 
     @classmethod
@@ -134,7 +157,8 @@ class SourceOffset:
             raise CheckpointError(
                 _NOT_OURS.format(why="gone is no list of names", found=_short(document))
             )
-        return cls(positions, _flat(document, "began"), tuple(gone))
+        committed = _committed(document) if "committed" in document else None
+        return cls(positions, _flat(document, "began"), tuple(gone), committed)
 
 
 def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) -> dict[str, Any]:
@@ -145,6 +169,15 @@ def with_sizes(document: dict[str, Any], sizes: Mapping[MessageQueue, float]) ->
 def sizes_in(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """Return the mean message sizes by queue that `with_sizes` has added to a document."""
     return _flat(document, SIZES)
+
+
+def _committed(document: Mapping[str, Any]) -> Committed:
+    try:
+        found = dict(document["committed"])
+        before = CommitState.from_json(found["before"]) if "before" in found else None
+        return Committed(CommitState.from_json(found.get("behind")), before)
+    except (ManifestError, TypeError, ValueError) as error:
+        raise CheckpointError(_NOT_OURS.format(why=str(error), found=_short(document))) from error
 
 
 def _renamed(

@@ -1,5 +1,7 @@
 """Spark's interface of a stream, over `micro_batches` in the planner and `tasks` in the executors.
 
+With isolation=committed these are `committed_batches` and `committed_spans`.
+
 Spark 4.2 hands over where a batch starts and asks for limits and AvailableNow; 4.0 and 4.1 know
 neither, so that there the reader remembers where it is and applies the limits by itself.
 `stream_reader` chooses.
@@ -23,6 +25,8 @@ from pyspark.sql.types import StructType
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_filter
+from rmq_spark.spark.committed_batches import CommittedBatches
+from rmq_spark.spark.committed_spans import SpanPiece, read_spans
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
 from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import Limits, ReadOptions, read_options
@@ -56,7 +60,7 @@ _log = logging.getLogger(__name__)
 class QueuePiece(InputPartition):
     """The input partition of one task of a streaming read."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece | SpanPiece) -> None:
         super().__init__(piece)
         self.piece = piece
 
@@ -77,9 +81,16 @@ class _Planner:
         columns_of(schema, options.columns)
         self.options = options
         self.instance: ClientInstance = instance_for(options.access)
-        queues = Queues(options, self.instance)
+        self.batches: MicroBatches | CommittedBatches
+        if options.is_committed:
+            self.batches = CommittedBatches(options, self._queues_of, time.monotonic)
+            return
+        queues = self._queues_of(options)
         check_filter(options, self.instance, queues)
         self.batches = MicroBatches(options, queues, time.monotonic)
+
+    def _queues_of(self, options: ReadOptions) -> Queues:
+        return Queues(options, self.instance)
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -125,7 +136,10 @@ class _StreamReader(DataSourceStreamReader):
         """Yield the rows of a task."""
         if not isinstance(partition, QueuePiece):
             return iter(())
-        return read_piece(self._options, arrow_schema_of(self._schema), partition.piece)
+        schema = arrow_schema_of(self._schema)
+        if isinstance(partition.piece, SpanPiece):
+            return read_spans(self._options, schema, partition.piece)
+        return read_piece(self._options, schema, partition.piece)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that a batch has been written."""

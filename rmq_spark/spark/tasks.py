@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
@@ -28,6 +28,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmq_spark.wire.chunk import RecordChunk
+
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.5
@@ -42,8 +44,22 @@ def addresses_of(access: Access) -> BrokerAddresses:
     return _addresses[key]
 
 
-def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_piece(
+    options: ReadOptions,
+    schema: pa.Schema,
+    piece: Piece,
+    *,
+    tags: frozenset[str] | None = None,
+    seen: Callable[[RecordChunk], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in order.
+
+    Args:
+        options: The options of the source.
+        schema: The types that record batches must have.
+        piece: What to read.
+        tags: The tags of which messages must have one; by default, as the options say.
+        seen: Is shown all records that brokers give, before rows are made of them.
 
     Raises:
         DataLoss: Messages of the piece are gone, and that is to end the query.
@@ -62,7 +78,7 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     batches = RecordBatches(
         schema,
         bad,
-        tags=options.tags,
+        tags=options.tags if tags is None else tags,
         checks_crc=options.checks_crc,
         namespace=options.selection.namespace,
     )
@@ -71,6 +87,8 @@ def read_piece(options: ReadOptions, schema: pa.Schema, piece: Piece) -> Iterato
     while not is_done and at < piece.end:
         try:
             for records, next_offset in chunks_of(addresses, options, piece._replace(start=at)):
+                if seen is not None:
+                    seen(records)
                 yield from batches.of(records, queue.broker_name)
                 at = next_offset
                 patience.reset()

@@ -3,7 +3,10 @@
 Options and columns are checked where Spark asks for a writer: on the driver. Tasks send their rows
 at once and report what they sent (`TaskSent`); a message that was sent cannot be taken back, so
 that `abort` can only say what is there. Spark makes a new writer for each step of a stream's batch:
-it remembers nothing.
+it remembers nothing, and knows a query by what its tasks report.
+
+Exactly once, `commit` stores a manifest of what they sent (`committing`). `abort` does nothing then
+either: it may follow a commit whose answer was lost.
 
 Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to
 columns.
@@ -26,11 +29,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmq_spark.client.manifest import CommittedSpan, ManifestId
 from rmq_spark.spark.broker_checks import check_writable
+from rmq_spark.spark.committing import commit, make_commits_topic
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions, write_options
 from rmq_spark.spark.sending import send_rows
-from rmq_spark.spark.sink_columns import SinkColumn, check_sink_columns
+from rmq_spark.spark.sink_columns import DELAY_LEVEL, SinkColumn, check_sink_columns
 from rmq_spark.spark.sink_rows import WriteTask
 
 try:
@@ -51,6 +56,7 @@ _log = logging.getLogger(__name__)
 ROWS_AT_ONCE: Final = 10_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_RUN_ID: Final = "spark.jobGroup.id"
 _STAYS: Final = "what was sent stays, and is sent again when the query goes on"
 
 
@@ -61,7 +67,9 @@ class TaskSent(WriterCommitMessage):
     task: WriteTask
     attempt: int
     row_count: int
-    spans: tuple[SentSpan, ...]
+    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
+    manifest_id: ManifestId | None = None
+    """Exactly once, what the rows are part of."""
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
@@ -79,11 +87,39 @@ class _Writing:
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None
         )
+        if self.options.is_exactly_once:
+            _check_not_delayed(self.columns)
 
-    def send(self, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> TaskSent:
+    def send(
+        self, task: WriteTask, batches: Iterable[pa.RecordBatch], part_of: ManifestId
+    ) -> TaskSent:
         """Send a task's rows."""
         found = send_rows(self.options, self.columns, task, batches)
-        return TaskSent(task, _context().attemptNumber(), found.row_count, found.spans)
+        return TaskSent(
+            task,
+            _context().attemptNumber(),
+            found.row_count,
+            found.spans,
+            part_of if self.options.is_exactly_once else None,
+        )
+
+    def send_of_write(self, write_id: str, batches: Iterable[pa.RecordBatch]) -> TaskSent:
+        """Send a task's rows of a batch write, be it within a query's foreachBatch."""
+        context, name = _context(), self.options.write_name
+        query_id, batch_id = (
+            context.getLocalProperty(_QUERY_ID),
+            context.getLocalProperty(_BATCH_ID),
+        )
+        part_of = ManifestId(None, write_id, 0)
+        if query_id is not None and batch_id is not None:
+            if self.options.is_exactly_once and name is None:
+                raise WriteError(
+                    "a write within foreachBatch counts once by query, batch and name: set option "
+                    "writeName, to another name for each write of a batch"
+                )
+            run_id = context.getLocalProperty(_RUN_ID) or ""
+            part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
+        return self.send(WriteTask(write_id, 0, context.partitionId()), batches, part_of)
 
     def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
         """Send a task's rows of a stream's batch."""
@@ -98,7 +134,28 @@ class _Writing:
             )
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
             check_writable(self.options)
-        return self.send(WriteTask(query_id, int(batch_id), context.partitionId()), batches)
+            if self.options.is_exactly_once:
+                make_commits_topic(self.options)
+        part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
+        task = WriteTask(query_id, int(batch_id), context.partitionId())
+        return self.send(task, batches, part_of)
+
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+    ) -> None:
+        """Exactly once, have the rows count that all tasks of a batch, or of a write, report."""
+        if not self.options.is_exactly_once:
+            return
+        sent = [message for message in messages if isinstance(message, TaskSent)]
+        ids = {message.manifest_id for message in sent}
+        strange = [each for each in ids if each is None or batch_id not in (None, each.batch_id)]
+        if len(sent) < len(messages) or len(ids) > 1 or strange:
+            raise WriteError(f"what tasks report is not of one batch: {ids}, {_total(messages)}")
+        spans = [
+            span for message in sent for span in message.spans if isinstance(span, CommittedSpan)
+        ]
+        for manifest_id in filter(None, ids):
+            commit(self.options, manifest_id, spans)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -112,13 +169,16 @@ class BatchWriter(DataSourceArrowWriter):
         self._writing = _Writing(given, schema)
         self._write_id = self._writing.options.write_name or str(uuid.uuid4())
         check_writable(self._writing.options)
+        if self._writing.options.is_exactly_once:
+            make_commits_topic(self._writing.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
         """Send the rows of a task."""
-        return self._writing.send(WriteTask(self._write_id, 0, _context().partitionId()), iterator)
+        return self._writing.send_of_write(self._write_id, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that all tasks have sent their rows."""
+        """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
+        self._writing.commit(messages)
         _log.info("write %s: %s", self._write_id, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -131,8 +191,12 @@ class BatchWriter(DataSourceArrowWriter):
 class _StreamWriter(DataSourceStreamWriter):
     """The methods that the stream writers of all Spark releases share."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    def __init__(
+        self, given: Mapping[str, str], schema: StructType, *, overwrite: bool = False
+    ) -> None:
         self._writing = _Writing(given, schema)
+        if self._writing.options.is_exactly_once:
+            _check_stream(given, overwrite=overwrite)
         if self._writing.options.write_name is not None:
             raise OptionError(
                 "writeName",
@@ -140,7 +204,8 @@ class _StreamWriter(DataSourceStreamWriter):
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log that all tasks have sent their rows."""
+        """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
+        self._writing.commit(messages, batchId)
         _log.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -166,13 +231,16 @@ if HAS_ARROW_STREAMS:
             return self._writing.send_of_stream(iterator)
 
 
-def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+def stream_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> DataSourceStreamWriter:
     """Return the writer for this release of Spark.
 
     Output mode complete asks to overwrite: as in Spark's Kafka sink, the whole result is then sent
-    with each batch, as a topic cannot be overwritten.
+    with each batch, as a topic cannot be overwritten. Exactly once it is refused.
     """
-    return StreamArrowWriter(given, schema) if HAS_ARROW_STREAMS else StreamRowWriter(given, schema)
+    kind = StreamArrowWriter if HAS_ARROW_STREAMS else StreamRowWriter
+    return kind(given, schema, overwrite=overwrite)
 
 
 def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[pa.RecordBatch]:
@@ -195,6 +263,31 @@ def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[
                 values = [None if value is None else list(value.items()) for value in values]
             arrays[position] = pa.array(values, kinds.get(column.kind, pa.int64()))
         yield pa.RecordBatch.from_arrays(arrays, names=[str(position) for position in range(width)])
+
+
+def _check_stream(given: Mapping[str, str], *, overwrite: bool) -> None:
+    """Refuse streams that cannot be written exactly once."""
+    if overwrite:
+        raise OptionError(
+            "delivery",
+            "output mode complete sends all rows with each batch, so that none is there once: use "
+            "append, or foreachBatch with a write of what has changed",
+        )
+    if not any(name.lower() == "checkpointlocation" for name in given):
+        raise OptionError(
+            "delivery",
+            "exactly once a query is known again by its checkpoint: name it in option "
+            "checkpointLocation, also where spark.sql.streaming.checkpointLocation is set",
+        )
+
+
+def _check_not_delayed(sent: Sequence[SinkColumn]) -> None:
+    """Refuse rows that brokers store elsewhere first: where they will be is not known yet."""
+    if any(column.name == DELAY_LEVEL for column in sent):
+        raise OptionError(
+            "delivery",
+            f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+        )
 
 
 def _context() -> TaskContext:

@@ -42,6 +42,7 @@ EXAMPLES = [
     errors.SubscriptionConflict(),
     errors.TlsRejected("ca_file", "not there"),
     errors.OffsetFileDamaged("/x", "no JSON"),
+    errors.ManifestError("it is none", 2),
     errors.OffsetFileFailed("/x", "written", "No space left on device"),
     PartlySent("T", [ConnectionFailed("h:1", "refused")], [1, 2], 2),
     TooManyPending(5, 5_000),

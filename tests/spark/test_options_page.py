@@ -69,6 +69,8 @@ def test_the_defaults_are_those_of_the_code():
         "onBadRecord": READ.on_bad_record.value,
         "checkCrc": READ.checks_crc,
         "waitForTopic": READ.waits_for_topic,
+        "isolation": "committed" if READ.is_committed else "uncommitted",
+        "delivery": "exactly_once" if WRITE.is_exactly_once else "at_least_once",
         "onBrokerAway": "skip" if READ.skips_away else "wait",
         "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
         "suspendTimeoutMs": READ.suspend_ms,

@@ -53,7 +53,7 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert given >= {
         "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger",
         "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
-        "consumerGroup", "subscribePattern", "endingOffsets",
+        "consumerGroup", "subscribePattern", "endingOffsets", "isolation",
     }  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def table_of(
     rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
     batches: list[pa.RecordBatch] = []
     for span in spans_to_read(instance, topic, start, end):
-        bad = _Refused(span.address)
+        bad = Refused(span.address)
         rows = RecordBatches(schema, bad, tags=wanted.tags_set)
         for records, next_offset, fault in readable_chunks(
             _pull(instance, span, rules), span.start, is_filtered=bool(wanted.tags_set)
@@ -155,7 +155,7 @@ def _pull(instance: ClientInstance, span: Span, rules: PullRules) -> BulkPull:
     )
 
 
-class _Refused:
+class Refused:
     """Ends a read with the first message that cannot be read."""
 
     are_kept = False
@@ -164,5 +164,6 @@ class _Refused:
         self._address = address
 
     def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """End the read with the name of the message."""
         why = f"the message at offset {queue_offset} of {queue} cannot be read: {problem}"
         raise ProtocolError(self._address, why)

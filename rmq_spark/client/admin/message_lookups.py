@@ -186,6 +186,40 @@ class MessageLookups:
 
         return table_of(self.instance, topic, start, end, columns, tags)
 
+    def read_committed(
+        self,
+        topic: str,
+        *,
+        start: Bound = EARLIEST,
+        end: Bound = LATEST,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+    ) -> pa.Table:
+        """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
+
+        Each row of a batch that was written with ``delivery=exactly_once`` is there once; rows of
+        other producers, and of batches that do not count, are left out.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"`` or a time (a datetime with a zone, or milliseconds
+                since 1970), from which batches were committed. Batches at the beginning of which
+                retention has taken rows are left out.
+            end: A bound of the same kinds, before which to end.
+            columns: Names of columns, as in `read_table`.
+            tags: ``"a || b"`` for messages with one of these tags.
+
+        Raises:
+            RouteNotFound: There is no such topic, or nothing was committed to it yet.
+            MessageRejected: An argument means nothing.
+            ManifestError: A manifest cannot be read, or rows are not those that were committed.
+            OffsetMoved: The broker has deleted messages before they were read.
+            ProtocolError: A message cannot be read; the error names it.
+        """
+        from rmq_spark.client.admin.committed_reads import committed_table_of  # noqa: PLC0415  # brings pyarrow
+
+        return committed_table_of(self.instance, topic, start, end, columns, tags)
+
     def _query(
         self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]
     ) -> Iterator[MessageExt]:

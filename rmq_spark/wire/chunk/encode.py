@@ -78,7 +78,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     head = np.zeros(given.rows, _HEAD)
     head["total_size"] = sizes
     head["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
-    head["body_crc"] = _body_crcs(bodies)
+    head["body_crc"] = body_crcs(bodies)
     head["queue_id"] = given.numbers("queueId")
     head["flag"] = given.numbers("flag")
     head["queue_offset"] = given.numbers("queueOffset")
@@ -136,7 +136,7 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
         ) from error
 
 
-def _body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
+def body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
     """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
     offsets = offsets_of(bodies)
     first, last = int(offsets[0]), int(offsets[-1])

@@ -15,11 +15,15 @@ said who it is:
     sink                the sink has the rows of batch N, in a file that does not count yet
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
+    sent                a task has sent its rows to a topic, and has not reported it
+    manifest            all tasks have, and the batch does not count yet
+    manifest-done       the batch counts, commits/N is not written
 
 Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
 If it is told of ``windows``, the rows are windows of time that are over, with the number of
 messages in them: bodies have their second as the second word, and several topics, each with a
-source of its own, are counted together.
+source of its own, are counted together. If it is told where ``into``, rows go to a topic, by the
+real sink, in other partitions whenever a batch is run.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.spark.source import FORMAT, RocketPollDataSource
 from rmq_spark.spark.stream_reader import stream_reader
+from rmq_spark.spark.writer import stream_writer
 
 HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
@@ -111,6 +116,24 @@ def held_reader(given, schema, holds):
     return type("HeldReader", (type(made),), methods)(given, schema)
 
 
+def held_writer(given, schema, overwrite, holds):
+    """The writer that this release of Spark gets, held before and after it commits."""
+    made = stream_writer(given, schema, overwrite=overwrite)
+
+    def write(self, rows):
+        found = type(made).write(self, rows)
+        holds.pass_by("sent", only_first=True)
+        return found
+
+    def commit(self, messages, batchId):  # noqa: N803  # Spark's name
+        holds.pass_by("manifest")
+        type(made).commit(self, messages, batchId)
+        holds.pass_by("manifest-done")
+
+    methods = {"write": write, "commit": commit}
+    return type("HeldWriter", (type(made),), methods)(given, schema)
+
+
 class HeldSource(RocketPollDataSource):
     """The source, and one more option."""
 
@@ -125,6 +148,9 @@ class HeldSource(RocketPollDataSource):
 
     def streamReader(self, schema):  # noqa: N802  # Spark's name
         return held_reader(self.options, schema, self._holds)
+
+    def streamWriter(self, schema, overwrite):  # noqa: N802  # the same
+        return held_writer(self.options, schema, overwrite, self._holds)
 
 
 class FilePerBatch:
@@ -161,6 +187,10 @@ def start(spark, command):
 def start_once(spark, command):
     """Start a query."""
     rows = windows_of(spark, command) if "windows" in command else bodies_of(spark, command)
+    if "into" in command:
+        writer = rows.select("body").repartition(3).writeStream.format(HELD_FORMAT)
+        writer = writer.options(**command["into"], **{HOLDS: command["holds"]})
+        return writer.option("checkpointLocation", command["checkpoint"]).start()
     sink = FilePerBatch(command["sink"], Holds(command["holds"]))
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", command["checkpoint"])
     return writer.trigger(**command.get("trigger", {"processingTime": "0 seconds"})).start()

@@ -238,9 +238,7 @@ def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monke
     monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total)
     assert encode_chunk(columns).data == chunk.data
     monkeypatch.setattr("rmq_spark.wire.chunk.encode.BUFFER_BYTES_MAX", total - 1)
-    monkeypatch.setattr(
-        "rmq_spark.wire.chunk.encode._body_crcs", lambda _: pytest.fail("too early")
-    )
+    monkeypatch.setattr("rmq_spark.wire.chunk.encode.body_crcs", lambda _: pytest.fail("too early"))
     with pytest.raises(
         RecordError, match=f"chunk at its end: needed at most {total - 1} bytes, found {total}"
     ):

@@ -49,6 +49,11 @@ def draw(seed):
     streams = [f"stream{number}" for number in range(dice.choice([1, 1, 2]))]
     others = dice.choice([[], [], ["reads"], ["writes"], ["writes"]])
     others = {name: {"reads": _reads, "writes": _writes}[name](dice, name) for name in others}
+    more = random.Random(f"{seed} exactly once")  # whose dice leave those of all others as they are
+    readers = ()
+    if "writes" in others and more.random() < 0.5:
+        others["writes"] = _exactly_once(more, others["writes"])
+        readers = tuple(_committed(more, f"committed{number}") for number in range(2))
     return Story(
         seed=seed,
         settings=settings,
@@ -57,6 +62,7 @@ def draw(seed):
             *(Client(name, ()) for name in BROKERS[: dice.choice([1, 2, 2, 3])]),
             *(_stream(dice, name, kinds) for name in streams),
             *others.values(),
+            *readers,
             *(_producer(dice, f"producer{number}") for number in range(dice.choice([1, 2]))),
         ),
         troubles=tuple(
@@ -170,6 +176,52 @@ def _writes(dice, name):
     ]
     sink = Step("sink", {"options": options, "is_stream": dice.random() < 0.6, **_fate(dice)})
     return Client(name, (sink, *steps))
+
+
+def _exactly_once(dice, writes):
+    """The same writes by a stream whose batches count by their manifests."""
+    sink, *steps = writes.steps
+    options = sink.arguments["options"] | {
+        "delivery": "exactly_once",
+        "checkpointLocation": "anywhere",
+    }
+    sink = Step(
+        "sink",
+        {
+            **sink.arguments,
+            "options": options,
+            "is_stream": True,
+            "deaths": dice.choice([0, 0.2, 0.4]),
+            "zombies": dice.choice([0, 0.3]),
+        },
+    )
+    return Client(writes.name, (sink, *steps))
+
+
+def _committed(dice, name):
+    """A query that reads what counts."""
+    options = {
+        "namesrvAddr": ADDRESS,
+        "topic": "S0",
+        "isolation": "committed",
+        "waitForTopic": "true",
+        "columns": COLUMNS,
+        "startingOffsets": "earliest",
+        "retryTimeoutMs": dice.choice(["1000", "5000", "60000"]),
+        "discoveryIntervalMs": "300",
+        **dice.choice([{}, {"failOnDataLoss": "false"}]),
+        **dice.choice([{}, {"maxOffsetsPerTrigger": "5"}]),
+        **dice.choice([{}, {"minPartitions": "5"}, {"maxRecordsPerPartition": "4"}]),
+    }
+    arguments = {
+        "topics": ["S0"],
+        "options": options,
+        "trigger_seconds": dice.choice([0.0, 0.2]),
+        "available_now": dice.random() < 0.2,
+        **_fate(dice),
+    }
+    events = [Step("at", _event(dice, [])) for _ in range(dice.choice([0, 1, 3]))]
+    return Client(name, (Step("stream", arguments), *events))
 
 
 def _fate(dice):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
+from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
 from world.spark.writes import TOPIC as SINKS_TOPIC
@@ -36,7 +37,8 @@ class Ledger:
 
     def stream(self, query):
         """The model of a streaming query."""
-        self._streams.append(StreamModel(self, query))
+        kind = CommittedModel if query.options.get("isolation") == "committed" else StreamModel
+        self._streams.append(kind(self, query))
         return self._streams[-1]
 
     def reads(self, program):
@@ -47,6 +49,16 @@ class Ledger:
         """The model of a program that writes."""
         self._sinks.append(SinkModel(self, program))
         return self._sinks[-1]
+
+    @property
+    def brokers(self):
+        """All brokers."""
+        return self._world.brokers
+
+    @property
+    def sinks(self):
+        """The models of all programs that write."""
+        return self._sinks
 
     # ---- what happens
 

@@ -22,6 +22,11 @@ class SinkModel:
         self._ids = {}  # by body
         self._committed = []  # partitions, with what was reported of each, and when
         self._stored = defaultdict(set)  # places, by body
+        self.told = {}
+        """The bodies of each batch that was told to count, though it may not be known to."""
+
+        self.counted = set()
+        """The batches that count for sure."""
 
     def logged(self, line):
         """One of its processes has logged something: nothing that its rows depend on."""
@@ -42,11 +47,26 @@ class SinkModel:
                     f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition "
                     f"{number}, of which {each.row_count} are reported, in spans of {spans}"
                 )
-            for at, (body, *_) in enumerate(rows):
+            for at, (body, *_) in enumerate(rows if not self._writes.is_exactly_once else ()):
                 self._ids[body] = f"{each.task.batch_id}:{number}:{at}"
+
+    @property
+    def is_exactly_once(self):
+        """Whether its batches count by their manifests."""
+        return self._writes.is_exactly_once
+
+    @property
+    def is_done(self):
+        """Whether all has been written."""
+        return not self._writes.is_wanted
+
+    def tells(self, batch, partitions):
+        """The driver is about to say that a batch counts."""
+        self.told[batch] = {body for rows in partitions for body, *_ in rows}
 
     def committed(self, batch, partitions, sent):
         """The batch counts."""
+        self.counted.add(batch)
         now = self._ledger.now
         self._committed += [(now, rows, each) for rows, each in zip(partitions, sent, strict=True)]
 

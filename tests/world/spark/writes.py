@@ -4,6 +4,10 @@ by tasks that may run twice.
 A partition's rows are sent by one attempt or by several: one that fails or is killed is tried
 again, and two may be at it at the same time. What the attempts that count report is committed, or
 all is aborted. A batch that was not committed is run again, with the same rows.
+
+A stream that writes exactly once is killed before and behind its commits as well. Its partitions
+are others when a batch is run again, as after a shuffle, and a driver that was replaced commits
+late.
 """
 
 from __future__ import annotations
@@ -70,6 +74,10 @@ class Writes(Application):
         self.model = world.ledger.sink(self)
         self._options = sink.arguments["options"]
         self._is_stream = sink.arguments["is_stream"]
+        self.is_exactly_once = self._options.get("delivery") == "exactly_once"
+        self._deaths = sink.arguments.get("deaths", 0)
+        self._zombies = sink.arguments.get("zombies", 0)
+        self._reported = []  # reports that a driver has had, with their batch
         self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
         self._rows = {}  # partitions, by batch: the same whenever it is run
@@ -82,12 +90,26 @@ class Writes(Application):
             await self.run.pause(arguments["after"])
             if batch not in self._rows:
                 self._rows[batch] = [self._some(rows) for rows in arguments["partitions"]]
+            elif self.is_exactly_once:
+                self._rows[batch] = self._shuffled(self._rows[batch])
             await self._write(batch, self._rows[batch])
             self._left.pop(0)
         self.is_wanted = False
 
     def _some(self, rows):
         return [self.model.row(next(self._numbers)) for _ in range(rows)]
+
+    def _shuffled(self, partitions):
+        rows = [row for some in partitions for row in some]
+        self.dice.shuffle(rows)
+        cuts = sorted(self.dice.randint(0, len(rows)) for _ in partitions[1:])
+        return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+    async def _may_die(self, where):
+        if self.is_exactly_once and self.dice.random() < self._deaths:
+            self.world.note(f"{self.run.name} is killed {where}")
+            self.run.kill()
+            await self.run.pause(0)
 
     async def _write(self, batch, partitions):
         run = self.run
@@ -104,8 +126,16 @@ class Writes(Application):
             await self._tell(source, writer, "abort", [None] * len(partitions), batch)
             raise
         self.model.sent(batch, partitions, sent)
+        self._reported.append((batch, sent))
+        await self._may_die("before it commits")
+        self.model.tells(batch, partitions)
         await self._tell(source, writer, "commit", sent, batch)
+        await self._may_die("behind its commit")
         self.model.committed(batch, partitions, sent)
+        if self.is_exactly_once and self.dice.random() < self._zombies:
+            old_batch, old = self.dice.choice(self._reported)
+            self.world.note(f"{self.run.name}: another driver commits batch {old_batch} once more")
+            await self._tell(source, writer, "commit", old, old_batch)
 
     def _writer(self, source):
         source = pickle.loads(source)  # noqa: S301  # what Spark does

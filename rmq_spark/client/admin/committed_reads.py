@@ -1,0 +1,186 @@
+"""Committed reads: the rows of a topic that sinks have committed, as one Arrow table.
+
+    commits topic (`manifest`) ──> manifests that count ──> their spans ──> bulk pulls
+        ──> are these the rows that were committed? ──> record batches ──> a table
+
+The Spark source reads the same rows with ``isolation=committed``. This module must not know what a
+table is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.arrow_reads import (
+    DEFAULT_COLUMNS,
+    PULL_TIMEOUT_MS,
+    Refused,
+    checked_columns,
+    schema_of,
+)
+from rmq_spark.client.arguments import check_text
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import (
+    CommitState,
+    CommittedSpan,
+    Manifest,
+    added,
+    commits_topic,
+    decoded,
+)
+from rmq_spark.client.message import decode_messages
+from rmq_spark.client.names import check_topic
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.read_bounds import (
+    EARLIEST,
+    LATEST,
+    READER_GROUP,
+    Bound,
+    Span,
+    spans_to_read,
+)
+from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.record_batches import RecordBatches
+from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.wire.message_queue import MessageQueue
+
+_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
+
+
+def read_committed(
+    topic: str,
+    name_servers: str | Iterable[str] | None = None,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    columns: Iterable[str] | None = None,
+    tags: str | None = None,
+    instance: ClientInstance | None = None,
+) -> pa.Table:
+    """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
+
+        bills = rocketpoll.read_committed("bills", "localhost:9876", columns=["body"])
+        bills.to_pandas()
+
+    Args:
+        topic: The topic to read, written to with ``delivery=exactly_once``.
+        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        start: The first batches to read, by when they were committed; see `Admin.read_committed`.
+        end: The batches before which to end.
+        columns: Names of columns; nothing else is decoded.
+        tags: ``"a || b"`` for messages with one of these tags.
+        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+
+    Raises:
+        RouteNotFound: There is no such topic, or nothing was committed to it yet.
+    """
+    with Admin(name_servers, instance=instance) as admin:
+        return admin.read_committed(topic, start=start, end=end, columns=columns, tags=tags)
+
+
+def committed_table_of(
+    instance: ClientInstance,
+    topic: str,
+    start: Bound,
+    end: Bound,
+    columns: Iterable[str] | None,
+    tags: str | None,
+) -> pa.Table:
+    """Read the committed rows of a topic; what `Admin.read_committed` does."""
+    schema = schema_of(DEFAULT_COLUMNS if columns is None else checked_columns(columns))
+    if tags is not None:
+        check_text("tags", tags, "created || paid")
+    check_topic(topic)
+    wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
+    places = spans_to_read(instance, commits_topic(topic), start, end)
+    if len(places) > 1:
+        raise ManifestError(
+            f"topic {commits_topic(topic)} has {len(places)} queues, and batches are in order in "
+            "one only: delete those that no sink writes to"
+        )
+    instance.routes.refresh(topic)
+    batches: list[pa.RecordBatch] = []
+    for manifest in _counting(instance, places[0]):
+        for span in manifest.spans:
+            batches += _rows_of(instance, span, schema, wanted)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _counting(instance: ClientInstance, place: Span) -> list[Manifest]:
+    """Return the manifests between two places that count, from the first of which all is there."""
+    first = min(instance.api.min_offset(place.address, place.queue), place.start)
+    state = CommitState()
+    found: dict[int, Manifest] = {}
+    for at, manifest in _manifests(instance, place._replace(start=first)):
+        state, counting = state.take([(at, manifest.id)])
+        if counting and at >= place.start:
+            parts: dict[int, bytes] = {}
+            for part in manifest.parts:
+                parts.update(_messages(instance, place._replace(start=part, end=part + 1)))
+            found[at] = manifest.whole(parts) if manifest.parts else manifest
+    whole = list(found.values())
+    begins: dict[MessageQueue, int] = {}
+    while whole and any(
+        span.queue_offset < _begin(instance, span.queue, begins) for span in whole[0].spans
+    ):
+        whole.pop(0)  # retention has begun to take it
+    return whole
+
+
+def _begin(instance: ClientInstance, queue: MessageQueue, known: dict[MessageQueue, int]) -> int:
+    if queue not in known:
+        address = instance.routes.address_for_read(queue.broker_name)
+        known[queue] = instance.api.min_offset(address, queue)
+    return known[queue]
+
+
+def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[int, Manifest]]:
+    for at, body in _messages(instance, place):
+        try:
+            manifest = decoded(body)
+        except ManifestError as error:
+            raise ManifestError(f"offset {at} of {place.queue}: {error}") from error
+        if manifest is not None:
+            yield at, manifest
+
+
+def _messages(instance: ClientInstance, place: Span) -> Iterator[tuple[int, bytes]]:
+    for chunk in _pull(instance, place):
+        for message in decode_messages(chunk.records, place.queue.broker_name):
+            yield message.queue_offset, bytes(message.body)
+
+
+def _rows_of(
+    instance: ClientInstance, span: CommittedSpan, schema: pa.Schema, tags: frozenset[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows of a span, if they are those that were committed."""
+    address = instance.routes.address_for_read(span.queue.broker_name)
+    place = Span(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
+    bad = Refused(address)
+    rows = RecordBatches(schema, bad, tags=tags)
+    batches: list[pa.RecordBatch] = []
+    count = crc = 0
+    for records, next_offset, fault in readable_chunks(
+        _pull(instance, place), place.start, is_filtered=False
+    ):
+        count += len(records)
+        crc = added(crc, int(records.head["body_crc"].astype("int64").sum()))
+        batches += rows.of(records, span.queue.broker_name)
+        if fault is not None:
+            bad.met(span.queue, next_offset, fault)
+    if (count, crc) != (span.message_count, span.crc):
+        raise ManifestError(
+            f"{span.queue} has other messages at offsets {place.start} to {place.end - 1} than "
+            "those that were committed, or not all of them"
+        )
+    return batches
+
+
+def _pull(instance: ClientInstance, place: Span) -> BulkPull:
+    return BulkPull(
+        instance.api, place.address, READER_GROUP, place.queue, place.start, place.end, _RULES
+    )

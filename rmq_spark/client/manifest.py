@@ -1,0 +1,301 @@
+"""Manifests: which rows of a topic a sink has committed, as messages of the topic's commits topic.
+
+    orders            rows, as tasks have sent them: of attempts that count, and of others
+    orders_COMMITS    one queue; one manifest for each batch that counts: where its rows are
+
+    {"v": 1, "topic": "orders",
+     "query": "b0c9...",    the streaming query; null of a batch write that is none's part
+     "write": "",           the name of a batch write
+     "batch": 7,
+     "run": "5d1e...",      the run of the query, for those who look
+     "rows": 210, "crc": 51,                   of all spans, in the parts as well
+     "spans": [["broker-a", 0, 17, 210, 9, 80000]],
+                            broker, queue, first offset, rows, sum of their bodies' CRCs, bytes
+     "parts": [4, 5]}       offsets of the messages with the spans before these
+
+Spans that are too many for one message go ahead in messages of their own, ``{"v": 1, "part": ..}``.
+They mean nothing until a manifest names their offsets: whatever is not named does not count.
+
+The first manifest of a query's batch counts, and the batches of a query count upwards
+(`CommitState`): a batch that is run again, a message that is stored twice and a driver that does
+not know that it was replaced change nothing. Here is nothing but bytes and values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.message_queue import MessageQueue
+
+VERSION: Final = 1
+COMMITS_SUFFIX: Final = "_COMMITS"
+WRITES_KEPT: Final = 500
+"""The number of batch writes outside of queries whose repeats are known, the latest ones."""
+
+MANIFEST_BYTES_MAX: Final = 3 * 1024 * 1024
+_SPAN_BYTES: Final = 100
+"""More than a span takes, but for the name of its broker."""
+
+_CRC_MASK: Final = 0xFFFF_FFFF
+
+
+class ManifestId(NamedTuple):
+    """The identity of what is committed: a query's batch, or a batch write.
+
+    ``query_id`` is None for a batch write that is no part of a streaming query; ``write_name`` is
+    empty for the batch of a stream.
+    """
+
+    query_id: str | None
+    write_name: str
+    batch_id: int
+    run_id: str = ""
+
+    def __str__(self) -> str:
+        if self.query_id is None:
+            return f"write {self.write_name}"
+        name = f", write {self.write_name}" if self.write_name else ""
+        return f"batch {self.batch_id} of query {self.query_id}{name}"
+
+    @property
+    def key(self) -> str:
+        """The key of the manifest's message."""
+        parts = [*filter(None, (self.query_id, self.write_name)), str(self.batch_id)]
+        return ":".join("_".join(part.split()) for part in parts)
+
+
+class CommittedSpan(NamedTuple):
+    """Rows at successive offsets of a queue, by which a reader knows them again.
+
+    Attributes:
+        queue: The queue.
+        queue_offset: Offset of the first row.
+        message_count: Number of rows.
+        crc: Sum of the CRCs of their bodies, in 32 bits.
+        body_bytes: Bytes of their bodies together.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    message_count: int
+    crc: int
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The record of a commit: whose it is, and where the rows are."""
+
+    topic: str
+    id: ManifestId
+    spans: tuple[CommittedSpan, ...]
+    parts: tuple[int, ...] = ()
+    """Offsets, in the commits topic, of parts that are still to be joined by `whole`."""
+    stated: tuple[int, int] = (0, 0)
+    """The rows and the CRC of all spans, as the last message of a manifest has them."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return sum(span.message_count for span in self.spans)
+
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of all bodies."""
+        return sum(span.body_bytes for span in self.spans)
+
+    def messages(self, bytes_max: int) -> tuple[list[bytes], list[CommittedSpan]]:
+        """Return the bodies of the parts that go ahead, and the spans left for the last message."""
+        name_bytes = max((len(span.queue.broker_name.encode()) for span in self.spans), default=0)
+        at_once = max((bytes_max // 2) // (_SPAN_BYTES + 6 * name_bytes), 1)
+        groups = [self.spans[at : at + at_once] for at in range(0, len(self.spans), at_once)]
+        early = [_encoded({"v": VERSION, "part": _rows_of(group)}) for group in groups[:-1]]
+        return early, list(groups[-1]) if groups else []
+
+    def last_message(self, spans: Iterable[CommittedSpan], parts: Sequence[int]) -> bytes:
+        """Return the body of the message that makes the batch count, when its parts are stored."""
+        return _encoded(
+            {
+                "v": VERSION,
+                "topic": self.topic,
+                "query": self.id.query_id,
+                "write": self.id.write_name,
+                "batch": self.id.batch_id,
+                "run": self.id.run_id,
+                "rows": self.row_count,
+                "crc": _crc_of(self.spans),
+                "spans": _rows_of(spans),
+                **({"parts": list(parts)} if parts else {}),
+            }
+        )
+
+    def whole(self, parts: Mapping[int, bytes]) -> Manifest:
+        """Return the manifest with the spans of its parts, which are given by their offsets.
+
+        Raises:
+            ManifestError: A part is missing or damaged, or is not the one that was written.
+        """
+        spans: list[CommittedSpan] = []
+        for at in self.parts:
+            if at not in parts:
+                raise ManifestError(f"its part at offset {at} is gone")
+            document = _document(parts[at])
+            if "part" not in document:
+                raise ManifestError(f"there is no part of it at offset {at}, as it says")
+            spans += _spans_in(self.topic, document["part"])
+        found = Manifest(self.topic, self.id, (*spans, *self.spans))
+        if self.stated != (found.row_count, _crc_of(found.spans)):
+            raise ManifestError("its spans are not those that were written: their sum differs")
+        return found
+
+
+def decoded(body: bytes) -> Manifest | None:
+    """Return the manifest that a message holds, without its parts; None for a part.
+
+    Raises:
+        ManifestError: The message is no manifest, or is of a newer release.
+    """
+    document = _document(body)
+    if "part" in document:
+        return None
+    query_id, write_name, batch_id = (document.get(name) for name in ("query", "write", "batch"))
+    topic, run_id, parts = (document.get(name) for name in ("topic", "run", "parts"))
+    is_right = (
+        isinstance(topic, str)
+        and (query_id is None or isinstance(query_id, str))
+        and isinstance(write_name, str)
+        and isinstance(run_id, str)
+        and _is_count(batch_id, document.get("rows"), document.get("crc"), *(parts or ()))
+    )
+    if not is_right:
+        raise ManifestError(f"it is no manifest: {excerpt(body)}")
+    manifest = Manifest(
+        str(topic),
+        ManifestId(query_id, str(write_name), int(batch_id or 0), str(run_id)),
+        tuple(_spans_in(str(topic), document.get("spans"))),
+        tuple(parts or ()),
+        (document["rows"], document["crc"]),
+    )
+    return manifest if manifest.parts else manifest.whole({})
+
+
+@dataclass(frozen=True, slots=True)
+class CommitState:
+    """The batches that count up to a place of a commits topic; repeats behind it are known by them.
+
+    ``queries`` has the last batch of each query, and the names of the writes that counted in it.
+    ``writes`` has the names of the latest batch writes outside of queries.
+    """
+
+    queries: Mapping[str, tuple[int, tuple[str, ...]]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    writes: tuple[str, ...] = ()
+
+    def take(self, found: Iterable[tuple[int, ManifestId]]) -> tuple[CommitState, tuple[int, ...]]:
+        """Return the state behind these manifests, and the offsets of those that count."""
+        queries, writes = dict(self.queries), dict.fromkeys(self.writes)
+        counting: list[int] = []
+        for at, (query_id, name, batch_id, _) in found:
+            if query_id is None:
+                is_new = name not in writes
+                writes[name] = None
+                if len(writes) > WRITES_KEPT:
+                    del writes[next(iter(writes))]
+            else:
+                last, names = queries.get(query_id, (-1, ()))
+                is_new = batch_id > last or (batch_id == last and name not in names)
+                if is_new:
+                    queries[query_id] = batch_id, (*(names if batch_id == last else ()), name)
+            if is_new:
+                counting.append(at)
+        return CommitState(queries, tuple(writes)), tuple(counting)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what lies in a checkpoint; names are in order, as Spark compares text."""
+        queries = {name: [self.queries[name][0], *self.queries[name][1]] for name in self.queries}
+        found: dict[str, Any] = {"queries": dict(sorted(queries.items()))}
+        return {**found, "writes": list(self.writes)} if self.writes else found
+
+    @classmethod
+    def from_json(cls, document: Any) -> CommitState:
+        """Return the state that `to_json` gave.
+
+        Raises:
+            ManifestError: The document is none.
+        """
+        try:
+            queries = {
+                str(name): (int(last), tuple(map(str, names)))
+                for name, (last, *names) in document["queries"].items()
+            }
+            return cls(queries, tuple(map(str, document.get("writes", ()))))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ManifestError(f"it tells of no commits: {excerpt(document)}") from error
+
+
+def commits_topic(topic: str) -> str:
+    """Return the name of a topic's commits topic."""
+    return f"{topic}{COMMITS_SUFFIX}"
+
+
+def added(crc: int, other: int) -> int:
+    """Return the sum of two CRCs as spans have it."""
+    return (crc + other) & _CRC_MASK
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise ManifestError(f"it is no manifest, but {excerpt(body)}") from error
+    if not isinstance(found, dict) or not _is_count(found.get("v")):
+        raise ManifestError(f"it is no manifest, but {excerpt(body)}")
+    if found["v"] > VERSION:
+        raise ManifestError(
+            f"it is of version {found['v']}, and this release of rocketpoll reads {VERSION}: "
+            "read with the release that has written it, or a newer one",
+            found["v"],
+        )
+    return found
+
+
+def _rows_of(spans: Iterable[CommittedSpan]) -> list[list[Any]]:
+    return [[span.queue.broker_name, span.queue.queue_id, *span[1:]] for span in spans]
+
+
+def _spans_in(topic: str, rows: Any) -> list[CommittedSpan]:
+    if not isinstance(rows, list):
+        raise ManifestError(f"it has no list of spans, but {excerpt(rows)}")
+    spans = []
+    for row in rows:
+        if not (
+            isinstance(row, list)
+            and len(row) == 6
+            and isinstance(row[0], str)
+            and _is_count(*row[1:])
+        ):
+            raise ManifestError(f"it has what is no span: {excerpt(row)}")
+        spans.append(CommittedSpan(MessageQueue(topic, row[0], row[1]), *row[2:]))
+    return spans
+
+
+def _crc_of(spans: Iterable[CommittedSpan]) -> int:
+    return crc32(_encoded({"spans": _rows_of(spans)}))
+
+
+def _is_count(*values: Any) -> bool:
+    return all(
+        isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values
+    )

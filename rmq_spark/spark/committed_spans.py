@@ -1,0 +1,176 @@
+"""Spans of rows that a manifest names: made where rows are sent, read and checked by tasks.
+
+    sent       where rows are stored ──> spans with the sum of their bodies' CRCs, joined while
+               they are small enough to be held in memory
+    planned    the spans of a batch ──> pieces for tasks; a span is in one piece
+    read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
+
+A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again.
+Tags are compared here, since what a broker leaves out cannot be checked. It knows no manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rmq_spark.client.manifest import CommittedSpan, added
+from rmq_spark.spark.errors import named, report_losses
+from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.tasks import read_piece
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmq_spark.client.producer.arrow_sends import SentSpan
+    from rmq_spark.wire.chunk import RecordChunk
+
+SPAN_ROWS_MAX: Final = 50_000
+SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The bytes of bodies up to which spans are joined: a reader holds a span in memory."""
+
+
+class SpanPiece(NamedTuple):
+    """The spans that one task reads, one after the other; all of one queue."""
+
+    spans: tuple[CommittedSpan, ...]
+
+
+class NamedSpans:
+    """The spans of one task's rows, as they are stored."""
+
+    def __init__(self) -> None:
+        self.spans: list[CommittedSpan] = []
+        self._last_of: dict[MessageQueue, int] = {}
+
+    def add(self, sent: Iterable[SentSpan], bodies: pa.Array) -> None:
+        """Add spans of rows that were stored; ``bodies`` are theirs, in the same order."""
+        import pyarrow.compute as pc  # noqa: PLC0415  # in tasks only
+
+        from rmq_spark.wire.chunk.encode import body_crcs  # noqa: PLC0415  # the same
+
+        first = 0
+        for queue, queue_offset, count in sent:
+            some = bodies.slice(first, count)
+            first += count
+            size = pc.sum(pc.binary_length(some)).as_py() or 0
+            crc = added(int(body_crcs(some).sum()), 0)
+            self._join(CommittedSpan(queue, queue_offset, count, crc, size))
+
+    def _join(self, span: CommittedSpan) -> None:
+        at = self._last_of.get(span.queue)
+        if at is not None:
+            last = self.spans[at]
+            joined = CommittedSpan(
+                span.queue,
+                last.queue_offset,
+                last.message_count + span.message_count,
+                added(last.crc, span.crc),
+                last.body_bytes + span.body_bytes,
+            )
+            if (
+                last.queue_offset + last.message_count == span.queue_offset
+                and joined.message_count <= SPAN_ROWS_MAX
+                and joined.body_bytes <= SPAN_BYTES_MAX
+            ):
+                self.spans[at] = joined
+                return
+        self._last_of[span.queue] = len(self.spans)
+        self.spans.append(span)
+
+
+def span_pieces(
+    spans: Iterable[CommittedSpan], pieces_min: int | None = None, rows_max: int | None = None
+) -> list[SpanPiece]:
+    """Divide spans into the pieces that tasks read; the same input gives the same pieces.
+
+    Each queue is one piece, unless more pieces or smaller ones are wanted and spans allow it.
+    """
+    by_queue: dict[MessageQueue, list[CommittedSpan]] = {}
+    for span in spans:
+        if span.message_count:
+            by_queue.setdefault(span.queue, []).append(span)
+    total = sum(span.message_count for each in by_queue.values() for span in each)
+    bounds = [rows_max] if rows_max else []
+    if pieces_min and pieces_min > len(by_queue):
+        bounds.append(max(total // pieces_min, 1))
+    if not bounds:
+        return [SpanPiece(tuple(by_queue[queue])) for queue in sorted(by_queue)]
+    most, found = min(bounds), []
+    for queue in sorted(by_queue):
+        some: list[CommittedSpan] = []
+        for span in by_queue[queue]:
+            if some and sum(each.message_count for each in some) + span.message_count > most:
+                found.append(SpanPiece(tuple(some)))
+                some = []
+            some.append(span)
+        found.append(SpanPiece(tuple(some)))
+    return found
+
+
+def read_spans(
+    options: ReadOptions, schema: pa.Schema, piece: SpanPiece
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece, in order, each span when all of it is known to be right.
+
+    Raises:
+        DataLoss: Rows of a span are gone, or are others by now, and that is to end the query.
+        RecordFault: A message cannot be read, and that is to end the query.
+        BrokersAway: The broker could not be reached for too long.
+    """
+    everything = replace(options, expression="*")
+    for span in piece.spans:
+        end = span.queue_offset + span.message_count
+        check = _Check(span)
+        batches = list(
+            read_piece(
+                everything,
+                schema,
+                Piece(span.queue, span.queue_offset, end),
+                tags=options.tags,
+                seen=check.see,
+            )
+        )
+        if check.is_passed:
+            yield from batches
+        else:
+            report_losses([check.loss], is_failure=options.fail_on_data_loss)
+
+
+class _Check:
+    """The comparison of the records of a span with what its manifest says."""
+
+    def __init__(self, span: CommittedSpan) -> None:
+        self._span = span
+        self._crc = 0
+        self._count = 0
+        self._next_offset = -1
+
+    def see(self, records: RecordChunk) -> None:
+        """Take some records of the span, the next ones."""
+        if len(records):
+            head: Any = records.head
+            self._crc = added(self._crc, int(head["body_crc"].astype("int64").sum()))
+            self._count += len(records)
+            self._next_offset = int(head["queue_offset"][-1]) + 1
+
+    @property
+    def is_passed(self) -> bool:
+        """True if these are the rows; what retention has left at a span's end is believed."""
+        span = self._span
+        if self._count == span.message_count:
+            return self._crc == span.crc
+        return self._next_offset == span.queue_offset + span.message_count
+
+    @property
+    def loss(self) -> str:
+        """The loss in words, if the check is not passed."""
+        queue, first, count, *_ = self._span
+        which = f"{named(queue)} has other messages at offsets {first} to {first + count - 1} than"
+        return (
+            f"{which} those that were committed, or not all of them: it was put back from an "
+            "older copy, or its broker has lost what was not flushed; none of them is read"
+        )

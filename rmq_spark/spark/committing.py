@@ -1,0 +1,199 @@
+"""Committing: the one message by which the rows of a batch count, and the topic that it is in.
+
+    tasks    first batch: is the commits topic there? else it is made ──> rows are sent
+    driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
+
+A commits topic has one queue: what is in it is in order, and a reader's place is a number. It lies
+on the first of the topic's brokers, by name. The others have the topic as well, and let nobody read
+or write it: so name servers know of it while the one is away, and nobody makes another.
+
+A manifest is sent until a broker says that it is stored; stored twice, it counts once. Which tasks
+count is Spark's to say, which manifest counts the readers'.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
+from typing import Final
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.manifest import (
+    MANIFEST_BYTES_MAX,
+    CommittedSpan,
+    Manifest,
+    ManifestId,
+    added,
+    commits_topic,
+    decoded,
+)
+from rmq_spark.client.message import Message
+from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import WriteOptions
+from rmq_spark.spark.patience import Patience
+from rmq_spark.spark.sending import producer_of, send_message
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DEFAULT_TOPIC
+
+_log = logging.getLogger(__name__)
+
+_LINE: Final = (
+    "make it with one queue on one broker, as with "
+    "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
+)
+_PAUSE_SECONDS: Final = 0.1
+_CLOSED: Final = 0
+"""The permission of a topic that may neither be read nor written."""
+
+
+def make_commits_topic(options: WriteOptions) -> None:
+    """Make the commits topic of a sink's topic, unless it is there.
+
+    Raises:
+        WriteError: It is not there, and a broker does not let it be made.
+        RouteNotFound: The topic itself is not there, and nobody makes it.
+    """
+    instance = instance_for(options.access)
+    try:
+        _make(options, instance)
+    finally:
+        instance.shutdown()
+
+
+def _make(options: WriteOptions, instance: ClientInstance) -> None:
+    topic, commits = _names(options)
+    if _queues(instance, commits) is not None:
+        return
+    queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
+    name, *others = sorted({queue.broker_name for queue in queues})
+    config = TopicConfig(topic_name=commits, read_queue_nums=1, write_queue_nums=1)
+    try:
+        instance.api.admin.create_topic(instance.routes.master_address(name), config)
+    except ClientError as error:
+        raise WriteError(
+            f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
+            f"make it: {error}; {_LINE.format(commits)}"
+        ) from error
+    for other in others:
+        try:
+            address = instance.routes.master_address(other)
+            instance.api.admin.create_topic(address, replace(config, perm=_CLOSED))
+        except ClientError as error:  # noqa: PERF203  # it helps if the others have it
+            _log.warning("%s does not know of topic %s: %s", other, commits, error)
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while not _queues(instance, commits):
+        if not patience.pause():
+            raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
+    _log.info("topic %s was made on %s", commits, name)
+
+
+def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[CommittedSpan]) -> None:
+    """Have rows count: store their manifest, and return when it is; no rows need none.
+
+    Raises:
+        WriteError: The manifest is not known to be stored.
+    """
+    topic, commits = _names(options)
+    manifest = Manifest(topic, manifest_id, tuple(spans))
+    if not manifest.spans:
+        return
+    queue = _queue(options, commits)
+    if manifest_id.query_id is not None and manifest_id.write_name:
+        _refuse_namesake(producer_of(options).instance, commits, manifest)
+    early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
+
+    def sent(body: bytes) -> int:
+        try:
+            result = send_message(options, Message(commits, body, keys=manifest_id.key), queue)
+        except WriteError as error:
+            raise WriteError(
+                f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
+                f"{error}"
+            ) from error
+        return result.queue_offset
+
+    sent(manifest.last_message(last, [sent(body) for body in early]))
+
+
+def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
+    """Refuse a write when another one of the same batch and run has its name, and other rows.
+
+    It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
+    that does not answer, nothing is refused.
+    """
+    try:
+        found = Admin(instance=instance).messages_by_key(commits, manifest.id.key)
+        others = [decoded(bytes(message.body)) for message in found]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says whether %s has a namesake: %s", manifest.id, error)
+        return
+    for other in others:
+        if other is None or other.id != manifest.id or other.parts:
+            continue
+        if _sums_of(other) != _sums_of(manifest):
+            raise WriteError(
+                f"{manifest.id} has written other rows to {manifest.topic} already: set option "
+                "writeName to another name for each write of a batch"
+            )
+
+
+def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
+    """Return what rows come to, in whatever order they are stored."""
+    crc = reduce(added, (span.crc for span in manifest.spans), 0)
+    return manifest.row_count, manifest.body_bytes, crc
+
+
+def _queue(options: WriteOptions, commits: str) -> MessageQueue:
+    """Return the queue of the commits topic, which has to be the only one.
+
+    A topic that is not there any more is not made again: its broker may be away.
+    """
+    instance = producer_of(options).instance
+    patience = Patience(
+        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+    while True:
+        try:
+            queues = _queues(instance, commits)
+        except ClientError as error:
+            if not patience.pause():
+                raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
+            continue
+        if queues:
+            return queues[0]
+        if not patience.pause():
+            raise WriteError(
+                f"no name server knows the queue of topic {commits}: see that its broker runs; if "
+                "the topic was deleted, or this query has not written exactly once before, "
+                f"{_LINE.format(commits)}"
+            )
+
+
+def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
+    """Return the queue of a commits topic, nothing if it is away, None without such a topic."""
+    try:
+        queues = instance.routes.refresh(commits).publish_queues
+    except RouteNotFound:
+        return None
+    if len(queues) > 1:
+        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        raise WriteError(
+            f"topic {commits} has the queues {there}: batches are in order in one queue only. "
+            f"Delete it if nothing reads it yet, and {_LINE.format(commits)}"
+        )
+    return queues
+
+
+def _names(options: WriteOptions) -> tuple[str, str]:
+    if options.topic is None:
+        raise AssertionError("options of exactly once name a topic")
+    return options.topic, commits_topic(options.topic)

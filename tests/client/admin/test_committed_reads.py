@@ -1,0 +1,89 @@
+"""Committed rows as a table, without Spark: manifests and rows are sent as a sink sends them."""
+
+import pyarrow as pa
+import pytest
+
+import rocketpoll
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ManifestError, RouteNotFound
+from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.chunk.encode import body_crcs
+
+
+@pytest.fixture
+def admin(running_broker):
+    with Admin(running_broker.address) as made:
+        made.create_topic("T", 2)
+        yield made
+
+
+class Sink:
+    """A query that writes to topic T."""
+
+    def __init__(self, producer):
+        self._producer = producer
+
+    def rows(self, *bodies):
+        """Rows that are sent, as spans."""
+        table = pa.table({"body": [body.encode() for body in bodies], "tags": list(bodies)})
+        spans = self._producer.send_table(table, "T").spans
+        crcs = body_crcs(pa.array([body.encode() for body in bodies], pa.binary()))
+        return [CommittedSpan(*span, int(crcs.sum()) & 0xFFFF_FFFF, 1) for span in spans]
+
+    def commit(self, batch, spans, bytes_max=100_000):
+        manifest = Manifest("T", ManifestId("q", "", batch), tuple(spans))
+        early, last = manifest.messages(bytes_max)
+        parts = [self.send(body) for body in early]
+        return self.send(manifest.last_message(last, parts))
+
+    def send(self, body):
+        return self._producer.send(Message("T_COMMITS", body)).queue_offset
+
+
+@pytest.fixture
+def sink(admin):
+    admin.create_topic("T_COMMITS", 1)
+    with Producer("P", instance=admin.instance) as producer:
+        yield Sink(producer)
+
+
+def bodies(admin, **more):
+    return sorted(admin.read_committed("T", columns=["body"], **more).to_pydict()["body"])
+
+
+def test_a_table_has_what_counts_and_each_row_once(admin, sink):
+    sink.commit(0, sink.rows("a", "b"))
+    sink.rows("lost")
+    sink.commit(0, sink.rows("a", "b"))
+    place = sink.commit(1, [*sink.rows("c"), *sink.rows("d")], bytes_max=200)
+    assert place == 3  # a part went ahead
+    assert bodies(admin) == [b"a", b"b", b"c", b"d"]
+    assert bodies(admin, tags="a || c") == [b"a", b"c"]
+    assert bodies(admin, start="latest") == []
+
+
+def test_where_a_read_begins_repeats_are_known(admin, sink):
+    sink.commit(0, sink.rows("a"))
+    first = admin.topic_offsets("T_COMMITS")
+    (queue,) = first
+    sink.commit(0, sink.rows("a"))
+    sink.commit(1, sink.rows("b"))
+    assert bodies(admin, start={queue: 1}, end={queue: 3}) == [b"b"]
+
+
+def test_what_is_wrong_is_said(admin, sink, running_broker):
+    with pytest.raises(RouteNotFound, match="other_COMMITS"):
+        rocketpoll.read_committed("other", running_broker.address)
+    assert rocketpoll.read_committed("T", running_broker.address).num_rows == 0
+    (span,) = sink.rows("a")
+    sink.commit(0, [span._replace(crc=span.crc ^ 1)])
+    with pytest.raises(ManifestError, match="has other messages at offsets 0 to 0 than those"):
+        bodies(admin)
+    place = sink.send(b"hello")
+    with pytest.raises(ManifestError, match=f"offset {place} of .*: it is no manifest"):
+        bodies(admin)
+    admin.create_topic("T_COMMITS", 3)
+    with pytest.raises(ManifestError, match="has 3 queues, and batches are in order in one only"):
+        bodies(admin)

@@ -1,0 +1,146 @@
+"""Manifests as bytes, and which of them count: without a broker."""
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.manifest import (
+    WRITES_KEPT,
+    CommitState,
+    CommittedSpan,
+    Manifest,
+    ManifestId,
+    commits_topic,
+    decoded,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+
+COUNTS = st.integers(0, 1 << 40)
+SPANS = st.builds(
+    CommittedSpan,
+    st.builds(MessageQueue, st.just("orders"), st.text(max_size=5), st.integers(0, 99)),
+    COUNTS,
+    COUNTS,
+    COUNTS,
+    COUNTS,
+)
+IDS = st.builds(ManifestId, st.none() | st.text(), st.text(), COUNTS, st.text())
+
+
+def span(number, rows=1):
+    return CommittedSpan(MessageQueue("orders", "broker-a", 0), number, rows, 7, 100)
+
+
+def manifest(count=1):
+    spans = tuple(span(number) for number in range(count))
+    return Manifest("orders", ManifestId("q", "", 3, "r"), spans)
+
+
+def written(whole, bytes_max):
+    """Its messages by their offsets, the last one apart."""
+    early, spans = whole.messages(bytes_max)
+    parts = dict(enumerate(early, 40))
+    return parts, whole.last_message(spans, list(parts))
+
+
+@given(st.lists(SPANS, max_size=30), IDS, st.integers(1, 4_000))
+def test_what_is_written_is_read_whatever_it_is_and_in_however_many_parts(spans, named, bytes_max):
+    whole = Manifest("orders", named, tuple(spans))
+    parts, last = written(whole, bytes_max)
+    found = decoded(last)
+    assert found.id == named
+    again = found.whole(parts) if parts else found
+    assert again.spans == whole.spans
+    assert all(decoded(part) is None for part in parts.values())
+
+
+def test_no_message_is_larger_than_it_may_be():
+    parts, last = written(manifest(5_000), 20_000)
+    assert len(parts) > 10
+    assert all(len(body) <= 20_000 for body in [*parts.values(), last])
+
+
+def test_a_part_that_is_gone_or_another_is_found_out():
+    parts, last = written(manifest(100), 4_000)
+    found = decoded(last)
+    with pytest.raises(ManifestError, match="its part at offset 41 is gone"):
+        found.whole({at: body for at, body in parts.items() if at != 41})
+    with pytest.raises(ManifestError, match="their sum differs"):
+        found.whole({**parts, 41: parts[40]})
+    with pytest.raises(ManifestError, match="there is no part of it at offset 40"):
+        found.whole({**parts, 40: last})
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"hello", "it is no manifest, but b'hello'"),
+        (b"[1]", "it is no manifest"),
+        (b'{"v": true}', "it is no manifest"),
+        (b'{"v": 1}', "it is no manifest: b'"),
+        (b'{"v": 2, "what": "ever"}', "it is of version 2, and this release of rocketpoll reads 1"),
+        (written(manifest(), 9_999)[1].replace(b"[[", b'[["x"],['), "what is no span"),
+        (written(manifest(), 9_999)[1].replace(b'"rows":1', b'"rows":2'), "their sum differs"),
+        (written(manifest(), 9_999)[1].replace(b'"batch":3', b'"batch":-3'), "it is no manifest"),
+    ],
+)
+def test_what_is_no_manifest_says_why(body, problem):
+    with pytest.raises(ManifestError, match=problem.replace("[", r"\[")) as raised:
+        decoded(body)
+    assert "\n" not in str(raised.value)
+    assert raised.value.version == (2 if "version 2" in problem else 0)
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # what Spark does
+    assert (str(again), again.version) == (str(raised.value), raised.value.version)
+
+
+# ---- which count
+
+
+def taken(state, *ids):
+    """The state behind them, and the numbers of those that count."""
+    return state.take(enumerate(ManifestId(*each) for each in ids))
+
+
+def test_the_first_manifest_of_a_batch_counts():
+    _, counting = taken(CommitState(), ("q", "", 0), ("q", "", 0), ("q", "", 1), ("q", "", 0))
+    assert counting == (0, 2)
+
+
+def test_each_query_and_each_write_of_a_batch_counts_for_itself():
+    state, counting = taken(
+        CommitState(), ("q", "", 4), ("p", "", 2), ("q", "a", 5), ("q", "b", 5), ("q", "a", 5)
+    )
+    assert counting == (0, 1, 2, 3)
+    _, counting = taken(state, ("q", "c", 4), ("p", "", 2), ("q", "c", 5), ("p", "", 3))
+    assert counting == (2, 3)
+
+
+def test_a_batch_write_counts_once_and_the_latest_are_known():
+    names = [(None, f"w{number}", 0) for number in range(WRITES_KEPT + 1)]
+    state, counting = taken(CommitState(), *names, *names[1:])
+    assert len(counting) == len(names)
+    assert len(state.writes) == WRITES_KEPT
+
+
+@given(st.lists(IDS, max_size=12), st.integers(0, 12))
+def test_where_a_reader_stops_and_goes_on_makes_no_difference(ids, cut):
+    numbered = list(enumerate(ids))
+    at_once = CommitState().take(numbered)
+    before, first = CommitState().take(numbered[:cut])
+    document = json.loads(json.dumps(before.to_json()))
+    behind, second = CommitState.from_json(document).take(numbered[cut:])
+    assert (behind, first + second) == at_once
+
+
+def test_a_state_that_is_none_is_refused():
+    for document in (None, {}, {"queries": {"q": []}}, {"queries": {"q": ["x"]}}, {"queries": 3}):
+        with pytest.raises(ManifestError, match="it tells of no commits"):
+            CommitState.from_json(document)
+
+
+def test_the_commits_topic_is_named_after_the_topic():
+    assert commits_topic("eu%orders") == "eu%orders_COMMITS"

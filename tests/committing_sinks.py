@@ -1,0 +1,112 @@
+"""A sink that writes exactly once, without Spark: its tasks, the attempts at them, and its driver.
+
+What Spark does to a writer is done here: it is pickled to tasks, a new one commits, and a batch of
+which nobody knows whether it was committed is run again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import contextmanager
+from itertools import count
+
+import pyarrow as pa
+from source_parts import schema_of
+
+from rmq_spark.spark import sending
+from rmq_spark.spark import writer as writers
+from rmq_spark.spark.source import RocketPollDataSource
+
+_numbers = count()
+_PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+
+
+@contextmanager
+def own_producers(monkeypatch):
+    """Producers that end with a test, rather than with the process as those of Spark's tasks."""
+    made = {}
+    monkeypatch.setattr(sending, "_producers", made)
+    yield
+    for producer in made.values():
+        producer.shutdown()
+
+
+class Context:
+    """What Spark tells a task."""
+
+    def __init__(self, partition, properties):
+        self._partition = partition
+        self._properties = properties
+
+    def partitionId(self):  # noqa: N802  # Spark's name
+        return self._partition
+
+    def attemptNumber(self):  # noqa: N802  # the same
+        return 0
+
+    def getLocalProperty(self, name):  # noqa: N802  # the same
+        return self._properties.get(name)
+
+
+class CommittingSink:
+    """One query that writes to a topic, or with ``query=None`` a program that does."""
+
+    schema = "body string, keys string"
+
+    def __init__(self, monkeypatch, broker, topic, query="query", **options):
+        self._monkeypatch = monkeypatch
+        self.query = query
+        self.run = "run-0"
+        self.is_batch_write = query is None or "writeName" in options
+        self.options = {
+            "namesrvAddr": broker.address,
+            "topic": topic,
+            "delivery": "exactly_once",
+            **({} if query is None else {"checkpointLocation": "anywhere"}),
+            **options,
+        }
+
+    def rows(self, *sizes):
+        """Partitions of so many new rows."""
+        return [[f"{self.query} {next(_numbers)}" for _ in range(size)] for size in sizes]
+
+    def attempt(self, batch, partition, rows, writer=None):
+        """One attempt at a partition's rows: what it reports."""
+        given = (self.query, str(batch), self.run)
+        properties = {} if self.query is None else dict(zip(_PROPERTIES, given, strict=True))
+
+        class Contexts:
+            @staticmethod
+            def get():
+                return Context(partition, properties)
+
+        self._monkeypatch.setattr(writers, "TaskContext", Contexts)
+        table = pa.record_batch({"body": rows, "keys": ["k"] * len(rows)})
+        sent = pickle.loads(pickle.dumps(writer or self.writer())).write(iter([table]))  # noqa: S301  # what Spark does
+        return pickle.loads(pickle.dumps(sent))  # noqa: S301  # the same
+
+    def send(self, batch, partitions):
+        """One attempt at each partition: what they report."""
+        return [self.attempt(batch, number, rows) for number, rows in enumerate(partitions)]
+
+    def commit(self, batch, sent):
+        """The driver, in a new process."""
+        self.writer().commit(sent, batch)
+
+    def write(self, batch, partitions):
+        """A batch to which nothing happens; all its rows."""
+        self.commit(batch, self.send(batch, partitions))
+        return [body for rows in partitions for body in rows]
+
+    def write_batch(self, batch, partitions):
+        """A batch write, within a query's foreachBatch if there is one."""
+        writer = self.writer()
+        writer.commit([self.attempt(batch, at, rows, writer) for at, rows in enumerate(partitions)])
+        return [body for rows in partitions for body in rows]
+
+    def writer(self):
+        """A new writer, as for each step."""
+        source = RocketPollDataSource(self.options)
+        if self.is_batch_write:
+            return source.writer(schema_of(self.schema), overwrite=False)
+        return source.streamWriter(schema_of(self.schema), overwrite=False)

@@ -1,0 +1,276 @@
+"""What a query reads with isolation=committed: whole batches, each once, and none that is not."""
+
+import json
+from contextlib import suppress
+from itertools import count
+
+import pytest
+from committing_sinks import CommittingSink, own_producers
+from spark_engine import POINTS, Crashed, Engine
+
+from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.message import Message
+from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError
+from rmq_spark.spark.queues import Queues
+
+_numbers = count()
+
+
+@pytest.fixture
+def topic(rocketpoll_broker):
+    name = f"committed-{next(_numbers)}"
+    rocketpoll_broker.create_topic(name, 3)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def sink(monkeypatch, rocketpoll_broker, topic):
+    return CommittingSink(monkeypatch, rocketpoll_broker, topic)
+
+
+@pytest.fixture
+def started(rocketpoll_broker, topic):
+    """Start a query, or another, with options of its own."""
+    queries = []
+
+    def start(**options):
+        queries.append(
+            Engine(rocketpoll_broker.address, subscribe=topic, isolation="committed", **options)
+        )
+        queries[-1].start()
+        return queries[-1]
+
+    yield start
+    for query in queries:
+        query.stop()
+
+
+@pytest.fixture
+def manifests(rocketpoll_broker, topic):
+    """Messages in the commits topic, as its sinks and others send them."""
+
+    def send(body):
+        with rocketpoll_broker.producer() as producer:
+            producer.send(Message(commits_topic(topic), body))
+
+    return send
+
+
+def read_by(query):
+    query.run()
+    return sorted(row.body for row in query.rows())
+
+
+def test_what_is_committed_is_read_and_nothing_else(sink, started):
+    expected = sink.write(0, sink.rows(3, 0, 5))
+    sink.send(1, sink.rows(4, 4))  # a run that was killed before it committed
+    (rows,) = sink.rows(6)
+    sink.attempt(1, 0, rows[:3])  # an attempt that died half-way
+    winner = [sink.attempt(1, 0, rows)]
+    sink.attempt(1, 0, rows)  # a speculative copy that lost
+    sink.commit(1, winner)
+    sink.writer().abort([None], 2)
+    assert read_by(started()) == sorted(expected + rows)
+
+
+def test_a_batch_that_is_committed_again_counts_as_it_was_committed_first(sink, started):
+    """Killed behind the manifest, Spark runs it again, after a shuffle with other partitions."""
+    (rows,) = sink.rows(6)
+    sink.write(0, [rows[:2], rows[2:]])
+    sink.run = "run-1"
+    sink.write(0, [rows])
+    expected = rows + sink.write(1, sink.rows(2))
+    query = started()
+    assert read_by(query) == sorted(expected)
+    sink.write(0, [rows])  # a driver that was replaced, and does not know
+    sink.write(1, sink.rows(2))
+    expected += sink.write(2, sink.rows(1))
+    assert read_by(query) == sorted(expected)
+
+
+def test_queries_that_write_to_one_topic_have_a_sequence_each(
+    sink, started, monkeypatch, rocketpoll_broker, topic
+):
+    other = CommittingSink(monkeypatch, rocketpoll_broker, topic, query="from-a-new-checkpoint")
+    expected = other.write(0, other.rows(2)) + sink.write(7, sink.rows(2))
+    expected += other.write(1, other.rows(1)) + sink.write(8, sink.rows(1))
+    assert read_by(started()) == sorted(expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 5}])
+def test_a_query_that_crashes_anywhere_reads_each_row_once(sink, started, options):
+    query, expected = started(**options), []
+    for number, point in enumerate(POINTS):
+        expected += sink.write(number, sink.rows(2, 3))
+        sink.write(number, sink.rows(1))
+        query.crash_at = point
+        with suppress(Crashed):
+            query.run()
+        query.stop()
+        query.start()
+    assert read_by(query) == sorted(expected)
+    assert query.differing == []
+
+
+def test_a_first_batch_that_is_run_again_knows_what_counted_where_it_began(sink, started):
+    """Its start is asked for once more; by then it is elsewhere."""
+    sink.write(0, sink.rows(2))
+    query = started(startingOffsets="latest")
+    query.run()
+    sink.write(0, sink.rows(3))  # a repeat
+    expected = sink.write(1, sink.rows(2))
+    query.crash_at = "partitions"
+    with pytest.raises(Crashed):
+        query.run()
+    expected += sink.write(2, sink.rows(1))
+    query.start()
+    assert read_by(query) == sorted(expected)
+
+
+def test_limits_count_rows_and_batches_are_whole(sink, started):
+    for number in range(5):
+        sink.write(number, sink.rows(2, 2))
+    query = started(maxOffsetsPerTrigger=9)
+    query.run()
+    assert [len(rows) for rows in query.sink.values()] == [8, 8, 4]
+    small = started(maxOffsetsPerTrigger=1)
+    small.run()
+    assert [len(rows) for rows in small.sink.values()] == [4] * 5
+    by_size = started(maxBytesPerTrigger="100")
+    by_size.run()
+    assert len(by_size.sink) > 1
+    assert sum(len(rows) for rows in by_size.sink.values()) == 20
+
+
+def test_a_minimum_of_rows_is_waited_for(sink, started):
+    query = started(minOffsetsPerTrigger=4, maxTriggerDelay="1h")
+    expected = sink.write(0, sink.rows(1))
+    assert read_by(query) == expected  # nothing is waited for before the first batch
+    late = sink.write(1, sink.rows(2))
+    assert read_by(query) == expected
+    late += sink.write(2, sink.rows(2))
+    assert read_by(query) == sorted(expected + late)
+
+
+def test_available_now_ends_with_what_was_committed_when_it_began(sink, started):
+    expected = sink.write(0, sink.rows(2))
+    query = started()
+    query.stop()
+    query.start(available_now=True)
+    sink.write(1, sink.rows(2))
+    assert read_by(query) == sorted(expected)
+
+
+def test_tags_are_compared_by_the_tasks(rocketpoll_broker, topic, sink, started):
+    expected = sink.write(0, sink.rows(2))
+    with rocketpoll_broker.producer() as producer:
+        producer.send(Message(topic, b"of another producer", tags="paid"))
+    assert read_by(started()) == sorted(expected)
+    assert read_by(started(tags="paid")) == []
+
+
+def test_a_query_waits_for_the_first_commit(sink, started):
+    query = started(waitForTopic="true")
+    query.run()
+    expected = sink.write(0, sink.rows(2))
+    assert read_by(query) == sorted(expected)
+
+
+def test_times_are_those_of_commits(sink, started):
+    expected = sink.write(0, sink.rows(2))
+    assert read_by(started(startingOffsets="-1h")) == sorted(expected)
+    assert read_by(started(startingOffsets="latest")) == []
+
+
+def test_a_batch_of_many_spans_is_committed_in_parts(monkeypatch, sink, started):
+    monkeypatch.setattr("rmq_spark.spark.committing.MANIFEST_BYTES_MAX", 300)
+    monkeypatch.setattr("rmq_spark.spark.committed_spans.SPAN_ROWS_MAX", 1)
+    expected = sink.write(0, sink.rows(4, 4, 4)) + sink.write(1, sink.rows(1))
+    query = started(maxOffsetsPerTrigger=1, minPartitions=6)
+    assert read_by(query) == sorted(expected)
+    assert query.sink
+
+
+# ---- what is wrong
+
+
+def test_what_is_no_manifest_ends_the_query_or_is_passed_over(sink, started, manifests):
+    expected = sink.write(0, sink.rows(2))
+    manifests(b"hello")
+    expected += sink.write(1, sink.rows(2))
+    with pytest.raises(DataLoss, match=r"message at offset 1 of queue 0 .* is no manifest") as why:
+        started().run()
+    assert "\n" not in str(why.value)
+    assert read_by(started(failOnDataLoss="false")) == sorted(expected)
+
+
+def test_a_newer_manifest_is_never_passed_over(sink, started, manifests):
+    sink.write(0, sink.rows(2))
+    manifests(b'{"v": 2}')
+    with pytest.raises(CheckpointError, match="of version 2, and this release of rocketpoll reads"):
+        started(failOnDataLoss="false").run()
+
+
+def test_manifests_that_are_gone_are_a_loss(sink, started, rocketpoll_broker, topic):
+    expected = sink.write(0, sink.rows(2)) + sink.write(1, sink.rows(1))
+    query = started()
+    query.run()
+    query.stop()
+    rocketpoll_broker.delete_topic(commits_topic(topic))
+    sink.write(0, sink.rows(9))  # a new one: the commits topic is made again
+    query.start()
+    with pytest.raises(DataLoss, match="ends at offset 1, and was read, or to be read, to 2"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.start()
+    expected += sink.write(2, sink.rows(1))
+    assert read_by(query) == sorted(expected)
+
+
+def test_a_checkpoint_of_the_other_isolation_is_refused(sink, started):
+    sink.write(0, sink.rows(2))
+    query = started()
+    query.run()
+    sink.write(1, sink.rows(2))
+    query.stop()
+    query.options["isolation"] = "uncommitted"
+    query.start()
+    with pytest.raises(CheckpointError, match=r"the checkpoint is of .*_COMMITS, and option"):
+        query.run()
+    query.options["isolation"] = "committed"
+    query.offsets = [json.dumps({**json.loads(each), "committed": 3}) for each in query.offsets]
+    query.start()
+    with pytest.raises(CheckpointError, match="is none of rocketpoll's"):
+        query.run()
+    query.offsets = [each.replace('"committed"', '"other"') for each in query.offsets]
+    query.start()
+    with pytest.raises(CheckpointError, match=r"that read .* with isolation=uncommitted"):
+        query.run()
+
+
+def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
+    rocketpoll_broker.create_topic(commits_topic(topic), 4)
+    with pytest.raises(OptionError, match=r"has 4 queues, .* batches are in order in one only"):
+        started().run()
+
+
+def test_a_new_query_begins_with_the_first_batch_of_which_nothing_has_expired(
+    sink, started, monkeypatch
+):
+    """As if retention had taken the first rows of the topic."""
+    sent = sink.send(0, sink.rows(2))
+    sink.commit(0, sent)
+    expected = sink.write(1, sink.rows(2, 2, 2))
+    real, expired = Queues.starts, {span.queue: 2 for each in sent for span in each.spans}
+
+    def starts(self, queues):
+        return {queue: max(at, expired.get(queue, 0)) for queue, at in real(self, queues).items()}
+
+    monkeypatch.setattr(Queues, "starts", starts)
+    assert read_by(started()) == sorted(expected)

@@ -1,0 +1,85 @@
+"""What contradicts exactly once is refused before a broker is asked, with the reason."""
+
+import pytest
+from source_parts import schema_of
+
+from rmq_spark.spark.committed_options import commits_options
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options import read_options, write_options
+from rmq_spark.spark.source import RocketPollDataSource
+
+NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
+COMMITTED = {**NEEDED, "isolation": "committed"}
+EXACTLY_ONCE = {**NEEDED, "delivery": "exactly_once", "checkpointLocation": "here"}
+
+
+def refused(make, *arguments):
+    with pytest.raises(OptionError) as raised:
+        make(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"topic": "a,b"}, "option isolation: the batches of one topic are read by their manifest"),
+        ({"sql": "a > 1"}, "option sql: it cannot be given together with isolation=committed"),
+        ({"key": "k"}, "option key: it cannot be given together with isolation=committed"),
+        ({"startingOffsets": "-5 messages"}, "it is a place among batches: needed earliest"),
+        ({"startingOffsets": '{"orders": -2}'}, "or offsets of topic orders_COMMITS"),
+        ({"startingOffsetsByTimestamp": '{"orders": 1}'}, "use startingTimestamp"),
+        ({"endingOffsetsByTimestamp": '{"orders": 1}'}, "use endingTimestamp"),
+        ({"onBrokerAway": "skip"}, "option onBrokerAway: with isolation=committed whole batches"),
+        ({"topic": "o" * 125}, "option topic: its commits topic would be"),
+        ({"isolation": "serializable"}, "option isolation: needed uncommitted or committed"),
+    ],
+)
+def test_what_contradicts_committed_reads_is_refused(more, why):
+    assert why in refused(read_options, {**COMMITTED, **more})
+
+
+@pytest.mark.parametrize("other", [{"subscribePattern": "o.*"}, {"assign": '{"orders": [0]}'}])
+def test_a_selection_that_is_not_one_topic_is_refused(other):
+    given = {"namesrvAddr": "localhost:9876", "isolation": "committed", **other}
+    assert "it cannot be given together with isolation=committed" in refused(read_options, given)
+
+
+@pytest.mark.parametrize(
+    "starting", ["earliest", "-10m", "group", '{"orders_COMMITS": {"broker-a": {"0": 3}}}']
+)
+def test_a_place_among_batches_may_be_a_start(starting):
+    given = {**COMMITTED, "startingOffsets": starting, "consumerGroup": "readers"}
+    assert read_options(given).starting is not None
+
+
+def test_the_commits_topic_is_read_as_any_other_without_filters_and_pieces():
+    options = commits_options(
+        read_options({**COMMITTED, "namespace": "eu", "tags": "a", "minPartitions": "4"})
+    )
+    assert options.selection.topics == ("eu%orders_COMMITS",)
+    assert (options.expression, options.tags, options.pieces_min) == ("*", frozenset(), None)
+
+
+def test_a_sink_needs_one_topic_whose_name_leaves_room():
+    several = {name: text for name, text in EXACTLY_ONCE.items() if name != "topic"}
+    assert "exactly once needs one topic" in refused(write_options, several).replace("_", " ")
+    assert "its commits topic would be" in refused(
+        write_options, {**EXACTLY_ONCE, "topic": "o" * 125}
+    )
+
+
+def writer(schema="body string", *, overwrite=False, without=(), **more):
+    given = {name: text for name, text in EXACTLY_ONCE.items() if name not in without}
+    return RocketPollDataSource({**given, **more}).streamWriter(schema_of(schema), overwrite)
+
+
+def test_a_stream_without_a_checkpoint_or_in_complete_mode_or_with_delays_is_refused():
+    assert writer()
+    assert writer(without=["checkpointLocation"], CHECKPOINTLOCATION="here")
+    assert "name it in option checkpointLocation" in refused(
+        lambda: writer(without=["checkpointLocation"])
+    )
+    assert "output mode complete" in refused(lambda: writer(overwrite=True))
+    assert "drop column delayLevel" in refused(lambda: writer("body string, delayLevel int"))
+    assert writer("body string, delayLevel int", delivery="at_least_once")

@@ -1,0 +1,133 @@
+"""The sink's side of exactly once: the commits topic, and the manifest that is stored there."""
+
+import json
+
+import pytest
+from committing_sinks import CommittingSink, own_producers
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.results import SendStatus
+from rmq_spark.spark.errors import WriteError
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
+
+
+@pytest.fixture
+def commits(rocketpoll_broker, rocketpoll_topic):
+    """The messages of the commits topic."""
+    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
+
+
+def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocketpoll_topic):
+    rows = sink.rows(3, 0, 4)
+    sent = sink.send(0, rows)
+    sink.send(0, rows)
+    assert commits() == []
+    sink.commit(0, sent)
+    (message,) = commits()
+    assert message.keys == ("query:0",)
+    manifest = decoded(message.body)
+    assert manifest.topic == rocketpoll_topic
+    assert manifest.id == ("query", "", 0, "run-0")
+    assert list(manifest.spans) == [span for each in sent for span in each.spans]
+    assert (manifest.row_count, json.loads(message.body)["rows"]) == (7, 7)
+
+
+def test_the_commits_topic_has_one_queue_and_is_made_once(
+    sink, rocketpoll_broker, rocketpoll_topic
+):
+    sink.write(0, sink.rows(1, 1))
+    sink.write(0, sink.rows(1, 1))
+    with Admin(rocketpoll_broker.address) as admin:
+        assert len(admin.topic_offsets(commits_topic(rocketpoll_topic))) == 1
+
+
+def test_a_batch_without_rows_and_an_aborted_one_have_no_manifest(sink, commits):
+    sink.write(0, sink.rows(0, 0))
+    sink.commit(0, [])
+    sink.writer().abort(sink.send(1, sink.rows(3)), 1)
+    assert commits() == []
+
+
+def test_reports_that_are_not_of_one_batch_are_refused(sink, commits):
+    sent = sink.send(0, sink.rows(1))
+    for batch, reports in [(1, sent), (0, [*sent, None]), (0, sent + sink.send(1, sink.rows(1)))]:
+        with pytest.raises(WriteError, match="what tasks report is not of one batch"):
+            sink.commit(batch, reports)
+    assert commits() == []
+
+
+def test_a_commits_topic_that_is_gone_is_not_made_behind_the_first_batch(
+    sink, rocketpoll_broker, rocketpoll_topic
+):
+    sent = sink.send(5, sink.rows(1))
+    with pytest.raises(WriteError, match=r"no name server knows the queue of topic .*_COMMITS"):
+        sink.commit(5, sent)
+    rocketpoll_broker.create_topic(commits_topic(rocketpoll_topic), 4)
+    with pytest.raises(WriteError, match="batches are in order in one queue only") as why:
+        sink.commit(5, sent)
+    assert "mqadmin updateTopic" in str(why.value)
+
+
+def test_a_manifest_of_which_nothing_is_known_is_sent_again(sink, commits, monkeypatch):
+    """Its answer is lost: stored twice, it counts once."""
+    sent, real, answers = sink.send(0, sink.rows(2)), Producer.send, []
+
+    def send(self, *arguments):
+        answers.append(real(self, *arguments))
+        if len(answers) == 1:
+            raise ConnectionClosed("127.0.0.1:1", "its broker is gone")
+        return answers[-1]
+
+    monkeypatch.setattr(Producer, "send", send)
+    sink.commit(0, sent)
+    assert [answer.send_status for answer in answers] == [SendStatus.SEND_OK] * 2
+    first, second = commits()
+    assert first.body == second.body
+
+
+# ---- batch writes
+
+
+def test_a_batch_write_is_all_or_nothing_and_under_its_name_once(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
+):
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None)
+    writer = sink.writer()
+    sent = [sink.attempt(0, 0, rows, writer) for rows in sink.rows(2, 3)]
+    assert commits() == []
+    writer.commit(sent)
+    manifest = decoded(commits()[0].body)
+    assert manifest.id.query_id is None
+    assert len(manifest.id.write_name) == 36
+    assert manifest.row_count == 5
+
+
+def test_a_write_within_foreach_batch_counts_by_query_batch_and_name(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
+):
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="paid")
+    sink.write_batch(4, sink.rows(2))
+    assert decoded(commits()[0].body).id == ("query", "paid", 4, "run-0")
+    rows = sink.rows(3)
+    sink.options["writeName"] = "large"
+    sink.write_batch(4, rows)
+    sink.write_batch(4, rows[::-1])  # a user's code that tries again
+    with pytest.raises(WriteError, match=r"write large has written other rows to .* already: set"):
+        sink.write_batch(4, sink.rows(3))
+    del sink.options["writeName"]
+    sink.is_batch_write = True
+    with pytest.raises(WriteError, match="set option writeName, to another name for each write"):
+        sink.write_batch(4, sink.rows(2))

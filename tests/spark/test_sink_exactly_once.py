@@ -1,0 +1,77 @@
+"""Exactly once under Spark: what is read with isolation=committed of what was sent."""
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from source_rooms import complaint
+
+pytestmark = pytest.mark.deep
+
+ONCE = {"delivery": "exactly_once"}
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+def counting(sink, **more):
+    """The bodies that count, as a batch read has them."""
+    return sink.bodies(topic=sink.topic, isolation="committed", **more)
+
+
+def forget_the_end_of_batch_0(checkpoint):
+    """As after a crash between the sink and the commit log."""
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_a_batch_that_is_run_again_counts_once(sink):
+    rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
+    expected = sorted(str(number) for number in range(20))
+    sink.copy(rows, **ONCE)
+    assert counting(sink) == expected
+    forget_the_end_of_batch_0(sink.checkpoint("sink"))
+    sink.copy(rows.repartition(3), **ONCE)
+    assert len(sink.messages(40)) == 40
+    assert counting(sink) == counting(sink, minPartitions=6) == expected
+    committed = sink.stream(topic=sink.topic, isolation="committed", columns="body", **EARLIEST)
+    assert sink.run(committed).bodies == expected
+
+
+def test_writes_within_foreach_batch_count_once_by_query_batch_and_name(sink):
+    def send(rows, batch_id):
+        for name in ("all", "again"):
+            sink.write(rows, writeName=name, **ONCE)
+
+    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
+    for _ in range(2):
+        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(sink.checkpoint("each"))).start().awaitTermination()
+        forget_the_end_of_batch_0(sink.checkpoint("each"))
+    assert len(sink.messages(8)) == 8
+    assert counting(sink) == ["a", "a", "b", "b"]
+
+
+def test_a_batch_write_counts_as_a_whole_and_under_one_name_once(sink):
+    rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
+    sink.write(rows.repartition(2), **ONCE)
+    sink.write(rows, writeName="daily", **ONCE)
+    sink.write(rows, writeName="daily", **ONCE)
+    assert counting(sink) == ["a", "a", "b", "b"]
+    broken = rows.unionAll(rows.selectExpr("cast(null as string)")).repartition(1)
+    with pytest.raises(PySparkException, match="it is null"):
+        sink.write(broken, **ONCE)
+    assert counting(sink) == ["a", "a", "b", "b"]
+
+
+def test_what_nobody_has_committed_is_refused_with_what_to_do(sink):
+    with pytest.raises(PySparkException) as raised:
+        counting(sink)
+    assert "nothing was written with option delivery set to exactly_once yet" in complaint(raised)
+
+
+def test_what_cannot_be_exactly_once_is_refused_at_the_start(sink):
+    rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
+    counts = rows.groupBy("body").count().selectExpr("body")
+    with pytest.raises((PySparkException, StreamingQueryException), match="output mode complete"):
+        sink.copy(counts, mode="complete", **ONCE)
+    with pytest.raises(
+        (PySparkException, StreamingQueryException), match="needs one topic for all rows"
+    ):
+        sink.copy(rows, **ONCE, topic=None)

@@ -1,0 +1,125 @@
+"""The model of what reads committed rows: what it must have is what sinks have told to count.
+
+a row            was written by a sink, in a batch that was told to count
+a batch          has each batch of a sink as a whole, or nothing of it; run again, it is the same
+a query          has in the end all rows of all batches that count, each once
+unless           something has happened to the topics of the sink; but no row is ever there twice
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from world.spark.rows import RowModel
+from world.spark.writes import TOPIC as SINKS_TOPIC
+
+from rmq_spark.client.manifest import commits_topic
+from rmq_spark.spark.errors import DataLoss
+
+
+class CommittedModel(RowModel):
+    """What is known of one streaming query that reads committed rows."""
+
+    group = None
+
+    def __init__(self, ledger, query):
+        super().__init__(ledger, query)
+        self._batches = {}  # places by body, by number
+        self._last_committed = -1
+        self._run_began_calm = False
+
+    # ---- what the query does
+
+    def began(self):
+        """A run begins."""
+        self._run_began_calm = self._ledger.is_calm
+
+    def initial(self, start):
+        """The query was told where it begins."""
+
+    def planned(self, batch, end):
+        """The end of a batch is in the offset log."""
+
+    def came_to_its_end(self):
+        """A run with AvailableNow says that it has had all there was when it began."""
+
+    def failed(self, error):
+        super().failed(error)
+        if self._run_began_calm and not isinstance(error, DataLoss):
+            self.complain(f"it has ended in calm weather: {error!r}")
+
+    def seen(self, piece, rows):
+        """An attempt at a piece has come to its end, whether it counts or not."""
+        places = [
+            (span.queue.topic, span.queue.broker_name, span.queue.queue_id, span.queue_offset + at)
+            for span in piece.spans
+            for at in range(span.message_count)
+        ]
+        found = [_place_of(row) for row in rows]
+        if found != [place for place in places if place in set(found)]:
+            self.complain(f"{piece} has rows of {found}")
+
+    def ran(self, batch, parts):
+        """All tasks of a batch are done."""
+        rows = {}
+        for row in (row for part in parts for row in part):
+            if row["body"] in rows:
+                self.complain(f"{row['body']} is there twice in batch {batch}")
+            rows[row["body"]] = _place_of(row)
+        for other, before in self._batches.items():
+            twice = [body for body in rows if body in before and other != batch]
+            if twice:
+                self.complain(f"{twice} are in batches {other} and {batch}")
+        before = self._batches.get(batch)
+        if before is not None and before != rows and not self._is_disturbed:
+            self.complain(f"batch {batch} had {before}, and has {rows} when it is run again")
+        self._check_whole(batch, rows)
+        self._batches[batch] = rows
+
+    def _check_whole(self, batch, rows):
+        left = set(rows)
+        for sink in self._ledger.sinks:
+            for number, bodies in sink.told.items():
+                some = bodies & rows.keys()
+                left -= some
+                if some and some != bodies and not self._is_disturbed:
+                    self.complain(f"batch {batch} has a part of batch {number}: {some}")
+        if left:
+            self.complain(f"batch {batch} has what nobody has told to count: {left}")
+
+    def committed(self, batch):
+        """A batch is in the commit log: its rows count."""
+        if batch != self._last_committed + 1:
+            self.complain(f"batch {batch} follows {self._last_committed}")
+        self._last_committed = batch
+
+    # ---- when all is quiet
+
+    @property
+    def _is_disturbed(self):
+        """Whether something has happened to what sinks have written."""
+        topics = (SINKS_TOPIC, commits_topic(SINKS_TOPIC))
+        names = [broker.name for broker in self._ledger.brokers]
+        causes = [self._ledger.last_cause((topic, name, 0)) for topic in topics for name in names]
+        return max(causes, default=-inf) > -inf
+
+    def outstanding(self):
+        """What counts, and is in no batch; and what is still to be written."""
+        read = {body for rows in self._batches.values() for body in rows}
+        for sink in self._ledger.sinks:
+            if not sink.is_exactly_once:
+                continue
+            if not sink.is_done:
+                yield f"{self._program.name}: all that is written"
+            for number in sink.counted if not self._is_disturbed else ():
+                if not sink.told[number] <= read:
+                    yield f"{self._program.name}: {sink.told[number] - read} of batch {number}"
+
+    def check_what_is_gone(self):
+        """Losses were told, or nothing is gone."""
+        if not self._is_disturbed and self._told:
+            self.complain(f"it was told of losses: {dict(self._told)}")
+
+
+def _place_of(row):
+    return row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
