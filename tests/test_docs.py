@@ -243,3 +243,7 @@ def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():
         columns.CHUNK_PLAIN_BYTES_MAX,
         registration.REGISTRATION_BYTES_MAX,
     ]
+
+
+def test_the_front_door_is_read_in_a_minute_or_two():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
