@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -102,6 +103,9 @@ async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     port = await controller.start()
+    # What is here now is here to stay: no collection looks through it again, in the way of requests.
+    gc.collect()
+    gc.freeze()
     address = f"[{config.bind_address}]" if ":" in config.bind_address else config.bind_address
     sys.stdout.write(f"rocketpoll {config.broker_name} listens on {address}:{port}\n")
     sys.stdout.flush()
