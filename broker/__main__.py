@@ -103,7 +103,7 @@ async def serve(config: BrokerConfig, *, until_input_ends: bool = False) -> None
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     port = await controller.start()
-    # What is here now is here to stay: no collection looks through it again, in the way of requests.
+    # What is here now is here to stay: no collection, in the way of requests, looks through it.
     gc.collect()
     gc.freeze()
     address = f"[{config.bind_address}]" if ":" in config.bind_address else config.bind_address

@@ -36,6 +36,7 @@ from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.record_draft import RecordDraft
+from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
@@ -158,6 +159,11 @@ class MessageStore:
     ) -> PutMessageResult | None:
         """Queue one message for the next `write_out`. Return None, or why it was refused."""
         return self._appender.put_later(template, body, properties, born_timestamp)
+
+    def put_run(self, run: RecordRun) -> PutMessageResult | None:
+        """Append messages in one write, all or none; None if they are for `put_later`."""
+        result = self._appender.put_run(run)
+        return result and self._appended(result)
 
     def write_out(self) -> Sequence[PutMessageResult]:
         """Write the messages that were put later; return the results of all, in their order.

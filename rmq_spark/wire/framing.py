@@ -32,6 +32,9 @@ HEADER_BYTES_MAX = 262_144
 ROOM_BYTES_MIN = 65_536
 """The fewest missing bytes that get room; for less, feeding is as fast."""
 
+JOINED_MAX = 65_536
+"""The most bytes of an incomplete frame that are joined with what comes behind it."""
+
 _WORDS = struct.Struct(">iI")
 _unpack_words = _WORDS.unpack_from
 _LENGTH_WORD_BYTES = 4
@@ -144,6 +147,28 @@ class FrameReader:
             raise
         return frame
 
+    def in_one_piece(self) -> tuple[bytes, int] | None:
+        """Return bytes that lie in one piece, and where the next frame starts in them, or None.
+
+        They end with what was fed last, perhaps within a frame. Whoever takes whole frames out of
+        them by other means than `next_frame` says so to `pass_over`. An incomplete frame that is
+        whole now is joined with what came behind it, once; a large one is not.
+        """
+        if self._partial and not self._is_joined():
+            return None
+        unread = self._unread
+        if not unread:
+            return None
+        data = unread.obj
+        if type(data) is not bytes:
+            data = bytes(unread)
+            self._unread = memoryview(data)
+        return data, len(data) - len(unread)
+
+    def pass_over(self, count: int) -> None:
+        """Note that the next bytes of the piece, which are whole frames, have been taken."""
+        self._unread = self._unread[count:]
+
     def begun_frame(self) -> Frame | None:
         """Return a copy of the incomplete frame's header, without body, once it has arrived.
 
@@ -186,6 +211,19 @@ class FrameReader:
         self._partial = bytearray()
         self._room = None
         return _cut(data, _WORDS.unpack_from(data)[1], len(data))
+
+    def _is_joined(self) -> bool:
+        """Put a short frame that is whole now in one piece with all that was fed behind it."""
+        partial, unread = self._partial, self._unread
+        held = len(partial) + len(unread)
+        if self._room is not None or held < PREFIX_BYTES or len(partial) > JOINED_MAX:
+            return False
+        start = b"".join((partial[:PREFIX_BYTES], unread[:PREFIX_BYTES]))
+        if held < _unpack_words(start)[0] + _LENGTH_WORD_BYTES:
+            return False
+        self._unread = memoryview(b"".join((partial, unread)))
+        self._partial = bytearray()
+        return True
 
     def _complete(self) -> bool:
         if self._room is not None:
