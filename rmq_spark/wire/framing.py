@@ -87,6 +87,11 @@ class FrameReader:
         unwritten = 0 if self._room is None else len(self._room)
         return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
 
+    @property
+    def has_more(self) -> bool:
+        """True if bytes that were fed with the last frame are behind it."""
+        return bool(self._unread)
+
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
         if self._unread or self._waiting:

@@ -12,10 +12,10 @@ of it (`send_plan`), is remembered. Sends that begin with such headers, one behi
 run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
 or, with SYNC_FLUSH, when the flush is confirmed that covers them.
 
-Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: other
-requests, new shapes, plans that do not hold any more, empty or long bodies, properties with
-instructions or anything that JSON escapes, a queue's first message, the end of a file of the log.
-The lane answers nothing that the usual way would refuse, but for a write that fails. The order of a
+Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: a
+send that comes alone, other requests, new shapes, plans that do not hold any more, empty or long
+bodies, properties with instructions or anything that JSON escapes, a queue's first message, the end
+of a file of the log. The lane refuses nothing by itself, but for a write that fails. The order of a
 client's messages is that of its requests, whichever way they go.
 
 It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
@@ -145,13 +145,10 @@ class SendLane:
 
         That is where it starts if the first frame there is none for the lane.
         """
+        if _is_alone(data, start) or self._why_busy() is not None:
+            return start
         plans = self._plans.known_of(connection)
-        if (
-            plans is None
-            or not plans.shapes
-            or _is_alone(data, start)
-            or self._why_busy() is not None
-        ):
+        if plans is None or not plans.shapes:
             return start
         cuts = list(self._cut(plans, data, start))
         if not cuts:

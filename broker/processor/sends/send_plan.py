@@ -131,11 +131,7 @@ class SendPlans:
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
         plan = self._plans.get(key)
-        if (
-            plan is not None
-            and self._config_of(plan.topic) is plan.topic_config
-            and plan.topic not in self._leaving
-        ):
+        if plan is not None and self._holds(plan):
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
@@ -153,16 +149,13 @@ class SendPlans:
         A lesson takes the time that `_SENDS_PER_LESSON` sends save, which pay for it; a client has
         credit for as many as it may have shapes.
         """
+        known = self.shapes.get(beginning_of(header))
+        if known is not None and self._holds(known.plan):
+            return
         same, _, _ = _NAMES[request.code]
         plan = self._plans.get((request.code, tuple(map(request.ext_fields.get, same))))
-        known = self.shapes.get(beginning_of(header))
-        if (
-            plan is None
-            or plan.is_batch
-            or plan.is_retry
-            or (known is not None and known.plan is plan)
-            or self._debt >= _SENDS_PER_LESSON * PLANS_MAX
-        ):
+        debt_max = _SENDS_PER_LESSON * PLANS_MAX
+        if plan is None or plan.is_batch or plan.is_retry or self._debt >= debt_max:
             return
         self._debt += _SENDS_PER_LESSON
         shape = shape_of(header, request)
@@ -173,6 +166,10 @@ class SendPlans:
             self.shapes.clear()
         self.shapes[shape.before] = PlannedShape(shape, plan, request.bare())
         self._count(len(self.shapes) - before)
+
+    def _holds(self, plan: SendPlan) -> bool:
+        """Return whether the topic of a plan is as it was, and stays."""
+        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._leaving
 
     def has_paid(self, sends: int) -> None:
         """Note that sends had shapes that were known."""
