@@ -163,7 +163,7 @@ class MessageStore:
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none; None if they are for `put_later`."""
         result = self._appender.put_run(run)
-        return result and self._appended(result)
+        return None if result is None else self._appended(result)
 
     def write_out(self) -> Sequence[PutMessageResult]:
         """Write the messages that were put later; return the results of all, in their order.

@@ -227,7 +227,15 @@ def told(tmp_path):
 
 
 def lone(**given):
-    return {"topic": "T", "queue_id": 0, "text": "tag A", "size": 100, "form": "usual", **given}
+    return {
+        "topic": "T",
+        "queue_id": 0,
+        "text": "tag A",
+        "size": 100,
+        "form": "usual",
+        "count": 1,
+        **given,
+    }
 
 
 def many(count, **given):
@@ -406,3 +414,14 @@ def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, 
     assert len(lessons) <= send_plan.PLANS_MAX
     plans = story.twins.lane.processors.sends._plans
     assert len(plans) <= send_plan.PLANS_MAX + 1
+
+
+def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
+    story = told()
+    for _ in range(2):
+        mixed = [each for text in TEXTS for each in (*many(3), *many(2, text=text), *many(1))]
+        story.act_receive(0, mixed, [])
+    story.act_receive(0, [each for size in SIZES for each in (*many(5), lone(size=size))], [])
+    story.act_receive(0, [each for form in FORMS for each in (*many(5), *many(3, form=form))], [])
+    assert len(story.twins.lane.ran) > 2 * len(TEXTS)
+    story.check()
