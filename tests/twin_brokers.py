@@ -177,7 +177,8 @@ class Twin:
     def _is_quiet(self):
         state, processors = self.controller.store.state(), self.processors
         is_carried = state.failure is not None or state.reput_from_offset == state.written_offset
-        waits = processors.acknowledger.queue()[0] or processors.parked._count
+        acknowledger = processors.acknowledger
+        waits = acknowledger.queue()[0] or acknowledger._known or processors.parked._is_at_work
         return is_carried and not waits and all(wire.reads for wire in self._wires.values())
 
     def answers(self, number):
