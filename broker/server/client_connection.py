@@ -367,7 +367,8 @@ class ClientConnection(asyncio.Protocol):
                 decode_command(begun)
                 self._is_understood()
             return False
-        self._holds_none()
+        if self._bytes_here:
+            self._holds_none()
         command = decode_command(frame)
         if self._is_new:
             self._is_understood()
@@ -391,7 +392,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _has_taken_lane(self) -> bool:
         """Return whether the lane has taken the next requests."""
-        piece = self._reader.in_one_piece()
+        piece = self._reader.several()
         if piece is None or self._lane is None:
             return False
         data, start = piece
@@ -399,14 +400,14 @@ class ClientConnection(asyncio.Protocol):
         if end == start:
             return False
         self._reader.pass_over(end - start)
-        self._holds_none()
+        if self._bytes_here:
+            self._holds_none()
         return True
 
     def _holds_none(self) -> None:
         """Note that a request is whole now, and must not keep itself out."""
-        if self._bytes_here:
-            self._bytes_here = 0
-            self._table.holds_requests(self, 0)
+        self._bytes_here = 0
+        self._table.holds_requests(self, 0)
 
     def _is_understood(self) -> None:
         """Note that a first request header has arrived; the limits of requests apply now."""

@@ -152,23 +152,25 @@ class FrameReader:
             raise
         return frame
 
-    def in_one_piece(self) -> tuple[bytes, int] | None:
-        """Return bytes that lie in one piece, and where the next frame starts in them, or None.
+    def several(self) -> tuple[bytes, int] | None:
+        """Return bytes with several frames in one piece, and where in them the next one starts.
 
-        They end with what was fed last, perhaps within a frame. Whoever takes whole frames out of
-        them by other means than `next_frame` says so to `pass_over`. An incomplete frame that is
-        whole now is joined with what came behind it, once; a large one is not.
+        None if nothing is behind the next frame. The bytes end with what was fed last, perhaps
+        within a frame. Whoever takes whole frames out of them by other means than `next_frame` says
+        so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
+        once; a large one is not.
         """
         if self._partial and not self._is_joined():
             return None
         unread = self._unread
-        if not unread:
+        size = len(unread)
+        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES >= size:
             return None
         data = unread.obj
         if type(data) is not bytes:
             data = bytes(unread)
             self._unread = memoryview(data)
-        return data, len(data) - len(unread)
+        return data, len(data) - size
 
     def pass_over(self, count: int) -> None:
         """Note that the next bytes of the piece, which are whole frames, have been taken."""

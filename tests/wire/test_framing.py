@@ -306,7 +306,7 @@ def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice
         reader.feed(data[start:end])
         while True:
             held = reader.bytes_held
-            piece = reader.in_one_piece()
+            piece = reader.several()
             assert reader.bytes_held == held
             at = len(b"".join(taken))
             if piece is not None and dice.random() < 0.7:
@@ -329,13 +329,13 @@ def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind
     for piece in (A_FRAME[:5], A_FRAME[5:-1]):
         reader.feed(piece)
         assert reader.next_frame() is None
-        assert reader.in_one_piece() is None
+        assert reader.several() is None
     reader.feed(A_FRAME[-1:] + A_FRAME[:3])
-    assert reader.in_one_piece() == (A_FRAME + A_FRAME[:3], 0)
+    assert reader.several() == (A_FRAME + A_FRAME[:3], 0)
     reader = FrameReader()
     large = frame_of(b"{}", bytes(JOINED_MAX))
     reader.feed(large[:-1])
     assert reader.next_frame() is None
     reader.feed(large[-1:])
-    assert reader.in_one_piece() is None
+    assert reader.several() is None
     assert len(reader.next_frame().body) == JOINED_MAX

@@ -145,7 +145,7 @@ class SendLane:
 
         That is where it starts if the first frame there is none for the lane.
         """
-        if _is_alone(data, start) or self._why_busy() is not None:
+        if self._why_busy() is not None:
             return start
         plans = self._plans.known_of(connection)
         if plans is None or not plans.shapes:
@@ -172,7 +172,12 @@ class SendLane:
         end: int = ends[-1]
         return end
 
-    def end_turn(self) -> None:
+    @property
+    def has_unanswered(self) -> bool:
+        """True if sends of this turn are yet to be answered."""
+        return bool(self._unanswered)
+
+    def answer_all(self) -> None:
         """Answer the sends of a turn, or have them answered when they are on the disk."""
         unanswered, self._unanswered = self._unanswered, []
         for connection, result, puts in unanswered:
@@ -275,12 +280,6 @@ class SendLane:
             )
             request = planned.request.with_opaque(opaque)
             self._answer(connection, request, planned.plan, (), own)
-
-
-def _is_alone(data: bytes, start: int) -> bool:
-    """Return whether no second frame begins in the data."""
-    left = len(data) - start
-    return left < PREFIX_BYTES or _LENGTH_WORD_BYTES + _read_words(data, start)[0] >= left
 
 
 def _put_of(planned: PlannedShape, opaque: int, record: FreshRecord) -> _Put:

@@ -177,10 +177,11 @@ class SendMessageProcessor:
         """Write the messages of a turn, and answer them and those that took the lane."""
         results = self._store.write_out()
         if results:
-            self._end_turn(results)
-        self.lane.end_turn()
+            self._answer_all(results)
+        if self.lane.has_unanswered:
+            self.lane.answer_all()
 
-    def _end_turn(self, results: Sequence[PutMessageResult]) -> None:
+    def _answer_all(self, results: Sequence[PutMessageResult]) -> None:
         unanswered, self._unanswered = self._unanswered, []
         stored: dict[str, list[int]] = {}
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
