@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -131,9 +130,6 @@ async def serve(
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     port = await controller.start()
-    # What is here now is here to stay: no collection, in the way of requests, looks through it.
-    gc.collect()
-    gc.freeze()
     if load is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)

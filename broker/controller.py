@@ -182,7 +182,6 @@ class BrokerController:
             self._client_has_gone,
             self.turn,
             self.processors.end_turn,
-            self.processors.lane,
         )
         try:
             self.tables.save_configurations()

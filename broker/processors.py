@@ -139,7 +139,6 @@ class Processors:
             advertised_host=around.advertised_host,
             why_busy=around.why_busy,
         )
-        self.lane = self.sends.lane
         self.pull = self._pulls()
         self.clients = self._clients()
         self.admin = self._broker_admin()

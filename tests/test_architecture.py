@@ -32,7 +32,6 @@ TESTED_ELSEWHERE = {
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
-    "broker/server/connection_table.py": "server/test_client_connection.py",
     "broker/setting.py": "settings/test_settings.py",
     "broker/settings/keys.py": "settings/test_settings.py",
     "broker/state/limits.py": "state/test_topic_config.py",

@@ -31,7 +31,6 @@ from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRun
 from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
 from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
 from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
-from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
@@ -151,39 +150,6 @@ class MessageAppender:
                     raise
                 return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
         return None
-
-    def put_run(self, run: RecordRun) -> PutMessageResult | None:
-        """Append messages in one write, all or none, behind all that was put before.
-
-        Return None, and do nothing, if they are for `put_later`: a queue that is new here, a part
-        over its limit, or no room for all of them in the file that the log is in.
-        """
-        if (
-            run.body_bytes_max > self.message_bytes_max
-            or run.properties_bytes_max > _PROPERTIES_BYTES_MAX
-        ):
-            return None
-        with self._lock:
-            self._write_later()
-            next_offsets, log = self._next_offsets, self._log
-            if not next_offsets.keys() >= run.queues or run.size > log.room_in_file():
-                return None
-            refusal = self._refusal()
-            if refusal is not None:
-                return unavailable(refusal)
-            log_end = log.written_offset
-            try:
-                run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
-                place, end, timestamp = log.append(run, 0)
-            except Exception as error:
-                if log.written_offset != log_end:
-                    raise
-                return unavailable(what_is_wrong(error))
-            finally:
-                if log.written_offset != log_end:
-                    next_offsets.update(run.next_offsets)
-            self._fresh.add(run.fresh)
-        return PutMessageResult(_PUT_OK, place, 0, end, timestamp, len(run.sizes))
 
     def write_out(self) -> bool:
         """Write the messages that were put later. Return whether there are new `results`."""

@@ -38,7 +38,6 @@ from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
@@ -163,11 +162,6 @@ class MessageStore:
     ) -> PutMessageResult | None:
         """Queue one message for the next `write_out`. Return None, or why it was refused."""
         return self._appender.put_later(template, body, properties, born_timestamp)
-
-    def put_run(self, run: RecordRun) -> PutMessageResult | None:
-        """Append messages in one write, all or none; None if they are for `put_later`."""
-        result = self._appender.put_run(run)
-        return None if result is None else self._appended(result)
 
     def write_out(self) -> Sequence[PutMessageResult]:
         """Write the messages that were put later; return the results of all, in their order.
@@ -441,16 +435,20 @@ class MessageStore:
 
     def state(self) -> StoreState:
         """Return what an operator looks at first."""
-        log = self._log
-        carrying = self._carrying.hindrance
-        hindrances = (self._starting, log.writing, log.flushing, carrying, self._noting)
+        hindrances = (
+            self._starting,
+            self._log.writing,
+            self._log.flushing,
+            self._carrying.hindrance,
+            self._noting,
+        )
         return StoreState(
-            min_offset=log.min_offset,
-            written_offset=log.written_offset,
-            flushed_offset=log.flushed_offset,
+            min_offset=self._log.min_offset,
+            written_offset=self._log.written_offset,
+            flushed_offset=self._log.flushed_offset,
             reput_from_offset=self._reput.reput_from_offset,
             holes=self._reput.holes,
-            failure=str(log.failure) if log.failure else self._failure,
+            failure=str(self._log.failure) if self._log.failure else self._failure,
             hindrance="; ".join(each.text for each in hindrances if each.text is not None) or None,
             recovered_from_crash=self._opening.found.recovered_from_crash,
         )
