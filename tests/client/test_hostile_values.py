@@ -105,7 +105,7 @@ class World:
         self.address = f"127.0.0.1:{self.broker.port}"
         self.instance = stack.enter_context(ClientInstance(self.address))
         self.admin = stack.enter_context(Admin(instance=self.instance))
-        for topic in ("T", "S", "Changed", "Gone"):
+        for topic in ("T", "T_COMMITS", "S", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
         self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
@@ -314,6 +314,10 @@ def calls_of(world):
         ),
         "Admin.message_at": Call(admin.message_at, {"queue": QUEUE, "queue_offset": 0}),
         "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
+        "Admin.read_committed": Call(
+            admin.read_committed,
+            {"topic": "T", "start": 0, "end": NOW_MS, "columns": ["body"], "tags": "red"},
+        ),
         "read_table": Call(
             read_table,
             {"topic": "T", "name_servers": world.address, **span, "instance": world.instance},
