@@ -10,7 +10,6 @@ table is for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
 import pyarrow as pa
 
@@ -22,8 +21,8 @@ from rmq_spark.client.admin.arrow_reads import (
     checked_columns,
     schema_of,
 )
-from rmq_spark.client.arguments import check_kind, check_text
-from rmq_spark.client.errors import ManifestError
+from rmq_spark.client.arguments import check_text
+from rmq_spark.client.errors import ManifestError, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     CommitState,
@@ -96,11 +95,11 @@ def committed_table_of(
     if tags is not None:
         check_text("tags", tags, "created || paid")
     check_topic(topic)
-    for name, bound in (("start", start), ("end", end)):
-        needed = "'earliest', 'latest', or a time at which batches were committed"
-        check_kind(name, bound, (str, int, datetime), needed, "'earliest'")
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     places = spans_to_read(instance, commits_topic(topic), start, end)
+    if not places:
+        queue = f"one for the queue of {commits_topic(topic)}, or a text or a time"
+        raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
             f"topic {commits_topic(topic)} has {len(places)} queues, and batches are in order in "
