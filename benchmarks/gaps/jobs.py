@@ -21,6 +21,8 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("sample_stats",), name, broker.longest_turn(act=processors.sample_stats))
     gap = broker.usual_turn(scale.rounds, act=processors.expire_clients)
     yield Row(("expire_clients",), "clients are looked after", gap)
+    gap = broker.usual_turn(scale.rounds, act=processors.note_busy)
+    yield Row(("note_busy",), "whether sends are refused as busy is looked at", gap)
     gap = broker.usual_turn(scale.rounds, act=controller.store.reput_again)
     yield Row(("reput_again",), "whether messages wait to be carried is looked at", gap)
     for jobs, what in {
