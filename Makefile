@@ -18,7 +18,7 @@ test: ROCKETPOLL_DEEP :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test deep wide demo archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
+.PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
 	cluster restarts golden vectors fresh bench release clean
 
 help:  ## this list
@@ -74,6 +74,16 @@ wide: $(READY) $(CLASSES)  ## all tests, also those that take long, with more ro
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
+
+picture: $(READY)  ## docs/demo.svg anew, on a machine that does nothing else (Java 17)
+	$(BIN)/rocketpoll demo --seconds 20 --picture docs/demo.svg
+
+site: $(READY)  ## the pages as a site in build/site; to search in it: python3 -m http.server -d build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Some of them: make notebooks NOTEBOOKS='lag explore'
+notebooks: $(READY)  ## the notebooks anew, with what their cells show, on a machine that does nothing else (Java 17)
+	$(BIN)/python tests/notebook_runs.py $(NOTEBOOKS)
 
 archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
 	$(BIN)/rocketpoll archive dist/rocketpoll.zip
@@ -185,6 +195,8 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.gaps
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client
+	$(BIN)/python -m benchmarks.aio
+	$(BIN)/python -m benchmarks.telemetry
 	$(BIN)/python -m benchmarks.embedded
 	$(BIN)/python -m benchmarks.spark
 

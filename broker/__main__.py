@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rmq_spark.errors import RocketPollError
@@ -69,17 +71,16 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     given = parser.parse_args(arguments)
     set_up_logging(given.log_format)
 
-    def load() -> BrokerConfig:
-        return load_config(given.configFile, given.settings)
-
     try:
-        config = load()
+        config = load_config(given.configFile, given.settings)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
+    if given.configFile is not None:  # while the broker starts, it is no wish to end it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Nothing here needs threads of numpy's; where the system starts none,
     # OpenBLAS would end the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -90,7 +91,11 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         return _cannot_run(error)
     try:
         loop.run_until_complete(
-            serve(config, load if given.configFile else None, until_input_ends=given.untilInputEnds)
+            serve(
+                config,
+                partial(_load_again, given) if given.configFile else None,
+                until_input_ends=given.untilInputEnds,
+            )
         )
     except Exception as error:
         if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
@@ -99,6 +104,15 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     finally:
         loop.close()
     return 0
+
+
+def _load_again(given: argparse.Namespace) -> BrokerConfig:
+    if not given.configFile.is_file():
+        raise ConfigError(
+            f"{given.configFile} is no file, as a pipe is none, or is gone: settings can be read "
+            "again only from a file"
+        )
+    return load_config(given.configFile, given.settings)
 
 
 def _cannot_run(error: Exception) -> int:
@@ -129,7 +143,14 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
+    if load is not None:
+        loop.add_signal_handler(
+            signal.SIGHUP, _log.warning, "settings are read again once the broker has started"
+        )
     port = await controller.start()
+    # What is here now is here to stay: no collection, in the way of requests, looks through it.
+    gc.collect()
+    gc.freeze()
     if load is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)

@@ -23,7 +23,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.housekeeping import Housekeeping
@@ -32,6 +32,7 @@ from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
 )
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
+from rocketpoll.broker.lost_topics import LostTopics
 from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.processors import Processors, Surroundings
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, Start
@@ -41,7 +42,6 @@ from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.reloading import Reload, reload_of
-from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
-_USUAL_QUEUE_NUMS = 4
-"""The number of queues that Java's producers ask for."""
 _VIP_PORTS_BELOW = 2
 """The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
 
@@ -136,7 +134,8 @@ class BrokerController:
             lambda: self.store.half_deleted_topics,
             self.store.finish_deletion,
         )
-        self._find_lost_topics()
+        self._lost_topics = LostTopics(self.tables, config.default_topic_queue_nums)
+        self._lost_topics.find(self.store.queue_nums())
         self._settle_offsets()
         self.schedule = ScheduleMessageService(
             store=self.store,
@@ -144,18 +143,12 @@ class BrokerController:
             levels_ms=config.store.message_delay_level_ms,
             put=self.store.put_message,
             queue_nums=self._queue_nums,
+            make_again=self._lost_topics.make_again,
             start=Start(self._now_ms(), self._monotonic_ms()),
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._warn_of_missing_delay_offsets()
-        self._housekeeping = Housekeeping(
-            loop=self._loop,
-            turn=self.turn,
-            config=config,
-            store=self.store,
-            tables=self.tables,
-            schedule=self.schedule,
-        )
+        self.housekeeping = self._housekeeping(config)
         self.processors = Processors(
             Surroundings(
                 config=config,
@@ -170,8 +163,8 @@ class BrokerController:
                 why_busy=self._why_busy,
                 suspend=self._suspend,
                 work=self.turn.work,
-                run_aside=self._housekeeping.run_aside,
-                clean=self._housekeeping.clean,
+                run_aside=self.housekeeping.run_aside,
+                clean=self.housekeeping.clean,
                 disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
@@ -182,6 +175,7 @@ class BrokerController:
             self._client_has_gone,
             self.turn,
             self.processors.end_turn,
+            self.processors.lane,
         )
         try:
             self.tables.save_configurations()
@@ -193,7 +187,7 @@ class BrokerController:
             await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
-        self._housekeeping.start(self.hold_service, self.processors)
+        self.housekeeping.start(self.hold_service, self.processors)
         self._delivery.plan(self._monotonic_ms())
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
@@ -227,9 +221,9 @@ class BrokerController:
         self.hold_service.release_all()
         self.processors.parked.refuse_all("the broker is stopping")
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
-        await self._housekeeping.settled(_ANSWER_SECONDS)
+        await self.housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
-        await self._housekeeping.stop()
+        await self.housekeeping.stop()
         with suppress(StoreError):  # the store's own end tells of it
             # Wait even for a slow disk: offsets that are not saved deliver messages once more.
             self.store.flushed(self.store.state().written_offset).result()
@@ -315,30 +309,6 @@ class BrokerController:
                     f"the disk takes longer than {_ANSWER_SECONDS} s for a flush"
                 ) from None
 
-    def _find_lost_topics(self) -> None:
-        """Make topics and queues again that have messages, if their table, saved first, is lost.
-
-        Queues that are missing in the newest table stay so: an operator has taken them away.
-        """
-        topics = self.tables.topics
-        for topic, queues in self.store.queue_nums().items():
-            known, queue_nums = topics.get(topic), min(queues, QUEUE_NUMS_MAX)
-            if known is None and topic_fault(topic) is None:
-                _log.warning("the topic %s is missing and is made again for its messages", topic)
-                likely = min(_USUAL_QUEUE_NUMS, self._config.default_topic_queue_nums)
-                topics.create_in_send_back(topic, max(queue_nums, likely))
-            elif known is not None and self.tables.may_lack_topics:
-                fewest = min(known.read_queue_nums, known.write_queue_nums)
-                if fewest < queue_nums:
-                    _log.warning(
-                        "the topic %s gets %d queues again for its messages: the table of topics "
-                        "that was read is not the newest, and says %d",
-                        topic,
-                        queue_nums,
-                        fewest,
-                    )
-                    topics.widen(topic, queue_nums)
-
     def _warn_of_missing_delay_offsets(self) -> None:
         table = self.tables.delay_offset_table
         # One that was killed may have had no time to save it.
@@ -350,6 +320,17 @@ class BrokerController:
                 "that were before come again",
                 table.path,
             )
+
+    def _housekeeping(self, config: BrokerConfig) -> Housekeeping:
+        return Housekeeping(
+            loop=self._loop,
+            turn=self.turn,
+            config=config,
+            store=self.store,
+            tables=self.tables,
+            schedule=self.schedule,
+            opened=self._has_opened,
+        )
 
     def _settle_offsets(self) -> None:
         """Correct offsets that would let groups pass over messages.
@@ -366,15 +347,7 @@ class BrokerController:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
         if not store.is_opening:  # else the queues are not complete yet
-            for topic, count in offsets.limit(
-                lambda *queue: store.queue_offsets(*queue).next
-            ).items():
-                _log.warning(
-                    "%d offsets of groups were behind the ends of their queues of %s, and are "
-                    "there now: the log has been longer, or somebody has put them there",
-                    count,
-                    topic,
-                )
+            self._limit_offsets()
         try:
             offsets.save()
             for topic in half_deleted:
@@ -383,6 +356,21 @@ class BrokerController:
         except OSError as error:
             if not is_lack(error):
                 raise
+
+    def _has_opened(self) -> None:
+        """Do what the start has left until all queues were complete."""
+        self._lost_topics.find(self.store.queue_nums())
+        self._limit_offsets()
+
+    def _limit_offsets(self) -> None:
+        ends = self.tables.offsets.limit(lambda *queue: self.store.queue_offsets(*queue).next)
+        for topic, count in ends.items():
+            _log.warning(
+                "%d offsets of groups were behind the ends of their queues of %s, and are "
+                "there now: the log has been longer, or somebody has put them there",
+                count,
+                topic,
+            )
 
     # ---- requests
 

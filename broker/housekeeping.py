@@ -56,8 +56,11 @@ class Housekeeping:
         store: MessageStore,
         tables: StateTables,
         schedule: ScheduleMessageService,
+        opened: Callable[[], object],
     ) -> None:
+        """Take the parts of a broker; ``opened`` is called if a start is finished later."""
         self._loop = loop
+        self._opened = opened
         self._turn = turn
         self._config = config
         self._store = store
@@ -104,6 +107,18 @@ class Housekeeping:
         while self._aside and self._loop.time() < until:  # what is done may bring more to do
             behind_all = self._loop.run_in_executor(self._thread, _nothing)
             await asyncio.wait([behind_all], timeout=until - self._loop.time())
+
+    @property
+    def is_at_work(self) -> bool:
+        """True if any job is under way, in whichever thread."""
+        return bool(self._jobs or self._store_jobs or self._under_way or self._aside)
+
+    async def all_done(self) -> None:
+        """Wait until no job is under way, neither in the thread nor on the whole store."""
+        while self.is_at_work:
+            jobs = [asyncio.wrap_future(job) for job in (*self._jobs, *self._store_jobs)]
+            await asyncio.gather(*jobs, return_exceptions=True)
+            await asyncio.sleep(0)  # in which the end of each is told
 
     async def stop(self) -> None:
         """Begin no more jobs, and wait for those under way.
@@ -188,7 +203,11 @@ class Housekeeping:
 
     def _finish_opening(self) -> None:
         if self._store.is_opening:
-            self._through_store("the start is not finished", self._store.finish_opening)
+            self._through_store("the start is not finished", self._finish)
+
+    def _finish(self) -> None:
+        if self._store.finish_opening():
+            self._loop.call_soon_threadsafe(self._opened)
 
     def _load_numpy(self) -> None:
         if not lazy_numpy.is_loaded():

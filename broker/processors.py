@@ -41,6 +41,7 @@ from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
 from rocketpoll.broker.processor.sends.parked_sends import ParkedSends
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
+from rocketpoll.broker.processor.sends.staged_batches import StagedBatchesProcessor
 from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
 from rocketpoll.broker.processor.topics.route import RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
@@ -139,6 +140,7 @@ class Processors:
             advertised_host=around.advertised_host,
             why_busy=around.why_busy,
         )
+        self.lane = self.sends.lane
         self.pull = self._pulls()
         self.clients = self._clients()
         self.admin = self._broker_admin()
@@ -161,6 +163,11 @@ class Processors:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
+
+    def _excused(
+        self, connection: Connection, request: RemotingCommand, error: Exception
+    ) -> RemotingCommand:
+        return self.dispatch.excused(connection, request, error)
 
     def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         """Dispatch a request beside the turns of its connection; return what is left to do."""
@@ -204,6 +211,12 @@ class Processors:
     def expire_clients(self) -> None:
         """Take clients whose heartbeats have stopped out of their groups."""
         self._around.work(self.clients.expire(self._around.monotonic_ms()))
+
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any client."""
+        self.producers.pass_over(milliseconds)
+        self.consumers.pass_over(milliseconds)
+        self.locks.pass_over(milliseconds)
 
     def sample_stats(self) -> None:
         """Carry the counters into their windows."""
@@ -264,6 +277,15 @@ class Processors:
                 stats=self.stats,
                 advertised_host=around.advertised_host,
                 why_busy=around.why_busy,
+            ),
+            StagedBatchesProcessor(
+                store=around.store,
+                admission=self.admission,
+                aside=around.run_aside,
+                work=around.work,
+                loop=around.loop,
+                why_busy=around.why_busy,
+                excused=self._excused,
             ),
             MessageBackProcessor(
                 config=around.config,

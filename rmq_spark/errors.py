@@ -81,17 +81,23 @@ def excerpt(value: object) -> str:
     """Return the representation of a value, cut to a length that fits in a log line."""
     if isinstance(value, Verbatim):
         return value
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        text = repr(bytes(value[: _EXCERPT_CHARACTERS + 1]))
-    elif isinstance(value, str):
-        text = repr(value[: _EXCERPT_CHARACTERS + 1])
-    elif isinstance(value, int) and not -(1 << 200) < value < 1 << 200:
-        text = f"an integer of {value.bit_length()} bits"
-    else:
-        text = reprlib.repr(value)
+    try:
+        text = _representation(value)
+    except Exception:  # noqa: BLE001  # a list of a number with 5,000 digits; whatever __repr__ raises
+        text = f"a {type(value).__name__} that cannot be shown"
     if len(text) <= _EXCERPT_CHARACTERS:
         return text
     return text[:_EXCERPT_CHARACTERS] + "..."
+
+
+def _representation(value: object) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return repr(bytes(value[: _EXCERPT_CHARACTERS + 1]))
+    if isinstance(value, str):
+        return repr(value[: _EXCERPT_CHARACTERS + 1])
+    if isinstance(value, int) and not -(1 << 200) < value < 1 << 200:
+        return f"an integer of {value.bit_length()} bits"
+    return reprlib.repr(value)
 
 
 def legible(text: str) -> str:

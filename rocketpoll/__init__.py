@@ -44,19 +44,23 @@ if TYPE_CHECKING:
         SendResult,
         SendRules,
         SendStatus,
+        Serializer,
         TlsSettings,
+        avro,
         by_sql,
         by_tag,
         read_committed,
         read_table,
     )
     from rmq_spark.errors import RocketPollError
-    from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+    from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
     from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
+    from rocketpoll.broker.stream_testing import StreamTestError, stream_test
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
 
 _CLIENT: Final = "rmq_spark.client"
 _EMBEDDED: Final = "rocketpoll.broker.embedded"
+_STREAM_TESTING: Final = "rocketpoll.broker.stream_testing"
 _TESTING: Final = "rocketpoll.broker.testing"
 _MODULES: Final = {
     "LATEST_MS": _CLIENT,
@@ -77,6 +81,7 @@ _MODULES: Final = {
     "LitePullSettings": _CLIENT,
     "Message": _CLIENT,
     "MessageExt": _CLIENT,
+    "MessageModel": "rmq_spark.wire.bodies.clients",
     "MessageQueue": _CLIENT,
     "NotInTime": _EMBEDDED,
     "Producer": _CLIENT,
@@ -88,14 +93,18 @@ _MODULES: Final = {
     "SendResult": _CLIENT,
     "SendRules": _CLIENT,
     "SendStatus": _CLIENT,
+    "StreamTestError": _STREAM_TESTING,
+    "Serializer": _CLIENT,
     "TlsSettings": _CLIENT,
     "__version__": "rmq_spark",
+    "avro": _CLIENT,
     "by_sql": _CLIENT,
     "by_tag": _CLIENT,
     "collect_stream": _TESTING,
     "read_committed": _CLIENT,
     "read_table": _CLIENT,
     "stream_rows": _TESTING,
+    "stream_test": _STREAM_TESTING,
     "wait_until": _TESTING,
 }
 
@@ -118,6 +127,7 @@ __all__ = [
     "LitePullSettings",
     "Message",
     "MessageExt",
+    "MessageModel",
     "MessageQueue",
     "NotInTime",
     "Producer",
@@ -129,14 +139,18 @@ __all__ = [
     "SendResult",
     "SendRules",
     "SendStatus",
+    "Serializer",
+    "StreamTestError",
     "TlsSettings",
     "__version__",
+    "avro",
     "by_sql",
     "by_tag",
     "collect_stream",
     "read_committed",
     "read_table",
     "stream_rows",
+    "stream_test",
     "wait_until",
 ]
 

@@ -1,6 +1,7 @@
 """How much of the tests runs by default, and how much where there is time for it: ``make wide``.
 
     count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
+    some(rows, "ROCKETPOLL_CUTS", 60)           so many rows, here and there; all in ``make wide``
     ends(rows)                                  all rows of a table, or first, last and one between
     pytest.mark.deep                            one that ``make deep`` and CI run, not ``make
                                                 check``
@@ -13,6 +14,7 @@ What is narrow by default is narrow in the same way each time: a failure can be 
 from __future__ import annotations
 
 import os
+import random
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
 PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
@@ -29,6 +31,13 @@ def count(name, narrow, *, wide):
     """Return how many rounds, seeds or kills a test tries,
     unless a variable of the environment says it."""
     return int(os.environ.get(name, wide if WIDE else narrow))
+
+
+def some(rows, name, narrow):
+    """Return so many rows, the same ones each time, or all of them: see `count`."""
+    rows = list(rows)
+    number = min(count(name, narrow, wide=len(rows)), len(rows))
+    return sorted(random.Random(name).sample(rows, number))
 
 
 def ends(rows):

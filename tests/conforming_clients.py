@@ -5,11 +5,15 @@ They are made by their public names and told nothing of what kind of broker they
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.consumer import Consumer as AioConsumer
+from rmq_spark.client.aio.producer import Producer as AioProducer
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
@@ -127,6 +131,85 @@ class Clients:
             pulled = self.cluster.api.pull(self.cluster.address, header)
             yield from decode_messages(pulled.records, self.cluster.broker_name)
             at = pulled.next_begin_offset
+
+
+class Driven:
+    """An object of an event loop, used from a test: its coroutines are awaited, all else is done
+    in the loop."""
+
+    def __init__(self, loop, made):
+        self._loop, self._made = loop, made
+
+    def __getattr__(self, name):
+        found = getattr(self._made, name)
+        if not callable(found):
+            return found
+
+        async def call(*args, **kwargs):
+            outcome = found(*args, **kwargs)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+        return lambda *args, **kwargs: self.begin(call(*args, **kwargs)).result()
+
+    def begin(self, coroutine):
+        """The future of a coroutine that the loop runs."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def send_async(self, *args, **kwargs):
+        """What a program of asyncio's does with a task for each message."""
+        return self.begin(self._made.send(*args, **kwargs))
+
+    def shutdown(self):
+        """The end, by the name that the threaded ones have for it."""
+        self.close()
+
+
+class AioClients(Clients):
+    """The same for the asyncio client, in a loop of its own."""
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        """End the loop, when all that lived in it has ended."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _client(self, **settings):
+        return Client(self.cluster.name_server, route_interval_ms=500, **settings)
+
+    def _started(self, made):
+        driven = Driven(self._loop, made)
+        driven.start()
+        return self.cluster.until_end(driven)
+
+    def producer(self, **settings):
+        """A producer that has started."""
+        group = f"{self.cluster.group()}-senders"
+        rules = SendRules(group, **settings.pop("rules", {}))
+        client = self._client(**settings.pop("instance", {}))
+        producer = self._started(AioProducer(group, client, rules=rules, **settings))
+        producer.instance = client.instance()
+        return producer
+
+    def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
+        """A consumer that polls, subscribed to a topic or assigned queues,
+        from the first message on."""
+        consumer = AioConsumer(
+            group or self.cluster.group(),
+            self._client(**settings.pop("instance", {})),
+            LitePullSettings(**{"consume_from_where": FIRST, **settings}),
+        )
+        driven = Driven(self._loop, consumer)
+        if topic is not None:
+            driven.subscribe(topic, selector)
+        else:
+            driven.assign(queues, selector)
+        return self._started(consumer)
 
 
 def numbers(count, start=0):

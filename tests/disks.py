@@ -124,6 +124,16 @@ class Fault:
         return at and (self.kinds is None or operation.kind in self.kinds)
 
 
+@dataclass(frozen=True)
+class FaultIn(Fault):
+    """A fault of what lies in a directory."""
+
+    directory: str = ""
+
+    def hits(self, operation):
+        return super().hits(operation) and self.directory in operation.path.parts
+
+
 class Operation(NamedTuple):
     number: int
     kind: str

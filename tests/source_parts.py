@@ -22,6 +22,7 @@ _TYPES = {
     "int": types.IntegerType(),
     "bigint": types.LongType(),
     "timestamp": types.TimestampType(),
+    "timestamp_ltz": types.TimestampType(),
     "smallint": types.ShortType(),
     "double": types.DoubleType(),
     "array<string>": types.ArrayType(types.StringType()),

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 from broker_clients import BrokerClients, pull_request
@@ -78,6 +80,20 @@ def test_a_directory_that_another_broker_has_is_said_in_one_line(tmp_path, capsy
         assert str(tmp_path / "store") in err
         assert err.count("\n") == 1
         assert broker.stop() == 0
+
+
+def test_what_the_start_has_made_is_looked_through_by_no_later_collection(tmp_path):
+    then = "main(sys.argv[1:]); print(gc.get_freeze_count(), len(gc.get_objects()))"
+    program = f"import gc, sys; from rocketpoll.broker.__main__ import main; {then}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "--untilInputEnds", *settings_in(tmp_path, listenPort=0)],
+        input="",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    frozen, looked_through = map(int, ended.stdout.splitlines()[-1].split())
+    assert frozen > 10 * looked_through
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

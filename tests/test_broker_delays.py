@@ -12,7 +12,7 @@ from broker_stories import tell
 from disks import ManualClock
 from slow_disks import SlowDisk
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
 
@@ -42,6 +42,38 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_wai
         assert broker.holds.held == 1
         broker.move(1.1)
         assert pulled(await consumer.receive()).bodies == ["later"]
+
+    tell(story, tmp_path)
+
+
+def test_a_message_that_was_taken_is_delivered_whatever_length_is_allowed_since(tmp_path):
+    async def first(broker):
+        broker.make_topic("T")
+        await (await broker.connect()).put("x" * 3_000, properties={"DELAY": "2"})
+
+    async def second(broker):
+        client = await broker.connect()
+        assert (await client.call(send_request("x" * 3_000))).code == ResponseCode.MESSAGE_ILLEGAL
+        broker.move(5.1)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+        assert (await client.pull(0)).bodies == ["x" * 3_000]
+
+    tell(first, tmp_path)
+    tell(second, tmp_path, maxMessageSize=2_000)
+
+
+def test_a_delayed_message_of_a_topic_that_was_made_again_is_none_of_the_new_one(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await client.put("old", properties={"DELAY": "2"})
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        broker.make_topic("T")
+        await client.put("new", properties={"DELAY": "2"})
+        broker.move(6)
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next)
+        await settled(broker)
+        assert (await client.pull(0)).bodies == ["new"]
 
     tell(story, tmp_path)
 

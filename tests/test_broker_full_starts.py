@@ -4,6 +4,7 @@ no wrong end."""
 from __future__ import annotations
 
 import errno
+import shutil
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
@@ -187,3 +188,63 @@ def test_a_start_on_a_full_disk_serves_what_came_to_queues_since_it_was_noted(tm
     tell(second, tmp_path, disk, **SYNC, **sizes)
     names = sorted(path.name for path in (tmp_path / "consumequeue" / "T" / "0").iterdir())
     assert len(names) == COUNT // 8 + 1
+
+
+def test_offsets_behind_the_ends_of_queues_are_taken_back_when_a_start_is_finished_later(tmp_path):
+    """Else a group would pass over what comes until the queue has reached its offset."""
+    disk = LackingDisk()
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        for number in range(COUNT):
+            await client.put(str(number))
+        commit = {**GROUP, "commitOffset": str(COUNT)}
+        assert (await client.call(asked(RequestCode.UPDATE_CONSUMER_OFFSET, commit))).code == 0
+        broker.controller.tables.offsets.commit("G", "T", 0, COUNT + 20)
+        broker.controller.tables.save()
+        disk.lack(errno.ENOSPC)
+
+    async def second(broker):
+        assert broker.store.is_opening
+        client = await broker.connect()
+        disk.lack(None)
+        broker.move(1)
+        offsets = broker.controller.tables.offsets
+        await broker.until(lambda: offsets.queues("G", "T") == {0: COUNT})
+        assert await offset_of_group(client) == (0, COUNT)
+
+    tell(first, tmp_path, disk, **SYNC)
+    tell(second, tmp_path, disk, **SYNC)
+
+
+def test_topics_that_are_missing_come_back_when_a_start_is_finished_later(tmp_path):
+    disk = LackingDisk()
+
+    async def first(broker):
+        broker.make_topic("Old")
+        broker.controller.tables.save()
+        older = (tmp_path / "config" / "topics.json").read_bytes()
+        broker.make_topic("New", queues=16)
+        client = await broker.connect()
+        for queue_id in range(16):
+            await client.put("x", topic="New", queue_id=queue_id)
+        disk.lack(errno.ENOSPC)
+        kept.append(older)
+
+    async def second(broker):
+        assert broker.store.is_opening
+        client = await broker.connect()
+        disk.lack(None)
+        broker.move(1)
+        await broker.until(lambda: broker.controller.tables.topics.get("New") is not None)
+        for queue_id in range(16):
+            assert (await client.pull(0, topic="New", queue_id=queue_id)).bodies == ["x"]
+
+    kept = []
+    tell(first, tmp_path, disk, **SYNC)
+    for table in (tmp_path / "config").glob("topics.json*"):
+        table.write_bytes(kept[0])
+    for queues in (tmp_path / "consumequeue").glob("New"):
+        shutil.rmtree(queues)
+    tell(second, tmp_path, disk, **SYNC)

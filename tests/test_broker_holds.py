@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections import Counter
 
 import pytest
@@ -57,6 +58,11 @@ def test_a_message_that_arrives_while_its_pull_finds_nothing_answers_it(
 @pytest.fixture
 def dice():
     return random.Random(20_260_000)
+
+
+def own(caplog):
+    """What this test's broker has logged: those of others run in other threads."""
+    return [each for each in caplog.records if each.thread == threading.get_ident()]
 
 
 def test_a_broker_that_holds_a_pull_a_moment_too_late_is_found_out(tmp_path, dice):
@@ -252,7 +258,7 @@ def test_thousands_of_clients_that_go_while_they_wait_leave_nothing_behind_and_n
         serverChannelMaxIdleTimeMills=hour_ms,
         suspendTimeoutMillsMax=hour_ms,
     )
-    assert not caplog.records
+    assert not own(caplog)
 
 
 def test_a_client_that_goes_while_it_is_woken_disturbs_nobody(tmp_path, caplog):
@@ -270,7 +276,7 @@ def test_a_client_that_goes_while_it_is_woken_disturbs_nobody(tmp_path, caplog):
             assert (await producer.receive()).code == 0
 
     tell(story, tmp_path, maxAcceptsPerSecond=100_000)
-    assert not caplog.records
+    assert not own(caplog)
 
 
 # ---- reads that fail

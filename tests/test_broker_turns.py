@@ -26,7 +26,7 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupList,
     TopicConfig,
 )
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.reading import query_consume_queue
@@ -333,9 +333,9 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
         flushes = []
         with monkeypatch.context() as slow_disk:
             slow_disk.setattr(acknowledger, "_in_another_thread", flushes.append)
-            client.send(
-                b"".join(send_request("x", opaque=number).encode() for number in range(300))
-            )
+            one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # such take no lane
+            sends = (send_request("x", opaque=number, **one_by_one) for number in range(300))
+            client.send(b"".join(each.encode() for each in sends))
             await broker.until(lambda: acknowledger.queue().size == 300)
             await broker.until(lambda: flushes)
         asyncio.get_running_loop().stand_still()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
@@ -106,7 +105,7 @@ def test_what_comes_while_it_stops_is_refused_and_what_came_before_is_answered_f
             early.send(send_request("early"))
             await broker.until(lambda: broker.store.state().written_offset)
             if flush_disk_type == "ASYNC_FLUSH":  # something else that a stop waits for
-                broker.controller._housekeeping.run_aside(disk.wait, lambda _: None)
+                broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
             stopping = asyncio.ensure_future(broker.controller.stop())
             await asyncio.sleep(0)
             refusal = await late.call(send_request("late"))
@@ -129,7 +128,7 @@ def test_what_waits_for_a_file_is_answered_before_a_stop_closes_its_connection(t
             client = await broker.connect()
             await client.ask(0)
             disk.keep_waiting()
-            broker.controller._housekeeping.run_aside(disk.wait, lambda _: None)
+            broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
             client.send(RemotingCommand(215, opaque=7, ext_fields={"topic": "T"}))
             await client.ask(0)
             stopping = asyncio.ensure_future(broker.controller.stop())
@@ -207,88 +206,6 @@ def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the
         await broker.until(lambda: consumers.group("G") is None)
 
     tell(story, tmp_path, now_ms=clock, clientExpiredTimeoutMills=60_000)
-
-
-def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, caplog):
-    async def first(broker):
-        client = await broker.connect()
-        await client.put("a", topic="Sent", queue_id=2, queue_nums=3)
-        await client.put("b", topic="Wide", queue_id=6, queue_nums=8)
-        broker.make_topic("Kept", queues=7)
-        for topic in ("Sent", "Wide"):
-            broker.controller.tables.topics.delete(
-                topic
-            )  # what was saved last knows nothing of them
-
-    async def second(broker):
-        client = await broker.connect()
-        assert (await client.pull(0, "Sent", 2)).bodies == ["a"]
-        assert (await client.pull(0, "Wide", 6)).bodies == ["b"]
-        topics = broker.controller.tables.topics
-        assert [topics.get(name).read_queue_nums for name in ("Sent", "Wide", "Kept")] == [4, 7, 7]
-
-    tell(first, tmp_path)
-    tell(second, tmp_path)
-    assert "the topic Sent is missing" in caplog.text
-
-
-@pytest.mark.parametrize("becomes_of_it", [Path.unlink, lambda path: path.write_bytes(b"{{{")])
-def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_same(
-    tmp_path, caplog, becomes_of_it
-):
-    table = tmp_path / "config" / "topics.json"
-    older = []
-
-    async def first(broker):
-        topics = broker.controller.tables.topics
-        for queue_nums in (1, 8):
-            broker.make_topic("T", queues=queue_nums)
-            topics.save()
-            older.append(table.read_bytes())
-        await (await broker.connect()).put("a", queue_id=5)
-
-    async def second(broker):
-        assert (await (await broker.connect()).pull(0, queue_id=5)).bodies == ["a"]
-        config = broker.controller.tables.topics.get("T")
-        assert (config.read_queue_nums, config.write_queue_nums) == (6, 6)
-
-    tell(first, tmp_path)
-    table.with_name("topics.json.bak").write_bytes(older[0])
-    becomes_of_it(table)
-    tell(second, tmp_path)
-    assert "the topic T gets 6 queues again for its messages" in caplog.text
-    caplog.clear()
-    tell(second, tmp_path)
-    assert not caplog.records
-
-
-def test_queues_that_an_operator_has_taken_away_stay_away_over_a_restart(tmp_path, caplog):
-    async def first(broker):
-        broker.make_topic("T", queues=8)
-        await (await broker.connect()).put("a", queue_id=5)
-        broker.make_topic("T", queues=1)
-
-    async def second(broker):
-        assert broker.controller.tables.topics.get("T").read_queue_nums == 1
-
-    tell(first, tmp_path)
-    tell(second, tmp_path)
-    assert not caplog.records
-
-
-def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):
-    async def first(broker):
-        client = await broker.connect()
-        await client.put("a")
-        assert (await client.ask(215, ext_fields={"topic": "T"})).code == 0
-
-    async def second(broker):
-        assert broker.controller.tables.topics.get("T") is None
-        assert (await (await broker.connect()).pull(0)).code == 17
-
-    tell(first, tmp_path)
-    tell(second, tmp_path)
-    assert not caplog.records
 
 
 def test_two_brokers_in_one_process_know_nothing_of_each_other(tmp_path):

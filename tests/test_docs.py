@@ -22,7 +22,7 @@ from rmq_spark.client.requests import broker_api
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson, registration
 from rmq_spark.wire.chunk import columns
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, aio
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
@@ -107,14 +107,19 @@ def test_the_python_of_the_readme_runs(tmp_path):
     assert len(rows) == 2, done.stdout
 
 
-@pytest.mark.wide
-def test_the_programs_and_the_tests_of_the_page_on_the_embedded_broker_run(tmp_path):
-    page = (ROOT / "docs" / "embedded.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("docs/embedded.md", marks=pytest.mark.wide),
+        pytest.param("docs/testing.md", marks=pytest.mark.deep),
+    ],
+)
+def test_the_programs_and_the_tests_of_a_page_for_tests_run(tmp_path, page):
     named = []
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+    for block in python_of(page):
         name = re.match(r"# (\w+\.py)\n", block)
         if name is None:
-            exec(compile(block, "embedded.md", "exec"), {})  # noqa: S102  # our own text
+            exec(compile(block, page, "exec"), {})  # noqa: S102  # our own text
         elif "pyspark" not in block or shutil.which("java"):
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
             named.append(name[1])
@@ -153,12 +158,96 @@ def test_the_page_on_the_client_reads_a_topic_as_a_table(capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("read-a-day", "created    1"),
+        ("find-a-message", "created b'one'"),
+        ("send-a-group-back", "goes on at 0"),
+    ],
+)
+def test_the_program_of_a_page_with_one_question_answers_it(capsys, page, said):
+    [block] = python_of(f"docs/how-to/{page}.md")
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", "one", tags="created", keys="order-1")
+        with Admin(broker.address) as admin:
+            [queue] = admin.topic_offsets("orders")
+            admin.set_offset("billing", queue, 1)
+        run_at(broker, block)
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sign", "said"),
+    [("LitePullConsumer", "[1, 2, 3]\n"), ("registry", "['bob', 'nobody']\n")],
+)
+def test_the_programs_of_the_page_on_typed_bodies_that_need_no_spark_run(capsys, sign, said):
+    [block] = [each for each in python_of("docs/typed-bodies.md") if sign in each]
+    with EmbeddedBroker() as broker:
+        run_at(broker, block)
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.deep
+def test_the_page_on_typed_bodies_writes_rows_and_reads_them(tmp_path):
+    [block] = [each for each in python_of("docs/typed-bodies.md") if "SparkSession" in each]
+    with EmbeddedBroker() as broker:
+        program = tmp_path / "typed.py"
+        text = block.replace("localhost:9876", broker.address)
+        program.write_text(text, encoding="utf-8")
+        done = python(program, cwd=tmp_path)
+        assert "|order-2|  2|     bob|  4.0|" in done.stdout, done.stdout + done.stderr
+        bodies = sorted(message.body for message in broker.messages("orders"))
+    assert bodies[0] == b'{"id":1,"customer":"ada","total":9.5}'
+
+
 def test_the_topic_of_the_tour_of_the_client_has_as_many_queues_as_it_says():
     [block] = [each for each in python_of("docs/client.md") if "create_topic" in each]
     with EmbeddedBroker() as broker:
         run_at(broker, block)
         with Admin(broker.address) as asked:
             assert len(asked.topic_offsets("orders")) == 4
+
+
+def test_the_programs_of_the_page_on_asyncio_run(capsys, tmp_path):
+    first, several, in_tests = python_of("docs/asyncio.md")
+    with EmbeddedBroker() as broker:
+        for block in (first, several):
+            run_at(broker, block)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        """created b'{"id": 1, "total": 9.5}'""",
+        "1000",
+        "1001",
+    ]
+    pytest.importorskip("anyio")
+    (tmp_path / "test_orders.py").write_text(in_tests, encoding="utf-8")
+    done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_programs_of_the_page_on_opentelemetry_run(tmp_path):
+    first, polls = python_of("docs/opentelemetry.md")
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders")
+        # In a process of its own: the provider of a process can be set once.
+        program = f"{first}\n{polls}".replace("localhost:9876", broker.address)
+        done = python("-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = re.findall(r'"name": "(.*)"', done.stdout)
+    assert sorted(names) == ["bill", "checkout", "process orders", "send orders"]
+    assert len(set(re.findall(r'"trace_id": "(.*)"', done.stdout))) == 1
+    assert "\nTrue\n" in f"\n{done.stdout}"
+    assert "{'id': 1, 'total': 9.5}" in done.stdout
+
+
+def test_the_table_of_the_page_on_asyncio_names_what_each_can_do():
+    page = (ROOT / "docs" / "asyncio.md").read_text(encoding="utf-8")
+    for kind in (aio.Producer, aio.Consumer):
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}`")]
+        stated = set(re.findall(r"`(\w+)`", row)) - {kind.__name__}
+        named = {name for name in dir(kind) if not name.startswith("_")}
+        assert stated == named - {"start", "close", "forked", "is_running"}, kind
 
 
 def test_both_consumers_of_their_page_consume():

@@ -49,6 +49,11 @@ def test_a_text_that_somebody_has_given_can_be_shown_whatever_it_is():
     assert legible("x" * 70_000) == f"{'x' * 60}..., 70000 characters"
 
 
+@pytest.mark.parametrize("found", [[10**5_000], {"a": (10**5_000,)}])
+def test_what_cannot_be_shown_is_named_by_its_kind(found):
+    assert excerpt(found) == f"a {type(found).__name__} that cannot be shown"
+
+
 def test_text_can_be_shown_without_quotes():
     assert excerpt(Verbatim("as it is")) == "as it is"
     assert excerpt("quoted") == "'quoted'"

@@ -69,7 +69,7 @@ def test_offsets_are_saved_behind_the_messages_that_they_are_offsets_of(tmp_path
 def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_path):
     async def story(broker):
         done = []
-        housekeeping = broker.controller._housekeeping
+        housekeeping = broker.controller.housekeeping
         store = housekeeping._store = _Told(broker.store, done)
         assert store is not broker.store
         broker.move(7)
@@ -181,7 +181,7 @@ def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
             calls.append(1)
             raise ValueError("this time")
 
-        housekeeping = broker.controller._housekeeping
+        housekeeping = broker.controller.housekeeping
         housekeeping._every(1_000, fail)
         housekeeping._every(1_000, lambda: housekeeping._in_thread("it is not done", fail))
         for times in (2, 4):
@@ -194,7 +194,7 @@ def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
 
 def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monkeypatch, caplog):
     async def story(broker):
-        offsets, housekeeping = broker.controller.tables.offsets, broker.controller._housekeeping
+        offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(offsets._saver._table.table, "_path", tmp_path / "gone" / "x")
             offsets.commit("G", "T", 0, 5)
@@ -211,7 +211,7 @@ def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_o
     tmp_path, caplog
 ):
     async def story(broker):
-        tables, housekeeping = broker.controller.tables, broker.controller._housekeeping
+        tables, housekeeping = broker.controller.tables, broker.controller.housekeeping
         in_the_way = tmp_path / "config" / "topics.json.tmp"
         in_the_way.mkdir()
         broker.make_topic("U")
@@ -237,7 +237,7 @@ def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
             begun.append(1)
             go_on.wait(10)
 
-        housekeeping = broker.controller._housekeeping
+        housekeeping = broker.controller.housekeeping
         housekeeping._in_thread("it takes long", take_long)
         await broker.until(lambda: begun)
         housekeeping._in_thread("it takes long", take_long)
@@ -256,7 +256,7 @@ def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
             told.append(threading.get_ident())
             raise OSError("no room")
 
-        broker.controller._housekeeping.run_aside(
+        broker.controller.housekeeping.run_aside(
             fail, lambda error: told.extend([threading.get_ident(), str(error)])
         )
         await broker.until(lambda: len(told) == 3)
@@ -277,7 +277,7 @@ def test_the_end_waits_for_what_has_begun(tmp_path):
             go_on.wait(10)
             ended.append(1)
 
-        broker.controller._housekeeping.run_aside(job, lambda _: None)
+        broker.controller.housekeeping.run_aside(job, lambda _: None)
         await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
         asyncio.get_running_loop().call_later(0.05, go_on.set)
 
@@ -366,7 +366,7 @@ def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(
         raise FlushFailed(5, "Input/output error")
 
     async def story(broker):
-        broker.controller._housekeeping._through_store("no checkpoint is taken", fail)
+        broker.controller.housekeeping._through_store("no checkpoint is taken", fail)
         await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
         asyncio.get_running_loop().call_later(0.05, go_on.set)
 
@@ -447,7 +447,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
     """A system that starts no more threads, or has no memory to remember what is to be done."""
 
     async def story(broker):
-        housekeeping = broker.controller._housekeeping
+        housekeeping = broker.controller.housekeeping
         errors = []
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(housekeeping._thread, "submit", fail)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import threading
 import time
 
 from broker_processes import BrokerProcess, run_broker
@@ -76,9 +78,27 @@ def test_settings_are_read_again_at_a_hangup_and_what_cannot_change_is_named(tmp
         assert broker.stop() == 0
 
 
+def test_settings_are_not_read_again_from_what_is_no_file(tmp_path):
+    """A pipe would be empty by now, or hold up the broker until somebody writes into it."""
+    pipe = tmp_path / "settings"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("fileReservedTime=999\n",))
+    writer.start()
+    with BrokerProcess(tmp_path, "-c", str(pipe)) as broker:
+        writer.join()
+        broker.signal(signal.SIGHUP)
+        assert "is no file, as a pipe is none" in until_said(broker, "nothing is read again")
+        assert broker.stop() == 0
+
+
 def test_without_a_file_a_hangup_ends_it_as_it_ends_any_program(tmp_path):
-    with BrokerProcess(tmp_path) as broker:
-        assert broker.stop(signal.SIGHUP) == -signal.SIGHUP
+    # Whoever runs the tests may ignore it, as nohup does, and processes inherit that.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with BrokerProcess(tmp_path) as broker:
+            assert broker.stop(signal.SIGHUP) == -signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_it_goes_by_its_own_name(tmp_path):

@@ -98,7 +98,13 @@ def test_the_wheel_has_our_names_and_no_others(built):
     assert {
         "rocketpoll/py.typed",
         "rmq_spark/py.typed",
+        "rocketpoll/aio.py",
+        "rocketpoll/opentelemetry.py",
         "rocketpoll/broker/store/message_store.py",
+        "rmq_spark/client/aio/consumer.py",
+        "rmq_spark/cli/console/static/console.css",
+        "rmq_spark/cli/console/static/console.js",
+        "rmq_spark/cli/console/static/console.svg",
     } <= set(names)
     assert not [name for name in names if "tests" in name.split("/")]
 

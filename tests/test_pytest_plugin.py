@@ -123,6 +123,26 @@ def pytest_sessionfinish(session):
     assert len(set(ports)) == 2
 
 
+def test_each_worker_moves_its_own_clock_and_has_its_own_faults(project):
+    tests = """
+from datetime import timedelta
+
+import pytest
+from rocketpoll import Message
+from rocketpoll.errors import SendFailed
+
+@pytest.mark.parametrize("number", range(4))
+def test_it(rocketpoll_broker, rocketpoll_topic, number):
+    with rocketpoll_broker.producer() as producer:
+        producer.send(Message(rocketpoll_topic, b"later", delay_level=18))
+        with rocketpoll_broker.away(), pytest.raises(SendFailed):
+            producer.send(Message(rocketpoll_topic, b"lost"))
+    rocketpoll_broker.clock.advance(timedelta(hours=2))
+    assert [message.body for message in rocketpoll_broker.messages(rocketpoll_topic)] == [b"later"]
+"""
+    assert outcome(project(tests, "-n", "2")) == "4 passed"
+
+
 def test_a_wrong_marker_is_refused(project):
     said = project("""
 import pytest

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.gaps.asked import Scale
+from benchmarks.gaps.batches import batch_rows
 from benchmarks.gaps.jobs import job_rows
 from benchmarks.gaps.measured import Client, MeasuredBroker
 from benchmarks.gaps.members import member_rows
@@ -25,6 +26,7 @@ def gaps(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
     """Yield the longest turn that each kind of request makes on a broker that starts empty."""
     client = Client(broker)
     yield from message_rows(broker, client, scale)
+    yield from batch_rows(broker, client, scale)
     yield from operator_rows(broker, client, scale)
     yield from member_rows(broker, client, scale)
     yield from job_rows(broker, client, scale)

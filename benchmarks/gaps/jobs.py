@@ -53,7 +53,7 @@ def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Ga
         tables.offsets.commit("G", "topic-0", 0, number)
         tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=number))
         tables.topics.create_in_send_back(f"another-{number}-{id(job)}", 1)
-        broker.controller._housekeeping.run_aside(job, done.append)  # nobody else asks for it
+        broker.controller.housekeeping.run_aside(job, done.append)  # nobody else asks for it
 
     return broker.usual_turn(rounds, act=begin, until=lambda: done)
 

@@ -238,7 +238,7 @@ def _once_then(first: Callable[[], bool], then: Callable[[], bool]) -> Callable[
 
 def _sweep_holds(broker: MeasuredBroker) -> None:
     controller = broker.controller
-    controller._housekeeping._sweep_holds(controller.hold_service)
+    controller.housekeeping._sweep_holds(controller.hold_service)
 
 
 def _heartbeat(groups: int) -> RemotingCommand:

@@ -24,7 +24,8 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.connection_table import ConnectionTable
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store import chunks
@@ -59,6 +60,7 @@ class Turns:
             processors.dispatch,
             LoopTurn(self._loop),
             processors.end_turn,
+            processors.lane,
         )
         self._transport = _Transport()
         self._connection.connection_made(cast("asyncio.BaseTransport", self._transport))

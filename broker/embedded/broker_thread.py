@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from typing import Any
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.event_loop import new_event_loop
+from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.embedded.event_loop import EmbeddedLoop, new_embedded_loop
+from rocketpoll.broker.embedded.moving import move
+from rocketpoll.broker.embedded.network import EmbeddedNetwork
+from rocketpoll.broker.embedded.time_ahead import TimeAhead
 from rocketpoll.broker.settings.config import BrokerConfig
 
 _STOP_SECONDS = 30.0
@@ -23,9 +29,21 @@ _STOP_SECONDS = 30.0
 class BrokerThread:
     """A broker on a daemon thread of this process, which is started once and stopped once."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        """Prepare a broker with these settings, without running it yet."""
-        self._controller = BrokerController(config)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ahead: TimeAhead,
+        disk: EmbeddedDisk,
+        network: EmbeddedNetwork,
+    ) -> None:
+        """Prepare a broker with these settings, without running it yet.
+
+        Its time is ``ahead`` of the machine's, from the start and by each `move`. Time,
+        ``disk`` and ``network`` may have been another thread's before.
+        """
+        self._ahead = ahead
+        self._network = network
+        self._controller = BrokerController(config, disk, ahead.now_ms)
         self._started: Future[int] = Future()
         self._stopped: Future[None] = Future()
         self._go_on = threading.Event()
@@ -71,6 +89,36 @@ class BrokerThread:
         """Let an event loop that was blocked by `pause` go on."""
         self._go_on.set()
 
+    def move(self, seconds: float, timeout: float) -> None:
+        """Move the broker's time forward, and return when it has done what came due.
+
+        Raises:
+            concurrent.futures.TimeoutError: It is still at work after ``timeout`` seconds of the
+                machine's time.
+        """
+        self.do(lambda controller: move(controller, self._loop, seconds), timeout)
+
+    def do(
+        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]], timeout: float
+    ) -> None:
+        """Have something done with the broker on its loop, and return when it is.
+
+        Raises:
+            concurrent.futures.TimeoutError: It is not done after ``timeout`` seconds.
+        """
+        doing = self.do_soon(work)
+        try:
+            doing.result(timeout)
+        except FutureTimeoutError:
+            doing.cancel()
+            raise
+
+    def do_soon(
+        self, work: Callable[[BrokerController], Coroutine[Any, Any, None]]
+    ) -> Future[None]:
+        """Have something done with the broker on its loop, as soon as that goes on."""
+        return asyncio.run_coroutine_threadsafe(work(self._controller), self._loop)
+
     def descriptors(self) -> Iterable[int]:
         """Return the descriptors that a fork of this process must not keep open.
 
@@ -83,7 +131,7 @@ class BrokerThread:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def _run(self) -> None:
-        self._loop = new_event_loop()
+        self._loop: EmbeddedLoop = new_embedded_loop(self._ahead, self._network)
         try:
             self._loop.run_until_complete(self._serve())
         except BaseException as error:  # noqa: BLE001  # whatever it is, somebody waits for it

@@ -20,6 +20,8 @@ import shutil
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from enum import Enum
 from pathlib import Path
 from types import NoneType, TracebackType
@@ -27,13 +29,18 @@ from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.broker_command import broker_command
 from rmq_spark.errors import RocketPollError, excerpt
+from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
-from rocketpoll.broker.embedded.helpers import BrokerHelpers
+from rocketpoll.broker.embedded.clock import BrokerClock
+from rocketpoll.broker.embedded.faults import BrokerFaults, Work
+from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
+from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.settings.settings import config_of
 
 _log = logging.getLogger(__name__)
 
+_WORK_SECONDS: Final = 60.0
 _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
@@ -48,7 +55,7 @@ class _Life(Enum):
     ENDED = "has been stopped: make another one"
 
 
-class EmbeddedBroker(BrokerHelpers):
+class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     """A RocketMQ broker and name server for a test, a notebook or a program.
 
     Example:
@@ -114,6 +121,8 @@ class EmbeddedBroker(BrokerHelpers):
         self._owner = os.getpid()
         self._runner: BrokerThread | BrokerProcess | None = None
         self._changing = threading.RLock()
+        self.clock = BrokerClock(self._ahead, self._move)
+        """The broker's clock, which can be moved forward; a restart does not change it."""
 
     # ---- its life
 
@@ -223,6 +232,27 @@ class EmbeddedBroker(BrokerHelpers):
         runner.kill()
         self._doing = "killed"
 
+    def lose_power(self) -> None:
+        """End the broker at once, forget what it had not flushed to its disk, and start it again.
+
+        Connections are cut, and the port stays the same. What was acknowledged after a flush, as
+        with flushDiskType=SYNC_FLUSH, is there again; of all else, what the last flush had.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process; or it cannot start again.
+        """
+        with self._changing:
+            thread = self._thread("lose_power")
+            self._disk.has_power = False
+            try:
+                self._do(lambda: thread.do(_cut_off, _WORK_SECONDS))
+                self._end_runner()  # in vain: it can save nothing any more
+                self._disk.forget_unflushed()
+            finally:
+                self._disk.has_power = True
+            self._launch()
+
     def __enter__(self) -> EmbeddedBroker:
         return self.start()
 
@@ -314,7 +344,7 @@ class EmbeddedBroker(BrokerHelpers):
         runner = (
             BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
             if self._own_process
-            else BrokerThread(config_of(texts))
+            else BrokerThread(config_of(texts), self._ahead, self._disk, self._network)
         )
         try:
             self._port = runner.start()
@@ -322,6 +352,55 @@ class EmbeddedBroker(BrokerHelpers):
             raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
         self._runner = runner
         self._doing = "running"
+        if self._faults and isinstance(runner, BrokerThread):
+            self._do(lambda: runner.do(self._put_faults, _WORK_SECONDS))
+
+    def _thread(self, name: str) -> BrokerThread:
+        """Return the thread of the broker, or raise the reason why it has not what is asked for."""
+        self._check_owner(f"use {name} of")
+        runner = self._running()
+        if not isinstance(runner, BrokerThread):
+            raise EmbeddedBrokerError(
+                f"{name} needs a broker in a thread of this process: leave out own_process=True"
+            )
+        if self._doing == "paused":
+            raise EmbeddedBrokerError(
+                f"{name} needs a broker that is at work, and this one is paused: resume it first"
+            )
+        return runner
+
+    def _move(self, seconds: float) -> None:
+        with self._changing:
+            thread = self._thread("clock.advance")
+            self._do(lambda: thread.move(seconds, _WORK_SECONDS))
+
+    def _begin_fault(self, name: str, note: Callable[[], None], work: Work) -> None:
+        with self._changing:
+            thread = self._thread(name)
+            note()
+            self._do(lambda: thread.do(work, _WORK_SECONDS))
+
+    def _end_fault(self, note: Callable[[], None], work: Work) -> None:
+        if os.getpid() != self._owner:
+            return
+        with self._changing:
+            note()
+            runner = self._runner
+            if isinstance(runner, BrokerThread):
+                if self._doing == "paused":
+                    runner.do_soon(work)
+                else:
+                    self._do(lambda: runner.do(work, _WORK_SECONDS))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except FutureTimeoutError:
+            raise NotInTime(
+                f"the broker is still at work on it after {_WORK_SECONDS:.0f} s"
+            ) from None
+        except CannotListen as error:
+            raise EmbeddedBrokerError(f"the broker cannot come back: {error}") from error
 
     def _end_runner(self) -> Exception | None:
         """Stop the thread or process, and return the error of an unclean end, or None."""
@@ -349,6 +428,10 @@ class EmbeddedBroker(BrokerHelpers):
                 # Replace, not close: no new file may get a descriptor that the loop still knows.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
+
+
+async def _cut_off(controller: BrokerController) -> None:
+    controller.server.go_away()
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:

@@ -83,6 +83,10 @@ class BrokerHelpers(ABC):
         """Delete a topic with its messages."""
         self._connected().admin.delete_topic(name)
 
+    def has_topic(self, name: str) -> bool:
+        """Return whether there is a topic of that name."""
+        return self._ends(name) is not None
+
     def producer(self, group: str | None = None) -> Producer:
         """Return a new, started producer, which is shut down with the broker at the latest.
 

@@ -104,6 +104,6 @@ class ConsumerLags:
                 stored = store_timestamp(self._store, *place)
             except (StoreError, OSError):  # its readers are told, and so is the log
                 return 0
-        if len(self._times) < _TIMES_MAX:
+        if stored and len(self._times) < _TIMES_MAX:
             self._times[place] = stored
         return stored

@@ -45,6 +45,7 @@ _WITH_MESSAGES: Final = frozenset(
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.APPEND_CHUNK,
+        RequestCode.STAGE_CHUNK,
     ]
 )
 """The requests whose bodies are messages, with limits of their own; all other bodies are JSON."""

@@ -7,7 +7,7 @@ client reads is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rmq_spark.wire.codes import ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
@@ -61,3 +61,9 @@ class UsualAnswer:
         fields = {**self._staying, **dict(zip(self._varying, texts, strict=True))}
         answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
         connection.send_frame(answer.encode_head(body_bytes), body)
+
+    def send_all(self, connection: Connection, rows: Iterable[tuple[object, ...]]) -> None:
+        """Send the answers to requests in JSON: of each its values and its opaque, without body."""
+        frames = self._json.encode_all(rows)
+        if frames:
+            connection.send_frame(frames)

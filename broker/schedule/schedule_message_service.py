@@ -24,7 +24,7 @@ from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
-from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.schedule.delay_level import DelayLevel, Start
 from rocketpoll.broker.schedule.delayed_message import Undeliverable, delivered, scheduled
@@ -82,17 +82,20 @@ class ScheduleMessageService:
         levels_ms: Sequence[int],
         put: Callable[[StoredMessage], PutMessageResult],
         queue_nums: Callable[[str], int | None],
+        make_again: Callable[[str, int], int | None],
         start: Start,
     ) -> None:
         """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
 
         ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
-        stays.
+        stays. ``make_again`` makes a topic that nobody has deleted, with that many queues or more,
+        and returns what ``queue_nums`` does then.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
         self._put = put
         self._queue_nums = queue_nums
+        self._make_again = make_again
         self._start = start
         self._saver = Saver(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
@@ -291,12 +294,18 @@ class ScheduleMessageService:
         except Undeliverable as error:
             self._pass_over(message, str(error))
             return True
+        if self._store.was_deleted(target.topic, message.physical_offset):
+            self._pass_over(message, f"its topic {target.topic} was deleted while it waited")
+            return True
         queues = self._queue_nums(target.topic)
+        if queues == 0:  # the table of topics may be older than the message
+            fault = topic_fault(target.topic)
+            if fault is not None:
+                self._pass_over(message, fault)
+                return True
+            queues = self._make_again(target.topic, target.queue_id + 1)
         if queues is None:
             return False
-        if not queues:
-            self._pass_over(message, f"its topic {target.topic} does not exist any more")
-            return True
         if target.queue_id >= queues:  # queues were taken away while it waited
             target = replace(target, queue_id=target.queue_id % queues)
         result = self._put(target)

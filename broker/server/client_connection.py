@@ -31,8 +31,9 @@ from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.questions import Questions, Then
 from rocketpoll.broker.server.client_sockets import host_of, kept_by_the_system
+from rocketpoll.broker.server.connection_table import ConnectionTable
 from rocketpoll.broker.server.loop_turn import LoopTurn
-from rocketpoll.broker.server.step_places import Place, StepPlaces
+from rocketpoll.broker.server.step_places import Place
 from rocketpoll.broker.server.strangers import protocol_of
 from rocketpoll.broker.server.unread_answers import ANSWER_BYTES_MIN
 from rocketpoll.broker.settings.config import ServerLimits
@@ -52,40 +53,14 @@ def _nothing() -> None:
     """Do nothing at the end of a turn."""
 
 
-class ConnectionTable(Protocol):
-    """The server's side of a connection: it is told of events, and watches over all connections."""
+class Lane(Protocol):
+    """A short way for requests that look like earlier ones, many at once."""
 
-    @property
-    def answer_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+    def take(self, connection: Connection, data: bytes, start: int) -> int:
+        """Take whole frames from a place in the data on; return where the rest begins."""
 
-    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why an answer of this size is refused, with the code for that.
-
-        None if it is given.
-        """
-
-    @property
-    def step_places(self) -> StepPlaces:
-        """The places for requests of many steps."""
-
-    def opened(self, connection: ClientConnection) -> str | None:
-        """Count a new connection. Return None, or why it may not stay."""
-
-    def understood(self, connection: ClientConnection) -> None:
-        """Note that the header of a client's first request has arrived."""
-
-    def holds_requests(self, connection: ClientConnection, size: int) -> None:
-        """Note that ``size`` bytes of requests are incomplete or have to wait."""
-
-    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
-        """Note that ``size`` bytes of answers are kept as the client does not read them."""
-
-    def read_all(self, connection: ClientConnection) -> None:
-        """Note that the client has read all that was kept."""
-
-    def closed(self, connection: ClientConnection) -> None:
-        """Forget a connection that has ended."""
+    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
+        """Learn from a request that was dispatched; return whether to ask `take` from now on."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -103,10 +78,12 @@ class ClientConnection(asyncio.Protocol):
         dispatch: Dispatch,
         turn: LoopTurn,
         end_turn: Callable[[], None] = _nothing,
+        lane: Lane | None = None,
     ) -> None:
         """Prepare the protocol of one client.
 
         ``end_turn`` is called when all requests of a turn are dispatched, before answers leave.
+        The ``lane`` is asked first, and learns from what goes the usual way.
         """
         self._loop = loop
         self._limits = limits
@@ -114,6 +91,8 @@ class ClientConnection(asyncio.Protocol):
         self._dispatch = dispatch
         self._turn = turn
         self._end_turn = end_turn
+        self._lane = lane
+        self._lane_knows = False
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
@@ -372,37 +351,63 @@ class ClientConnection(asyncio.Protocol):
 
     def _take_step(self) -> bool:
         """Take a request, or do a step of the last one; return False if there is none."""
-        if self._steps is not None:
-            answer = self._next_step(self._steps)
-        else:
-            frame = self._reader.next_frame()
-            if frame is None:
-                begun = self._reader.begun_frame() if self._is_new else None
-                if begun is not None:
-                    decode_command(begun)
-                    self._is_understood()
-                return False
-            if self._bytes_here:  # the request is whole now, and must not keep itself out
-                self._bytes_here = 0
-                self._table.holds_requests(self, 0)
-            command = decode_command(frame)
-            if self._is_new:
-                self._is_understood()
-            if command.flag & _RESPONSE:
-                self._questions.answered(command)
-                return True
-            if command.remark is not None:  # nobody asks for a request's, and it may be long
-                command = command._replace(remark=None)
-            dispatched = self._dispatch(self, command)
-            if not (dispatched is None or isinstance(dispatched, RemotingCommand)):
-                self._begin_steps(
-                    command, dispatched, PREFIX_BYTES + len(frame.header) + len(frame.body)
-                )
-                return True
-            answer = dispatched
+        if self._steps is None:
+            return (self._lane_knows and self._has_taken_lane()) or self._has_taken_frame()
+        answer = self._next_step(self._steps)
         if answer is not None:
             self.send(answer)
         return True
+
+    def _has_taken_frame(self) -> bool:
+        """Return whether there was a request to be dispatched."""
+        frame = self._reader.next_frame()
+        if frame is None:
+            begun = self._reader.begun_frame() if self._is_new else None
+            if begun is not None:
+                decode_command(begun)
+                self._is_understood()
+            return False
+        if self._bytes_here:
+            self._holds_none()
+        command = decode_command(frame)
+        if self._is_new:
+            self._is_understood()
+        if command.flag & _RESPONSE:
+            self._questions.answered(command)
+            return True
+        if command.remark is not None:  # nobody asks for a request's, and it may be long
+            command = command._replace(remark=None)
+        dispatched = self._dispatch(self, command)
+        if dispatched is None:
+            # Requests that come one by one are as quick without a lane, and pay for no lesson.
+            if self._lane is not None and self._reader.has_more:
+                self._lane_knows = self._lane.learn(self, frame.header, command)
+        elif isinstance(dispatched, RemotingCommand):
+            self.send(dispatched)
+        else:
+            self._begin_steps(
+                command, dispatched, PREFIX_BYTES + len(frame.header) + len(frame.body)
+            )
+        return True
+
+    def _has_taken_lane(self) -> bool:
+        """Return whether the lane has taken the next requests."""
+        piece = self._reader.several()
+        if piece is None or self._lane is None:
+            return False
+        data, start = piece
+        end = self._lane.take(self, data, start)
+        if end == start:
+            return False
+        self._reader.pass_over(end - start)
+        if self._bytes_here:
+            self._holds_none()
+        return True
+
+    def _holds_none(self) -> None:
+        """Note that a request is whole now, and must not keep itself out."""
+        self._bytes_here = 0
+        self._table.holds_requests(self, 0)
 
     def _is_understood(self) -> None:
         """Note that a first request header has arrived; the limits of requests apply now."""

@@ -16,19 +16,26 @@ from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 _log = logging.getLogger(__name__)
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Create an event loop: uvloop's if installed, which serves half as many requests again."""
+def loop_class() -> type[asyncio.AbstractEventLoop]:
+    """Return the class of loops: uvloop's if installed, which serves half as many requests again.
+
+    A loop of it still needs `report_by_log` as its exception handler.
+    """
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
-        loop = asyncio.new_event_loop()
-    else:
-        loop = cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
-    loop.set_exception_handler(_report)
+        return asyncio.SelectorEventLoop
+    return cast("type[asyncio.AbstractEventLoop]", uvloop.Loop)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Create the event loop that a broker runs on."""
+    loop = loop_class()()
+    loop.set_exception_handler(report_by_log)
     return loop
 
 
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def report_by_log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an exception that nobody caught, but not the constant failures to accept a client.
 
     The listener reports such failures once; uvloop does not report them at all. A lack of resources

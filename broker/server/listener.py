@@ -42,6 +42,8 @@ class Listener:
         self._tasks: dict[asyncio.Task[object], None] = {}
         """References to running tasks, which the loop itself does not keep alive."""
         self._is_closed = False
+        self.place = "", 0
+        """The address as it was given to `open`, and the port."""
 
     async def open(self, address: str, port: int) -> int:
         """Listen, and return the port, which was chosen if 0 was asked for.
@@ -60,6 +62,7 @@ class Listener:
                 own.listen(_BACKLOG)
                 self._sockets.append(own)
         found: int = server.sockets[0].getsockname()[1]
+        self.place = address, found
         return found
 
     def descriptors(self) -> list[int]:

@@ -60,6 +60,11 @@ class LoopTurn:
         """True if the work under way should leave its rest for a later turn."""
         return self._until is not None and self._time() >= self._until
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no work is left for a later turn, but for work that waits for something."""
+        return self._until is None and not self._in_line
+
     def begin(self, go_on: GoOn, now: float | None = None) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +18,7 @@ from contextlib import suppress
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.server import descriptors
-from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch, Lane
 from rocketpoll.broker.server.listener import Listener
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.server.step_places import StepPlaces
@@ -47,16 +48,19 @@ class RemotingServer:
         on_closed: Callable[[ClientConnection], None],
         turn: LoopTurn,
         end_turn: Callable[[], None],
+        lane: Lane | None = None,
     ) -> None:
         """Prepare a server; ``on_closed`` gets each client that is gone.
 
-        ``end_turn`` is called at the end of each turn, as by `ClientConnection`.
+        ``end_turn`` is called at the end of each turn, as by `ClientConnection`, which asks the
+        ``lane`` first.
         """
         self.limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
         self._turn = turn
         self._end_turn = end_turn
+        self._lane = lane
         self.step_places = StepPlaces()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
@@ -75,6 +79,10 @@ class RemotingServer:
         self._lets_nobody_in = False
         self._sweeps = 0
         self._listeners: list[Listener] = []
+        self._away: list[tuple[str, int]] = []
+        """The addresses and ports that are left for a while."""
+        self._reserved: list[socket.socket] = []
+        """Sockets on these ports that do not listen: nobody else gets the ports meanwhile."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
 
@@ -135,10 +143,48 @@ class RemotingServer:
         self._listeners.append(listener)
         return found
 
+    def pass_over(self, seconds: float) -> None:
+        """Count a time that the loop's clock has just jumped over as no silence of any client."""
+        self._accepts_at += seconds
+        for times in (self._since_new, self._since_partial):
+            for connection in times:
+                times[connection] += seconds
+        for connection in self._connections:
+            connection.last_active += seconds
+        self._unread.pass_over(seconds)
+
     def stop_listening(self) -> None:
         """Accept no more clients."""
         for listener in self._listeners:
             listener.close()
+        self._let_go_of_ports()
+
+    def go_away(self) -> None:
+        """Cut all connections and refuse new ones, until `come_back`; the ports stay taken."""
+        away = [listener.place for listener in self._listeners]
+        self.stop_listening()
+        self._listeners.clear()
+        for host, port in away:
+            self._reserved.append(_reserved(host, port))
+            self._away.append((host, port))
+        for connection in list(self._connections):
+            connection.abort()
+
+    @property
+    def is_away(self) -> bool:
+        """True between `go_away` and `come_back`."""
+        return bool(self._away)
+
+    async def come_back(self) -> None:
+        """Listen again on the ports that were left by `go_away`.
+
+        Raises:
+            CannotListen: A port is in use by now.
+        """
+        away, self._away = self._away, []
+        for host, port in away:
+            await self.listen(host, port)
+        self._let_go_of_ports()
 
     async def stop(self) -> None:
         """Close all connections, after a short while in which clients may read their answers."""
@@ -194,7 +240,7 @@ class RemotingServer:
             )
         self._accepts -= 1
         self._since_new[connection] = now
-        return None
+        return "the broker is away" if self._away else None  # it had been accepted before
 
     def understood(self, connection: ClientConnection) -> None:
         """Note that a client speaks the protocol."""
@@ -244,6 +290,11 @@ class RemotingServer:
 
     # ---- within
 
+    def _let_go_of_ports(self) -> None:
+        for each in self._reserved:
+            each.close()
+        self._reserved.clear()
+
     def _new_connection(self) -> ClientConnection:
         return ClientConnection(
             loop=self._loop,
@@ -252,6 +303,7 @@ class RemotingServer:
             dispatch=self._dispatch,
             turn=self._turn,
             end_turn=self._end_turn,
+            lane=self._lane,
         )
 
     def _count(self, more_bytes: int) -> None:
@@ -317,6 +369,18 @@ class RemotingServer:
         elif lack is None and self._lets_nobody_in:
             _log.warning("new clients get in again")
         self._lets_nobody_in = lack is not None
+
+
+def _reserved(host: str, port: int) -> socket.socket:
+    """Return a socket that has a port without listening, so that who connects is refused."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reserved = socket.socket(family)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((host, port))
+    except OSError:  # then it is as free as it was
+        reserved.close()
+    return reserved
 
 
 def _since(

@@ -76,6 +76,11 @@ class UnreadAnswers:
         self._since.pop(connection, None)
         self._unwritten.pop(connection, None)
 
+    def pass_over(self, seconds: float) -> None:
+        """Count a time that the clock has just jumped over as one in which all have read."""
+        for connection in self._since:
+            self._since[connection] += seconds
+
     def look_again(self, now: float) -> None:
         """Find the clients that have read something since the last look."""
         for connection, before in tuple(self._unwritten.items()):

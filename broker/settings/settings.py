@@ -43,7 +43,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     sources = [(f"argument {text!r}", text) for text in overrides]
     if path is not None:
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors may leave a mark
         except (OSError, ValueError) as error:  # also of a path with a NUL byte
             raise ConfigError(f"{path} cannot be read: {error}") from error
         sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources
@@ -137,6 +137,11 @@ def _check(config: BrokerConfig) -> None:
             f"bindAddress={config.bind_address} lets other machines in, and nobody is asked who "
             "they are: whoever reaches it may read, write and delete. If that is meant, say "
             "allowRemoteWithoutAuthentication=true"
+        )
+    if config.listen_port and config.listen_port == config.metrics_port:
+        faults.append(
+            f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are one port, "
+            "and clients and metrics need one each"
         )
     if config.holds.suspend_timeout_min_ms > config.holds.suspend_timeout_max_ms:
         faults.append("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")

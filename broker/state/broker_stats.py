@@ -16,10 +16,11 @@ memory after a day, by itself (`stats_windows`). Time comes from outside; nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime, timezone
+from datetime import date
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
+from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.state.durations import Durations
 from rocketpoll.broker.state.stats_windows import (
     BUCKETS_MAX,
@@ -120,7 +121,7 @@ class BrokerStats:
         self._hour = Window(600_000, 6)
         self._day = Window(3_600_000, 24)
         self._recent = Window(SAMPLE_INTERVAL_MS, BUCKETS_MAX)
-        self._today: date = _local_date(now_ms)
+        self._today: date = local_time(now_ms).date()
         self.put_totals = self.get_totals = DayTotals()
         self.put_messages = 0
         self.put_bytes = 0
@@ -191,7 +192,7 @@ class BrokerStats:
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
             yield from window.add(self._closed, elapsed_ms)
-        today = _local_date(now_ms)
+        today = local_time(now_ms).date()
         if today != self._today:
             self._today = today
             self.put_totals = self.put_totals.after(self.put_messages)
@@ -301,7 +302,3 @@ def _item(window: Window, key: Key, counter: _Counter) -> BrokerStatsItem:
         tps=per_second(count, covered_ms),
         avgpt=round(count / total.calls, 2) if total.calls else 0.0,
     )
-
-
-def _local_date(now_ms: int) -> date:
-    return datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().date()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketpoll.broker.connection import Connection
@@ -20,6 +20,10 @@ class ClientChannel:
     language: str
     version: int
     last_heartbeat_ms: int
+
+    def heard_later(self, milliseconds: int) -> ClientChannel:
+        """Return the client as if its last heartbeat had come so much later."""
+        return replace(self, last_heartbeat_ms=self.last_heartbeat_ms + milliseconds)
 
 
 def client_fault(client_id: str) -> str | None:

@@ -6,6 +6,7 @@ an @. Whether an offset is one that the queue has is not known here: that is the
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rocketpoll.broker.state.limits import check_room
 from rocketpoll.broker.state.table import Saver, Table
 
+_log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 _BEFORE_ALL: Final = -1
@@ -38,8 +40,15 @@ class ConsumerOffsetManager:
         for key, queues in loaded.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
             if topic and group and _SEPARATOR not in group:
-                self._groups[group][topic] = dict(queues)
-                self._count += len(queues)
+                right = {queue: at for queue, at in queues.items() if queue >= 0 and at >= 0}
+                if len(right) < len(queues):
+                    _log.warning(
+                        "consumerOffset.json had offsets or queues below zero, of %s: the group "
+                        "has none there now",
+                        key,
+                    )
+                self._groups[group][topic] = right
+                self._count += len(right)
             else:
                 self._strange[key] = queues
 

@@ -53,6 +53,11 @@ class ConsumerGroup:
         """Forget a member; return whether it was one."""
         return self._clients.pop(connection, None) is not None
 
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any member."""
+        for connection, channel in self._clients.items():
+            self._clients[connection] = channel.heard_later(milliseconds)
+
     def chosen(
         self, connection: Connection, subscriptions: Iterable[SubscriptionData]
     ) -> Mapping[str, SubscriptionData]:
@@ -171,6 +176,11 @@ class ConsumerManager:
             if is_silent:
                 yield from self.connection_closed(connection)
             yield connection if is_silent else None
+
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any member."""
+        for group in self._groups.values():
+            group.pass_over(milliseconds)
 
     @property
     def names(self) -> Iterable[str]:

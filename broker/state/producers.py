@@ -78,6 +78,12 @@ class ProducerManager:
                 yield from self.connection_closed(connection)
             yield connection if is_silent else None
 
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has just jumped over as no silence of any client."""
+        for channels in self._groups.values():
+            for connection, channel in channels.items():
+                channels[connection] = channel.heard_later(milliseconds)
+
     def groups_with(self, connection: Connection) -> Set[str]:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()

@@ -131,6 +131,11 @@ class QueueLocks:
             else:
                 self._forget(key)
 
+    def pass_over(self, milliseconds: int) -> None:
+        """Count a time that the clock has jumped over for no lock: nobody could renew one."""
+        for lock in self._locks.values():
+            lock.renewed_ms += milliseconds
+
     def __len__(self) -> int:
         return len(self._locks)
 

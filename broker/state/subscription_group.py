@@ -6,7 +6,9 @@ Kept as subscriptionGroup.json, in RocketMQ's form. Their present members are th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +26,7 @@ from rocketpoll.broker.state.topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
 
+_log = logging.getLogger(__name__)
 GROUP_BYTES_MAX: Final = 2_560
 """Of one group as JSON: all are written when one changes, and 5,000 of them fit into one answer."""
 
@@ -56,6 +59,15 @@ class SubscriptionGroupManager:
         self.leaving: Container[str] = self._leaving
         """Groups after `begin_deletion`: unchanged until the disk has taken or refused it."""
         self.data_version = loaded.data_version
+        for group, config in loaded.subscription_group_table.items():
+            if config.group_name != group:  # somebody's hand was at it
+                _log.warning(
+                    "subscriptionGroup.json had a group %s under the name %s: it is %s now",
+                    config.group_name,
+                    group,
+                    group,
+                )
+                self._set(replace(config, group_name=group))
         for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
             self._set(SubscriptionGroupConfig(group_name=group))
 

@@ -5,6 +5,7 @@ Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -47,6 +48,7 @@ __all__ = [
 QUEUE_NUMS_MAX: Final = 4_096
 """The maximum number of queues of a topic; to list each takes some 15 us of the only thread."""
 
+_log = logging.getLogger(__name__)
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)
 _PERM_MAX = _READ_WRITE | _INHERIT
@@ -79,6 +81,9 @@ class TopicConfigManager:
         loaded = table.load(TopicConfigSerializeWrapper())
         self._topics = dict(loaded.topic_config_table)
         self._queues = sum(map(_queues_of, self._topics.values()))
+        self.data_version = loaded.data_version
+        for name, config in loaded.topic_config_table.items():
+            self._set_right(name, config)
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.changes = Changes[str, TopicConfig](self._restore)
@@ -86,12 +91,36 @@ class TopicConfigManager:
         self._leaving: dict[str, None] = {}
         self.leaving: Container[str] = self._leaving
         """Topics after `begin_deletion`: none takes messages, or is made, until it is gone."""
-        self.data_version = loaded.data_version
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
                 self._set(config)
         self._set_default_topic(default_queue_nums)
         self._set_schedule_topic(delay_levels)
+
+    def _set_right(self, name: str, config: TopicConfig) -> None:
+        """Correct what only somebody's hand writes into the table, and nothing here could serve."""
+        if config.topic_name != name:
+            _log.warning(
+                "topics.json had a topic %s under the name %s: it is %s now",
+                config.topic_name,
+                name,
+                name,
+            )
+            config = replace(config, topic_name=name)
+        if _queues_of(config) > max(self.max_queues, QUEUE_NUMS_MAX):
+            _log.warning(
+                "topics.json gave the topic %s %d queues, over maxQueues=%d: it has at most %d now",
+                name,
+                _queues_of(config),
+                self.max_queues,
+                QUEUE_NUMS_MAX,
+            )
+            config = replace(
+                config,
+                read_queue_nums=min(config.read_queue_nums, QUEUE_NUMS_MAX),
+                write_queue_nums=min(config.write_queue_nums, QUEUE_NUMS_MAX),
+            )
+        self._set(config)
 
     def _set_default_topic(self, queue_nums: int) -> None:
         """Set the topic that new ones inherit from; clients that find it may send to any topic."""

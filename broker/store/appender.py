@@ -31,6 +31,7 @@ from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRun
 from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
 from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
 from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
+from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
@@ -81,17 +82,23 @@ class MessageAppender:
         """The known results of all that was put later since the last `write_out`."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append one message. Its offsets, store timestamp and body CRC are set here."""
+        """Append a message that was stored before, elsewhere in the log.
+
+        Its offsets, store timestamp and body CRC are set here. How long its body may be was asked
+        when it was taken: the limit may be another one since.
+        """
         try:
-            return self.put_draft(draft_of(message))
+            draft = draft_of(message)
         except RecordError as error:
             return illegal(str(error))
+        fault = self.fault_in((draft.topic, draft.queue_id), 0, len(draft.properties))
+        return fault or self._put(draft)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are bytes already."""
-        fault = self._fault_of(draft)
-        if fault is not None:
-            return fault
+        return self._fault_of(draft) or self._put(draft)
+
+    def _put(self, draft: RecordDraft) -> PutMessageResult:
         try:
             draft.prepare()
             has_offset = draft.sys_flag & TRANSACTION_MASK not in STATES_WITHOUT_ENTRY
@@ -127,7 +134,7 @@ class MessageAppender:
                 position = self._log.place_later(size, self._write_later)
             except StoreFailed as error:
                 return unavailable(error)
-            queue_offset = self._next_offset(queue)
+            queue_offset = self.next_offset(queue)
             self._later.append(
                 _new_fresh(FreshRecord, (queue, queue_offset, position, size, properties))
             )
@@ -150,6 +157,39 @@ class MessageAppender:
                     raise
                 return illegal(str(replace(template.common, born_timestamp=born_timestamp).fault()))
         return None
+
+    def put_run(self, run: RecordRun) -> PutMessageResult | None:
+        """Append messages in one write, all or none, behind all that was put before.
+
+        Return None, and do nothing, if they are for `put_later`: a queue that is new here, a part
+        over its limit, or no room for all of them in the file that the log is in.
+        """
+        if (
+            run.body_bytes_max > self.message_bytes_max
+            or run.properties_bytes_max > _PROPERTIES_BYTES_MAX
+        ):
+            return None
+        with self._lock:
+            self._write_later()
+            next_offsets, log = self._next_offsets, self._log
+            if not next_offsets.keys() >= run.queues or run.size > log.room_in_file():
+                return None
+            refusal = self._refusal()
+            if refusal is not None:
+                return unavailable(refusal)
+            log_end = log.written_offset
+            try:
+                run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
+                place, end, timestamp = log.append(run, 0)
+            except Exception as error:
+                if log.written_offset != log_end:
+                    raise
+                return unavailable(what_is_wrong(error))
+            finally:
+                if log.written_offset != log_end:
+                    next_offsets.update(run.next_offsets)
+            self._fresh.add(run.fresh)
+        return PutMessageResult(_PUT_OK, place, 0, end, timestamp, len(run.sizes))
 
     def write_out(self) -> bool:
         """Write the messages that were put later. Return whether there are new `results`."""
@@ -260,7 +300,7 @@ class MessageAppender:
             refusal = self._refusal()
             if refusal is not None:
                 return unavailable(refusal)
-            queue_offset = self._next_offset(queue)
+            queue_offset = self.next_offset(queue)
             log_end, next_offset = self._log.written_offset, queue_offset + offsets
             self._next_offsets[queue] = queue_offset
             try:
@@ -270,6 +310,12 @@ class MessageAppender:
                 if self._log.written_offset != log_end:
                     self._next_offsets[queue] = next_offset
         return result
+
+    def take_back(self, queue: QueueKey, first: int, end: int) -> None:
+        """Give the offsets of messages that were rolled back to others, if none came behind."""
+        with self._lock:
+            if self._next_offsets.get(queue) == end:
+                self._next_offsets[queue] = first
 
     def wipe_refused(self) -> None:
         """Wipe what is left in the log of messages that were refused: no start must find them.
@@ -299,7 +345,8 @@ class MessageAppender:
             if name == topic
         }
 
-    def _next_offset(self, queue: QueueKey) -> int:
+    def next_offset(self, queue: QueueKey) -> int:
+        """Return the offset behind all messages of a queue, carried to it or not yet."""
         known = self._next_offsets.get(queue)
         if known is not None:
             return known

@@ -20,13 +20,16 @@ torn.
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
 from rocketpoll.broker.store.disk import Disk
+from rocketpoll.broker.store.lacks import has_lost_content
 
+_log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">8q")
@@ -61,10 +64,19 @@ def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
-    """Return the checkpoint that we wrote last, or None if there is none, or another program's."""
+    """Return the checkpoint that we wrote last, or None if there is none, or another program's.
+
+    One that the disk does not give counts as none.
+    """
     if disk.size_of(path) != CHECKPOINT_BYTES:
         return None
-    data = disk.read(path)
+    try:
+        data = disk.read(path)
+    except OSError as error:
+        if not has_lost_content(error):
+            raise
+        _log.warning("%s cannot be read (%s): a start does without it", path, error.strerror)
+        return None
     content = data[:_BEFORE_MARK]
     if data[_BEFORE_MARK:] != _MARK + _CRC.pack(crc32(content)):
         return None

@@ -57,6 +57,8 @@ class Checkpointing:
         """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
         """The place in the log before which queues offer no entries of records."""
+        self.keeps_expired = False
+        """True if a queue offers some nevertheless, as it could not be read."""
         self._noted_index_from = 0
         self._noted_spans: list[QueueSpan] = []
         """Queues with files that are not offered any more, by the last noted checkpoint."""
@@ -140,6 +142,7 @@ class Checkpointing:
                     Manifest(
                         safe_offset=safe_offset,
                         log_min_offset=self.expired_offset,
+                        keeps_expired=self.keeps_expired,
                         spans=Manifest.spans_of(spans),
                         index_files=index_files,
                         entries_were_confirmed=parts.is_sync,
@@ -227,23 +230,21 @@ class Checkpointing:
     def expire_entries(self) -> None:
         """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
-        It holds ``maintenance`` for one queue at a time.
-
-        Raises:
-            UnreadableFile: Entries that would tell which these are cannot be read, or are damaged.
-                All other queues have been told.
+        It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read, or
+        are damaged, keeps them until files expire the next time, or until the next start.
         """
         first, queues = self._parts.log.min_offset, self._parts.queues
-        faults = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
-        for fault in filter(None, faults):
-            raise fault
+        told = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
         with self.maintenance:
+            self.keeps_expired = not all(told)
             dispatcher = self._parts.dispatcher
             kept = dispatcher.deleted_topics.items()
             dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
-            self.expired_offset = queues.expired_before = first
+            self.expired_offset = first
+            if not self.keeps_expired:
+                queues.expired_before = first
 
-    def _expire_queue(self, topic: str, queue_id: int, first: int) -> UnreadableFile | None:
+    def _expire_queue(self, topic: str, queue_id: int, first: int) -> bool:
         with self.maintenance:
             queue = self._parts.queues.get(topic, queue_id)
             try:
@@ -252,8 +253,9 @@ class Checkpointing:
                         max(first, self._parts.dispatcher.deleted_topics.get(topic, 0))
                     )
             except UnreadableFile as error:
-                return error
-        return None
+                _log.error("%s. All other queues expire", error)
+                return False
+        return True
 
     def forget_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> None:
         """Note that a topic is about to be deleted, before it is.

@@ -26,6 +26,7 @@ from rocketpoll.broker.store.large_batch import LargeBatch
 from rocketpoll.broker.store.queue_table import topic_fault
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.store.rolling_back import mark_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,6 +56,23 @@ class _Part(NamedTuple):
     sealing: Sealing
 
 
+class Checked(NamedTuple):
+    """The checked records of a chunk, and their queue."""
+
+    queue: QueueKey
+    parts: Sequence[_Part]
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return sum(len(each.chunk) for each in self.parts)
+
+    def mark(self, mark: int) -> None:
+        """Write into each record which commit it is of."""
+        for part in self.parts:
+            mark_rows(part.chunk, mark)
+
+
 class ChunkAppender:
     """The appender of chunks of records, and of large batches."""
 
@@ -73,6 +91,22 @@ class ChunkAppender:
         spread over two files; then a failure between leaves the first part in the log, and the
         result says how many messages that is.
         """
+        checked = yield from self.checked(records, sizes)
+        if isinstance(checked, PutMessageResult):
+            return checked
+        admit()
+        return self.put_checked(checked)
+
+    def put_checked(self, checked: Checked) -> PutMessageResult:
+        """Append what `checked` has returned, once."""
+        return self._appender.in_turn(
+            checked.queue, partial(self._append, checked.parts), checked.rows
+        )
+
+    def checked(
+        self, records: Buffer, sizes: Sizes
+    ) -> Generator[Future[None] | None, None, Checked | PutMessageResult]:
+        """Check records, in steps; return what is to be appended, or why they cannot be."""
         yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX:
@@ -104,10 +138,7 @@ class ChunkAppender:
         fault = topic_fault(queue[0])
         if fault is not None:
             return illegal(fault)
-        admit()
-        return self._appender.in_turn(
-            queue, partial(self._append, parts), sum(len(each.chunk) for each in parts)
-        )
+        return Checked(queue, parts)
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
         longest = int(chunk.sizes.max())

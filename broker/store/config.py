@@ -142,6 +142,12 @@ class StoreConfig:
         "a commit log up to this size, in bytes, is checked as a whole at every start",
         default=256 * _MIB,
     )
+    staged_bytes_max: int = setting(
+        "maxStagedBytes",
+        number(0),
+        "maximum size of all staged batches together, in bytes, and so of one",
+        default=1024 * _MIB,
+    )
     file_reserved_time_hours: int = setting(
         "fileReservedTime", COUNT, "hours for which messages are kept", default=72
     )

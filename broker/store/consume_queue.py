@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup
@@ -47,6 +48,10 @@ STATES_WITHOUT_ENTRY = (
 _BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
 _LOOKED_BACK = 64
 """Entries before the one found that are read to show whether a search was led astray."""
+_PAGE = 4096
+_RECORDS_OF_A_PAGE_MAX = _PAGE // RECORD_BYTES_MIN + 1
+_REFUSALS_MAX = 64
+"""Pages of the log that a search finds unreadable before it gives up."""
 READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 """Entries read at a time; a queue is never read by a map."""
 
@@ -279,21 +284,50 @@ class ConsumeQueue:
         """Return the first offset whose entry has a key not below (right: above) the one sought.
 
         Keys must not fall from entry to entry. Blank entries are passed over by looking behind
-        them.
+        them, and so are those whose key the disk does not give.
+
+        Raises:
+            UnreadableFile: The answer depends on a key that the disk does not give, or too many are
+                of that kind.
         """
         low, high = self.min_offset, self.max_offset
+        last_below = key if side == "right" else key - 1
+        refused: list[UnreadableFile] = []
         while low < high:
             middle = (low + high) // 2
-            probe = self._not_blank(middle, high)
-            if probe is None:
-                high = middle
-                continue
-            found = key_of(self.entries(probe, 1)[0])
-            if found < key or (side == "right" and found == key):
+            probe, found = self._key_from(middle, high, key_of, refused)
+            if found is not None and found <= last_below:
                 low = probe + 1
             else:
                 high = middle
+        # The entry before has a key that was read; this one may have been passed over.
+        first = self.next_entry(low) if refused else None
+        if first is not None and key_of(first) <= last_below:
+            raise refused[-1]
         return low
+
+    def _key_from(
+        self,
+        queue_offset: int,
+        end: int,
+        key_of: Callable[[Any], int],
+        refused: list[UnreadableFile],
+    ) -> tuple[int, int | None]:
+        """Return the first entry from an offset on whose key can be read, and that key, if any."""
+        while True:
+            probe = self._not_blank(queue_offset, end)
+            if probe is None:
+                return end, None
+            try:
+                return probe, key_of(self.entries(probe, 1)[0])
+            except UnreadableFile as error:
+                refused.append(error)
+                if len(refused) > _REFUSALS_MAX:  # each may take a disk seconds
+                    raise
+            near = self.entries(probe, min(end - probe, _RECORDS_OF_A_PAGE_MAX))
+            pages = near["physical_offset"] // _PAGE
+            on_others = np.flatnonzero(pages > pages[0])
+            queue_offset = probe + (int(on_others[0]) if len(on_others) else len(near))
 
     def moved_to(self, directory: Path) -> None:
         """Go on with the same files in another directory."""

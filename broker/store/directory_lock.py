@@ -15,6 +15,7 @@ from typing import Final
 from rocketpoll.broker.store.checkpoint import CHECKPOINT
 from rocketpoll.broker.store.disk import Disk, DiskLock
 from rocketpoll.broker.store.errors import StoreInUse
+from rocketpoll.broker.store.lacks import has_lost_content
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"
@@ -81,8 +82,16 @@ class AbortFile:
         return ABORT in self._disk.names(self._root)
 
     def is_of_another(self) -> bool:
-        """Return whether another program crashed; RocketMQ leaves nothing or a number there."""
-        return self.exists() and self._disk.read(self._path) != OUR_SIGN
+        """Return whether another program crashed; RocketMQ leaves nothing or a number there.
+
+        A sign that the disk does not give may be another's: then no checkpoint is relied on.
+        """
+        try:
+            return self.exists() and self._disk.read(self._path) != OUR_SIGN
+        except OSError as error:
+            if not has_lost_content(error):
+                raise
+            return True
 
     def create(self) -> None:
         """Leave the sign, durably; before anything else in the directory is changed.

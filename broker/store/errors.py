@@ -8,6 +8,7 @@
     │                     served
     ├── EndUnknown        a start is not finished, for lack of something: ask again later
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
+    ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
     ├── StoreFailed       the disk has failed: reads go on, writes need a restart
     └── StoreClosed       it has been shut down
 
@@ -49,6 +50,10 @@ class EndUnknown(StoreError):
 
 class DamagedTable(StoreError):
     """Neither a table's file nor its backup can be read."""
+
+
+class BatchRefused(StoreError):
+    """A batch cannot be made of what is staged, or is to be. Nobody sees anything of it."""
 
 
 class StoreFailed(StoreError):

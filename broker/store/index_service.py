@@ -12,15 +12,16 @@ others meanwhile.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmq_spark.wire.flags import MessageSysFlag
+from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed, UnreadableFile
@@ -32,11 +33,13 @@ from rocketpoll.broker.store.index_key import (
     hash_keys,
     index_hash,
 )
+from rocketpoll.broker.store.lacks import has_lost_content
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+_log = logging.getLogger(__name__)
 NOTHING_INDEXED = -1
 
 Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
@@ -89,6 +92,23 @@ def hashed_few(messages: Iterable[KeyedMessage]) -> Keys:
     return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
+def _can_be_followed(file: IndexFile) -> bool:
+    """Return whether dispatch can go on behind a file's entries: it is neither torn nor refused."""
+    try:
+        file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
+        return file.is_full or (not file.is_empty and file.resume())
+    except UnreadableFile as error:
+        _warn_of_lost_content(error)
+        return False
+
+
+def _warn_of_lost_content(error: UnreadableFile) -> None:
+    """Warn that the disk has lost a file; raise the error if it may be there, as without rights."""
+    if not has_lost_content(error):
+        raise error
+    _log.warning("%s: what that file of the index held is made again from the log", error)
+
+
 class IndexService:
     """All index files of a store."""
 
@@ -120,6 +140,9 @@ class IndexService:
     def load(self) -> None:
         """Open existing files; torn ones at the end are deleted, and dispatch makes them again.
 
+        So is one that the disk does not give, wherever it is: a start that misses it makes all of
+        the index again.
+
         Raises:
             ForeignFile: Something in the directory is not an index file of these sizes. Nothing was
                 touched.
@@ -130,14 +153,22 @@ class IndexService:
         for path, size in sizes.items():
             if size == 0:  # a crash came between the name and the size
                 self._disk.delete(path)
-        files = [
-            IndexFile(PooledFile(self._group, path), self._sizes)
-            for path, size in sizes.items()
-            if size
-        ]
-        while files and not files[-1].is_full and (files[-1].is_empty or not files[-1].resume()):
+        opened = [self._opened(path) for path, size in sizes.items() if size]
+        files = [file for file in opened if file is not None]
+        while files and not _can_be_followed(files[-1]):
             self._delete(files.pop())
         self._files = tuple(files)
+
+    def _opened(self, path: Path) -> IndexFile | None:
+        """Open a file; delete it and return None if the disk does not give its header."""
+        file = PooledFile(self._group, path)
+        try:
+            return IndexFile(file, self._sizes)
+        except UnreadableFile as error:
+            _warn_of_lost_content(error)
+            self._group.let_go(file)
+            self._disk.delete(path)
+            return None
 
     def _check(self, path: Path) -> int:
         """Return the size of a file that belongs here, else raise ForeignFile."""
@@ -147,7 +178,9 @@ class IndexService:
         if size not in {0, needed}:
             raise ForeignFile(
                 f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "
-                f"{self._sizes.index_num} entries, found {size}"
+                f"{self._sizes.index_num} entries, found {size}: start with the maxHashSlotNum and "
+                "maxIndexNum that it was written with; or, to have the index made again, delete "
+                f"{path.parent}"
             )
         return size
 
@@ -286,9 +319,8 @@ class IndexService:
 
     def _next_name(self, newest: IndexFile | None) -> str:
         """Name a file by the clock, or if that stands still or goes back, by the newest file."""
-        seconds, millis = divmod(self._now_ms(), 1000)
-        local = datetime.fromtimestamp(seconds, timezone.utc).astimezone()
-        by_clock = int(f"{local:%Y%m%d%H%M%S}{millis:03d}")
+        now_ms = self._now_ms()
+        by_clock = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
-from rocketpoll.broker.store.checkpoint import Checkpoint
+from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
@@ -44,7 +45,11 @@ class StoreInspection:
             FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog")
         )
         self.log.load()
-        self.checkpoint: Checkpoint | None = reliable_checkpoint(self._disk, root, self.log)
+        self.checkpoint: Checkpoint | None = reliable_checkpoint(
+            load_checkpoint(self._disk, root / CHECKPOINT),
+            self.log,
+            is_of_another=AbortFile(self._disk, root).is_of_another(),
+        )
         recovery = LogRecovery(self.log, self.checkpoint)
         self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
         self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(
@@ -70,10 +75,11 @@ class StoreInspection:
         position = self.log.first_offset
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
-            head = self.log.read(position, BLANK_BYTES)
-            if position in holes:
+            if position in holes:  # whose first bytes may be what the disk does not give
                 position = holes[position]
-            elif decode_blank(head) is not None:
+                continue
+            head = self.log.read(position, BLANK_BYTES)
+            if decode_blank(head) is not None:
                 position += self.log.space_left(position)
             else:
                 size = int.from_bytes(head[:4], "big")

@@ -21,6 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+_LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 _LACKS = _NO_ROOM | _NO_DESCRIPTOR | {errno.ENOMEM, errno.EROFS}
 _NO_THREAD = "can't start new thread"
 """Python's message if the system starts no thread; the error has no class of its own."""
@@ -52,6 +53,12 @@ def may_succeed_later(error: BaseException) -> bool:
     if isinstance(error, (OSError, UnreadableFile)):
         return not isinstance(error, FlushFailed)
     return is_lack(error)
+
+
+def has_lost_content(error: BaseException) -> bool:
+    """Return whether a disk has lost what was to be read; all else is the operator's to mend."""
+    cause = error.__cause__ if isinstance(error, UnreadableFile) else error
+    return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT
 
 
 def lacks_room(error: BaseException) -> bool:

@@ -28,6 +28,8 @@ class Manifest:
     safe_offset: int | None = None
     """The place before which records were in queues and index; None if nobody has noted that."""
     log_min_offset: int = 0
+    keeps_expired: bool = False
+    """True if a queue still has entries of records before that, as it could not be read."""
     spans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The queues of each topic: number, first offset, next offset, one queue behind the other."""
     index_files: tuple[str, ...] | None = None
@@ -42,7 +44,7 @@ class Manifest:
     """Deleted topics of which others may still keep something."""
 
     def __post_init__(self) -> None:
-        """Raise `BodyError` for spans that no queues could have had."""
+        """Raise `BodyError` for spans that no queues, or holes that no log could have had."""
         for topic, numbers in self.spans.items():
             if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
                 raise BodyError(
@@ -50,6 +52,13 @@ class Manifest:
                     at=f"$.spans.{topic}",
                     needed="three numbers for each queue",
                     found=numbers,
+                )
+
+        holes: tuple[tuple[int, ...], ...] = self.holes  # a file may say anything
+        for hole in holes:
+            if len(hole) != 2 or not 0 <= hole[0] <= hole[1]:
+                raise BodyError(
+                    "manifest", at="$.holes", needed="two places, start and end", found=hole
                 )
 
     @classmethod

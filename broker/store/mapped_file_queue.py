@@ -110,7 +110,7 @@ class MappedFileQueue:
         taken: list[MappedFile] = []
         left: list[str] = []
         for name, size in sizes.items():
-            self._check(name, size)
+            self._check(name, sizes)
             from_offset = int(name)
             follows = not taken or from_offset == taken[-1].from_offset + self._file_size
             if size and follows and not left:
@@ -121,8 +121,8 @@ class MappedFileQueue:
         self._files = tuple(taken)
         return left
 
-    def _check(self, name: str, size: int | None) -> None:
-        path = self._directory / name
+    def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
+        path, size = self._directory / name, sizes[name]
         if len(name) != NAME_DIGITS or not name.isdecimal():
             fault = f"is no file of this store: its name should be {NAME_DIGITS} digits"
         elif size is None:
@@ -132,7 +132,8 @@ class MappedFileQueue:
                 f"has {size} bytes, but the store is set to files of {self._file_size}: "
                 "start with the size that it was written with"
             )
-            if size < self._file_size:
+            others = [each for other, each in sizes.items() if each and other != name]
+            if size < self._file_size and (not others or others != [size] * len(others)):
                 fault += f"; if it was cut, {self._how_to_mend(path)}"
         else:
             return

@@ -19,6 +19,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.batches import StagedBatches
 from rocketpoll.broker.store.carrying import Carrying
 from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes
@@ -38,6 +39,7 @@ from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.record_draft import RecordDraft
+from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
@@ -45,6 +47,7 @@ from rocketpoll.broker.store.results import (
     PutMessageStatus,
     StoreState,
 )
+from rocketpoll.broker.store.time_lookup import TimeLookup
 from rocketpoll.broker.store.topic_deletion import TopicDeletion
 
 _log = logging.getLogger(__name__)
@@ -70,9 +73,8 @@ class MessageStore:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
-        self._refusal: str | None = (
-            "this broker is a slave" if config.broker_role is BrokerRole.SLAVE else None
-        )
+        is_slave = config.broker_role is BrokerRole.SLAVE
+        self._refusal: str | None = "this broker is a slave" if is_slave else None
         self._failure: str | None = None
         self._ending: str | None = None
         self._noting = Hindrance("no checkpoint is taken")
@@ -94,15 +96,17 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
+        why, runs = self.why_nothing_is_taken, parts.fresh.runs
         self._appender = MessageAppender(
-            self._log,
-            self._queues,
-            config.max_message_size,
-            self.why_nothing_is_taken,
-            parts.fresh.runs,
+            self._log, self._queues, config.max_message_size, why, runs
         )
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
-        self._reader = MessageReader(parts, lambda: self.state().hindrance)
+        self.batches = StagedBatches(
+            parts, self._appender, why, self.flushed, self._wake, self._fail
+        )
+        next_offset = self._appender.next_offset
+        self._reader = MessageReader(parts, lambda: self.state().hindrance, next_offset)
+        self._times = TimeLookup(parts, self._reader)
         self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
         self._key_query = KeyQuery(parts, self.record_at)
         self._cleaning = Cleaning(
@@ -115,7 +119,7 @@ class MessageStore:
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
         self._flusher.start()
-        if listener is not None and config.broker_role is not BrokerRole.SLAVE:
+        if listener is not None and not is_slave:
             self._reput.tell(listener)
         if self._starting.text is not None:
             self._wake_reput()
@@ -136,9 +140,8 @@ class MessageStore:
         try:
             self._opening.finish()
         except Exception as error:
-            is_waiting = (
-                self._starting.text is not None
-            )  # a start that never had what it needs ends instead
+            # A start that never had what it needs ends instead.
+            is_waiting = self._starting.text is not None
             if not (may_succeed_later(error) if is_waiting else is_lack(error)):
                 self._fail(StoreFailed("the start has failed", error), is_told=not is_waiting)
                 raise
@@ -150,7 +153,7 @@ class MessageStore:
     # ---- putting
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append one message; in SYNC_FLUSH it counts as stored when `flushed` says so."""
+        """Append a message that was stored before; `flushed` says when it counts in SYNC_FLUSH."""
         return self._appended(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
@@ -162,6 +165,11 @@ class MessageStore:
     ) -> PutMessageResult | None:
         """Queue one message for the next `write_out`. Return None, or why it was refused."""
         return self._appender.put_later(template, body, properties, born_timestamp)
+
+    def put_run(self, run: RecordRun) -> PutMessageResult | None:
+        """Append messages in one write, all or none; None if they are for `put_later`."""
+        result = self._appender.put_run(run)
+        return None if result is None else self._appended(result)
 
     def write_out(self) -> Sequence[PutMessageResult]:
         """Write the messages that were put later; return the results of all, in their order.
@@ -251,7 +259,7 @@ class MessageStore:
         return self._flusher.took
 
     def confirm_offset(self) -> int:
-        """Return up to where messages are visible: a crash will not take them back."""
+        """Return up to where a crash will not take messages back."""
         return self._parts.confirm_offset()
 
     def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
@@ -291,13 +299,8 @@ class MessageStore:
         Raises:
             UnreadableFile: The disk does not give them.
         """
-        return self._reader.get_message(
-            topic,
-            queue_id,
-            queue_offset,
-            Limits(max(count_max, 1), bytes_max, scan_max),
-            message_filter,
-        )
+        limits = Limits(max(count_max, 1), bytes_max, scan_max)
+        return self._reader.get_message(topic, queue_id, queue_offset, limits, message_filter)
 
     def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool = False) -> QueueBounds:
         """Return a queue's first offset and its next; unless ``so_far``, only if known for good."""
@@ -311,11 +314,11 @@ class MessageStore:
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
     ) -> int:
         """Return the first offset stored at a time or later; upper: the last then or earlier."""
-        return self._reader.offset_by_time(topic, queue_id, timestamp, upper=upper)
+        return self._times.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
         """Return when the first message of a queue was stored, in ms; -1 if there is none."""
-        return self._reader.earliest_timestamp(topic, queue_id)
+        return self._times.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: int) -> Buffer | None:
         """Return the record that starts at a place in the log; None if none does.
@@ -323,9 +326,8 @@ class MessageStore:
         Raises:
             UnreadableFile: The disk does not give it.
         """
-        if physical_offset >= self.confirm_offset():
-            return None
-        return self._reader.record_at(physical_offset)
+        is_visible = physical_offset < self._reput.visible_offset()
+        return self._reader.record_at(physical_offset) if is_visible else None
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
@@ -401,6 +403,10 @@ class MessageStore:
         """Deleted topics of which others may keep something, until `finish_deletion`."""
         return self._checkpointing.half_deleted
 
+    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Return whether a topic was deleted after a place in the log was written."""
+        return physical_offset < self._dispatcher.deleted_topics.get(topic, 0)
+
     def finish_deletion(self, topic: str) -> None:
         """Note that nothing, such as offsets of groups, is kept any more of a deleted topic.
 
@@ -435,21 +441,17 @@ class MessageStore:
 
     def state(self) -> StoreState:
         """Return what an operator looks at first."""
-        hindrances = (
-            self._starting,
-            self._log.writing,
-            self._log.flushing,
-            self._carrying.hindrance,
-            self._noting,
-        )
+        log = self._log
+        of_log = self._starting, log.writing, log.flushing
+        lacks = *of_log, self._carrying.hindrance, self._noting, self.batches.hindrance
         return StoreState(
-            min_offset=self._log.min_offset,
-            written_offset=self._log.written_offset,
-            flushed_offset=self._log.flushed_offset,
+            min_offset=log.min_offset,
+            written_offset=log.written_offset,
+            flushed_offset=log.flushed_offset,
             reput_from_offset=self._reput.reput_from_offset,
             holes=self._reput.holes,
-            failure=str(self._log.failure) if self._log.failure else self._failure,
-            hindrance="; ".join(each.text for each in hindrances if each.text is not None) or None,
+            failure=str(log.failure) if log.failure else self._failure,
+            hindrance="; ".join(each.text for each in lacks if each.text is not None) or None,
             recovered_from_crash=self._opening.found.recovered_from_crash,
         )
 

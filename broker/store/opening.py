@@ -46,6 +46,7 @@ from rocketpoll.broker.store.recovery import (
     wipe_behind,
     write_again,
 )
+from rocketpoll.broker.store.rolling_back import roll_back
 
 _log = logging.getLogger(__name__)
 _IS_DAMAGED = (
@@ -107,9 +108,10 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     disk.flush_directory(root)
     crashed = abort.exists()
     _load(parts)
-    checkpoint = reliable_checkpoint(disk, root, log.files)
-    was_ours = load_checkpoint(disk, root / CHECKPOINT) is not None and not abort.is_of_another()
-    if abort.is_of_another():
+    noted, is_of_another = load_checkpoint(disk, root / CHECKPOINT), abort.is_of_another()
+    checkpoint = reliable_checkpoint(noted, log.files, is_of_another=is_of_another)
+    was_ours = noted is not None and not is_of_another
+    if is_of_another:
         # Before our sign replaces the other program's: this start may end without a checkpoint.
         disk.delete(root / CHECKPOINT)
         disk.flush_directory(root)
@@ -169,10 +171,11 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
 def _settle_log(
     parts: StoreParts, checkpoint: Checkpoint | None, recovered: RecoveredLog, *, crashed: bool
 ) -> None:
-    """Have the disk hold what was found of the log, and nothing behind it."""
+    """Have the disk hold what was found of the log, nothing behind it, and no half of a batch."""
     if crashed:
         write_again(parts.log.files, checkpoint, recovered)
     wipe_behind(parts.log.files, recovered.end_offset)
+    _forget_batch(parts)
 
 
 def _load(parts: StoreParts) -> None:
@@ -180,6 +183,27 @@ def _load(parts: StoreParts) -> None:
     parts.queues.load()
     if parts.index is not None:
         parts.index.load()
+    parts.batches.load()
+    parts.staging.load()
+    under_way = parts.batches.under_way
+    if under_way is not None:
+        parts.reput.hold_from(under_way.log_offset)
+
+
+def _forget_batch(parts: StoreParts) -> None:
+    """Roll back what is in the log of a commit that was under way: nobody was told of it."""
+    under_way = parts.batches.under_way
+    if under_way is not None:
+        _log.warning(
+            "batch %d of sink %s was being committed when the broker ended: nothing of it is "
+            "seen, and its sink may commit it again",
+            under_way.batch_id,
+            under_way.sink,
+        )
+        roll_back(parts.log, under_way.log_offset, under_way.mark)
+        parts.log.files.flush()
+        parts.batches.give_up()
+        parts.reput.let_go()
 
 
 def _take_queues(
@@ -245,11 +269,9 @@ def _tidy_queues(
             not is_resumed
             or parts.reput.made_again
             or parts.log.min_offset > manifest.log_min_offset
+            or manifest.keeps_expired
         ):
-            try:
-                checkpointing.expire_entries()
-            except UnreadableFile as error:  # its readers are told
-                _log.error("%s", error)  # its text says all
+            checkpointing.expire_entries()
         else:
             parts.queues.expired_before = parts.log.min_offset
         again = parts.reput.made_again
@@ -372,16 +394,13 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
 
 
 def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return those holes that hold no record now, either.
+    """Return those holes that hold no record now, either, not even behind one that is damaged.
 
     What a disk refuses it may give again one day.
     """
     log = parts.log
-    return tuple(
-        (start, end)
-        for start, end in holes
-        if record_behind(log.files, start, log.sealed_from) != start
-    )
+    behind = ((hole, record_behind(log.files, hole[0], log.sealed_from)) for hole in holes)
+    return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
 
 def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
@@ -398,10 +417,15 @@ def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
     end_offset = manifest.safe_offset or 0
     if not _is_small(parts, end_offset):
         return _NOT_LOOKED
-    looked = look_at_all(parts, end_offset, manifest.log_min_offset)
+    try:
+        expired_before = 0 if manifest.keeps_expired else manifest.log_min_offset
+        looked = look_at_all(parts, end_offset, expired_before)
+    except UnreadableFile as error:
+        _log.warning("%s: consume queues and index are not compared with the log", error)
+        return _NOT_LOOKED
     if looked.wrong_queue is not None:
         _log.warning(_IS_DAMAGED, looked.wrong_queue.directory, "all queues are")
-    elif not looked.is_index_right:
+    elif not looked.is_index_right and manifest.index_files is not None:  # else none was kept
         _log.warning(_IS_DAMAGED, parts.root / INDEX, "the index is")
     return looked
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocketpoll.broker.store.batch_table import BatchTable
 from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.disk import Disk
@@ -17,6 +18,7 @@ from rocketpoll.broker.store.fresh_records import FreshRecords, none_yet
 from rocketpoll.broker.store.index_service import IndexService
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.reput import ReputMessageService
+from rocketpoll.broker.store.staging import STAGING, Staging
 
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
@@ -38,10 +40,15 @@ class StoreParts:
     fresh: FreshRecords
     reput: ReputMessageService
     found_ends: FoundEnds
+    batches: BatchTable
+    staging: Staging
     is_sync: bool
     """True if a message is confirmed when it is on the disk, and not when it is written."""
     confirm_offset: Callable[[], int]
-    """A function that returns up to where messages are visible: a crash will not take them back."""
+    """A function that returns up to where a crash will not take messages back.
+
+    They are visible up to there, but for those of a commit that is under way, and behind it.
+    """
 
     @classmethod
     def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
@@ -85,6 +92,8 @@ class StoreParts:
             fresh=fresh,
             reput=reput,
             found_ends=FoundEnds(lambda: reput.reput_from_offset),
+            batches=BatchTable(disk, root / CONFIG),
+            staging=Staging(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
             is_sync=is_sync,
             confirm_offset=confirm_offset,
         )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
@@ -52,10 +52,9 @@ from rocketpoll.broker.store.record_checks import (
     first_wrong_of,
     lie_in,
 )
-from rocketpoll.broker.store.record_glance import stored_at
 from rocketpoll.broker.store.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
-from rocketpoll.broker.store.wrong_entries import WrongEntries, damaged, fewer_than
+from rocketpoll.broker.store.wrong_entries import WrongEntries, fewer_than
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,24 +71,24 @@ _GAP_BYTES_MAX = 1 << 16
 _STRETCH_BYTES_MAX = 8 << 20
 """Bytes of the log read at a time where messages are scattered over more."""
 
-_HEAD_BYTES = 128
-"""Enough of a record to tell when it was stored."""
 
-_ANY_OFFSET = range(1 << 63)
-_BEFORE_ALL = -1
-
-
-class _Removed(Exception):
+class Removed(Exception):
     """Retention has deleted a file of the log since its entries were looked at."""
 
 
 class MessageReader:
     """Reads log and consume queues together."""
 
-    def __init__(self, parts: StoreParts, hindrance: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        parts: StoreParts,
+        hindrance: Callable[[], str | None],
+        next_offset: Callable[[QueueKey], int],
+    ) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
-        ``hindrance`` returns what is in the way of a start that is not finished.
+        ``hindrance`` returns what is in the way of a start that is not finished; ``next_offset``
+        the offset behind all messages of a queue, with those that are not carried to it yet.
         """
         self._dispatcher = parts.dispatcher
         self._log = log = parts.log
@@ -98,6 +97,7 @@ class MessageReader:
         self._queues = parts.queues
         self._least_end = parts.found_ends.least_end
         self._hindrance = hindrance
+        self._next_offset = next_offset
         self._reput = parts.reput
         self._wrong_entries = WrongEntries(log)
 
@@ -117,18 +117,19 @@ class MessageReader:
             UnreadableFile: The disk does not give them.
             EndUnknown: A start that is not finished has found more of this queue.
         """
-        owner = self._owner(topic, queue_id)
+        owner = self.owner_of(topic, queue_id)
         least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            self._check_end(topic, queue_id, 0, least_end)
-            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+            self.check_end(topic, queue_id, 0, least_end)
+            return self._behind((topic, queue_id), queue_offset, 0, 0)
         while True:
             low, high = queue.min_offset, queue.max_offset
-            outside = _outside(queue_offset, low, high)
-            if outside is not None:
-                self._check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
-                return outside
+            if not low <= queue_offset < high:
+                self.check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
+                if queue_offset < low and high:
+                    return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+                return self._behind((topic, queue_id), queue_offset, low, high)
             looked_at = min(limits.scan_max, high - queue_offset)
             try:
                 picked = self._picked(queue, owner, queue_offset, limits, message_filter)
@@ -143,7 +144,7 @@ class MessageReader:
                 records = self._records(
                     queue, owner, range(queue_offset, next_offset), places, sizes
                 )
-            except _Removed:
+            except Removed:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
@@ -153,7 +154,15 @@ class MessageReader:
                 continue
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 
-    def _check_end(self, topic: str, queue_id: int, end: int, least_end: int) -> None:
+    def _behind(self, queue: QueueKey, queue_offset: int, low: int, high: int) -> GetMessageResult:
+        """Tell whether what lies behind a queue is in the log and to come, or is not there."""
+        if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
+            return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        if high == 0:
+            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+    def check_end(self, topic: str, queue_id: int, end: int, least_end: int) -> None:
         """Refuse to tell of an end that is not one yet.
 
         Raises:
@@ -175,10 +184,10 @@ class MessageReader:
             if queue is not None
             else QueueBounds(0, 0)
         )
-        self._check_end(topic, queue_id, bounds.next, least_end)
+        self.check_end(topic, queue_id, bounds.next, least_end)
         return bounds
 
-    def _owner(self, topic: str, queue_id: int) -> RecordOwner:
+    def owner_of(self, topic: str, queue_id: int) -> RecordOwner:
         """Tell whose records a queue leads to.
 
         To be asked before the queue, whose topic may just go.
@@ -269,9 +278,9 @@ class MessageReader:
         if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
             raise WrongEntry(first)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
-            self._check_entry(queue_offsets, self._read(first, HEAD_BYTES), first, int(sizes[0]))
+            self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, int(sizes[0]))
         if span == size and first % self._file_size + size <= self._file_size:
-            data = self._read(first, size)  # as a queue's records follow each other
+            data = self.read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
             last, number = int(sizes[-1]), len(sizes) - 1
             if number and not is_of_entry(data, size - last, int(places[-1]), last, queue_offsets):
@@ -310,7 +319,7 @@ class MessageReader:
         first = places[0]
         if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
             return None
-        data = self._read(first, span)
+        data = self.read(first, span)
         pieces: list[Buffer] = []
         end = first
         for place, length in zip(places, sizes, strict=True):
@@ -334,8 +343,9 @@ class MessageReader:
         )
         # Records with gaps between them are read in stretches that are not too long.
         is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
-        for hole in self._holes_in(int(places.min()), int(places.max())):
-            is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
+        if self._reput.holes:
+            for hole in self._holes_in(int(places.min()), int(places.max())):
+                is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
         cuts = (np.flatnonzero(is_cut) + 1).tolist()
         for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
             yield places[start:end], sizes[start:end]
@@ -345,7 +355,7 @@ class MessageReader:
     ) -> tuple[Buffer, ...]:
         """Return the records of a part of the log that is read in one piece."""
         first, size = int(places[0]), int(sizes.sum())
-        data = self._read(first, int(places[-1] + sizes[-1]) - first)
+        data = self.read(first, int(places[-1] + sizes[-1]) - first)
         if len(data) == size:
             return (data,)
         cuts = np.flatnonzero(places[1:] != (places + sizes)[:-1]) + 1
@@ -362,11 +372,18 @@ class MessageReader:
         gathered = chunks.take_bytes(chunks.py_buffer(data), places - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)
 
-    def _read(self, physical_offset: int, size: int) -> Buffer:
+    def read(self, physical_offset: int, size: int) -> Buffer:
+        """Read bytes of the log.
+
+        Raises:
+            Removed: Retention has deleted them meanwhile.
+            UnreadableFile: The disk does not give them.
+            WrongEntry: The log ends before.
+        """
         data = self._read_log(physical_offset, size)
         if len(data) < size:
             raise (
-                _Removed if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
+                Removed if physical_offset < self._log.min_offset else WrongEntry(physical_offset)
             )
         return data
 
@@ -379,81 +396,6 @@ class MessageReader:
             return record if decode_record(record).physical_offset == physical_offset else None
         except RecordError:
             return None
-
-    def _stored_at(self, owner: RecordOwner, entry: Any) -> int:
-        """Return the store time of an entry's message; if it has expired, a time before all others.
-
-        Raises:
-            UnreadableFile: The disk does not give it.
-            WrongEntry: The entry does not lead to a message.
-        """
-        place, size = int(entry["physical_offset"]), int(entry["size"])
-        if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
-            raise WrongEntry(place)
-        try:
-            head = self._read(place, min(size, _HEAD_BYTES))
-            topic = owner.topic_place(head, 0)
-            is_own = topic is not None and topic.at + len(topic.text) <= size
-            if (
-                topic is None
-                or not is_own
-                or self._read(place + topic.at, len(topic.text)) != topic.text
-            ):
-                raise WrongEntry(place)
-        except _Removed:
-            return _BEFORE_ALL
-        if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
-            raise WrongEntry(place)
-        return stored_at(head)
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
-    ) -> int:
-        """Return the first offset stored at a time or later; upper: the last then or earlier.
-
-        After the last message that is the queue's end, and its last offset; before the first, its
-        first.
-
-        Raises:
-            UnreadableFile: The disk does not give what tells it.
-            EndUnknown: A start that is not finished has found more, and it may lie there.
-        """
-        stored_at = partial(self._stored_at, self._owner(topic, queue_id))
-        least_end = self._least_end(topic, queue_id)
-        queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            self._check_end(topic, queue_id, 0, least_end)
-            return 0
-        end = queue.max_offset
-        try:
-            beyond = queue.search(timestamp, stored_at, side="right" if upper else "left")
-        except WrongEntry as wrong:
-            raise damaged(queue, "met in a search by time", wrong) from None
-        self._check_end(topic, queue_id, end, min(beyond + 1, least_end))
-        return max(beyond - 1, queue.min_offset) if upper else beyond
-
-    def earliest_timestamp(self, topic: str, queue_id: int) -> int:
-        """Return when the first message of a queue was stored, in ms; -1 if there is none.
-
-        Raises:
-            UnreadableFile: The disk does not give what tells it.
-            EndUnknown: There is none yet, but a start that is not finished has found some.
-        """
-        stored_at = partial(self._stored_at, self._owner(topic, queue_id))
-        least_end = self._least_end(topic, queue_id)
-        queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            self._check_end(topic, queue_id, 0, least_end)
-            return -1
-        end = queue.max_offset
-        try:
-            entry = queue.next_entry(queue.search(_BEFORE_ALL + 1, stored_at))
-            if entry is not None:
-                return stored_at(entry)
-        except WrongEntry as wrong:
-            raise damaged(queue, "met in a search for the first message", wrong) from None
-        self._check_end(topic, queue_id, end, least_end)
-        return -1
 
 
 def _pieces(
@@ -469,18 +411,6 @@ def _pieces(
         entry_check.check(piece)
         yield piece
         done += len(piece) // ENTRY_BYTES
-
-
-def _outside(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
-    if high == 0:
-        return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
-    if queue_offset < low:
-        return _nothing(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
-    if queue_offset == high:
-        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-    if queue_offset > high:
-        return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    return None
 
 
 def _nothing(

@@ -10,25 +10,23 @@ is wrong, what is behind it decides what that means:
 
 What the disk does not give is a hole if that can be told, as it may give it again one day. If
 nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
-changed.
+changed. It may give it a moment later, too: where something was refused, one more look decides, and
+no place is taken for the end before a look at it that nothing was refused to.
 
 Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
+from rocketpoll.broker.store.checkpoint import Checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
-from rocketpoll.broker.store.directory_lock import AbortFile
-from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.mapped_file_queue import PAGE_BYTES, MappedFileQueue
@@ -56,11 +54,12 @@ class RecoveredLog(NamedTuple):
     padding: tuple[tuple[int, int], ...]
 
 
-def reliable_checkpoint(disk: Disk, root: Path, files: MappedFileQueue) -> Checkpoint | None:
+def reliable_checkpoint(
+    checkpoint: Checkpoint | None, files: MappedFileQueue, *, is_of_another: bool
+) -> Checkpoint | None:
     """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
-    checkpoint = load_checkpoint(disk, root / CHECKPOINT)
     # Another program that stops in order writes its own; one that was killed may have left ours.
-    if checkpoint is None or AbortFile(disk, root).is_of_another():
+    if checkpoint is None or is_of_another:
         return None
     return checkpoint if files.first_offset <= checkpoint.safe_offset <= files.end_offset else None
 
@@ -90,21 +89,26 @@ class LogRecovery:
         """
         files = self._files
         position = max(start, files.first_offset)
-        last_timestamp = 0
+        last_timestamp, looked_again_at = 0, -1
         holes: list[tuple[int, int]] = []
         padding: list[tuple[int, int]] = []
         while position < files.end_offset:
+            self._unreadable = None
             good_end, timestamp = self._good_until(position)
             last_timestamp = max(last_timestamp, timestamp)
             filled = good_end > position and good_end % files.file_size == 0
             position = good_end
-            blank = decode_blank(self._readable(position, BLANK_BYTES))
+            blank = decode_blank(self._whole(position, BLANK_BYTES))
             if blank == files.space_left(position):
                 padding.append((position + BLANK_BYTES, position + blank))
                 position += blank
             elif not filled:
                 found = self._behind_a_hole(position)
+                if self._unreadable is not None and looked_again_at != position:
+                    looked_again_at = position
+                    continue
                 if found is None:
+                    self._refuse_unless_all_was_given()
                     break
                 holes.append((position, found))
                 position = found
@@ -112,21 +116,31 @@ class LogRecovery:
 
     def _behind_a_hole(self, start: int) -> int | None:
         """Return where the log goes on behind something that is no record, or None."""
-        self._unreadable = None
         found = self._next_record(start + 1)
-        if found is None and start < self.safe_offset:
-            return self.safe_offset
-        if found is None and self._unreadable is not None:
+        return self.safe_offset if found is None and start < self.safe_offset else found
+
+    def _refuse_unless_all_was_given(self) -> None:
+        """Refuse the start if the last look at what seems to be the end was refused something."""
+        if self._unreadable is not None:
             raise UnreadableFile(
                 f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
                 + self._files.how_to_do_without(self._unreadable_at)
             ) from self._unreadable
-        return found
+
+    def _whole(self, position: int, size: int) -> Buffer:
+        """Read bytes, at most to the end of the file; none, which is noted, if one is refused."""
+        return self._given(self._files.read, position, size)
 
     def _readable(self, position: int, size: int) -> Buffer:
-        """Read bytes, at most to the end of the file or to what the disk does not give."""
+        """Read bytes up to the first that the disk does not give; it is noted if that is the first.
+
+        What comes behind fewer bytes has to be asked for again, and is given or noted then.
+        """
+        return self._given(self._files.read_up_to, position, size)
+
+    def _given(self, read: Callable[[int, int], Buffer], position: int, size: int) -> Buffer:
         try:
-            return self._files.read_up_to(position, size)
+            return read(position, size)
         except UnreadableFile as error:
             self._unreadable, self._unreadable_at = error, position
             return b""
@@ -161,7 +175,7 @@ class LogRecovery:
 
     def _record_at(self, physical_offset: int) -> Buffer | None:
         """Return what starts there, if it claims to be a record of that place, else None."""
-        head = self._readable(physical_offset, layout.RECORD_BYTES_MIN)
+        head = self._whole(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
         size, place = (
@@ -172,8 +186,7 @@ class LogRecovery:
             return None
         if not layout.RECORD_BYTES_MIN <= size <= self._files.space_left(physical_offset):
             return None
-        record = self._readable(physical_offset, size)
-        return record if len(record) == size else None
+        return self._whole(physical_offset, size) or None
 
     def _next_record(self, start: int) -> int | None:
         """Return the first place from there on with a record that belongs there, or None."""

@@ -3,11 +3,13 @@
 It has no thread and no timer. The code that appends or flushes calls `run`; it takes what is new up
 to the confirm offset, so that nobody sees a message that a crash could still take back, and tells
 the listener once for each queue. A record that is inconsistent, as a bit of it has changed since it
-was written, is passed over as a hole: nothing behind it waits for it. The index follows at its own
+was written, is passed over as a hole: nothing behind it waits for it. So is one that a start has
+found and the disk does not give; what came later is waited for, as is all that is lacking. The
+index follows at its own
 pace, in larger runs: it is looked at rarely, and before every look it catches up.
 
 If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a
-queue begin again behind messages that had them before.
+queue come again behind messages that had them before.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
@@ -64,7 +66,14 @@ for each run of them."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
 """Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 
+Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
+"""Queues that have got entries, and the codes of these."""
+
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
+
+
+class _Refused(RecordError):
+    """The disk does not give a record that a start has found; it may a moment later."""
 
 
 def _never() -> bool:
@@ -99,13 +108,22 @@ class ReputMessageService:
         self.made_again: set[str] = set()
         """Topics that were deleted and made again, as only the log has told."""
         self._has_ended = False
+        self._found_end = 0
+        self._held_from: int | None = None
+        self._together_until = 0
+        self._gathered: list[QueueEntries] = []
+        self._gathered_until = 0
         self.reput_from_offset = 0
         self.index_from_offset = 0
 
     def resume(
         self, reput_from_offset: int, index_from_offset: int, holes: tuple[tuple[int, int], ...]
     ) -> None:
-        """Go on from there, passing over the places where recovery found no record."""
+        """Go on from there, passing over the places where recovery found no record.
+
+        What the disk does not give up to the present end of the log is passed over, too.
+        """
+        self._found_end = self._log.written_offset
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self.holes = holes
@@ -114,6 +132,20 @@ class ReputMessageService:
     def tell(self, listener: MessageArrivingListener) -> None:
         """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
         self._listener = listener
+
+    def hold_from(self, physical_offset: int) -> None:
+        """Carry nothing from a place in the log on, until `let_go`: a commit is under way there."""
+        self._held_from = physical_offset
+
+    def let_go(self, together_until: int = 0) -> None:
+        """Carry on where it was held; all up to a place in the log comes to its queues at once."""
+        self._together_until = max(self._together_until, together_until)
+        self._held_from = None
+
+    def visible_offset(self) -> int:
+        """Return up to where messages may be seen: they are confirmed, and of no open commit."""
+        confirmed, held_from = self._confirm_offset(), self._held_from
+        return confirmed if held_from is None else min(confirmed, held_from)
 
     @property
     def tells(self) -> bool:
@@ -128,14 +160,14 @@ class ReputMessageService:
         with self._lock:
             if self._has_ended:
                 return True
-            while self.reput_from_offset < self._confirm_offset():
+            while self._next_offset < self.visible_offset():
                 try:
                     self._run_once()
                 except RecordError as error:
-                    self._note_hole(self.reput_from_offset, self._confirm_offset(), error)
+                    self._note_hole(self._next_offset, self.visible_offset(), error)
                 if is_over():
                     return False
-            if self._confirm_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
+            if self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
                 return self._catch_up_index(is_over)
         return True
 
@@ -163,6 +195,7 @@ class ReputMessageService:
     def go_back_to(self, physical_offset: int) -> None:
         """Dispatch again from a place in the log on; while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
+        self._drop_gathered()
 
     def catch_up_index(self, is_over: Callable[[], bool] = _never) -> bool:
         """Bring the index to where the consume queues are; return whether it is there.
@@ -172,8 +205,16 @@ class ReputMessageService:
         with self._lock:
             return self._catch_up_index(is_over)
 
+    @property
+    def _next_offset(self) -> int:
+        """The place in the log behind all that was carried, or gathered to come at once."""
+        return max(self.reput_from_offset, self._gathered_until)
+
+    def _drop_gathered(self) -> None:
+        self._gathered, self._gathered_until = [], 0
+
     def _run_once(self) -> None:
-        start, confirmed = self.reput_from_offset, self._confirm_offset()
+        start, confirmed = self._next_offset, self.visible_offset()
         fresh: list[FreshRun] = []
         next_offset = start
         while run := self._fresh.runs.take(next_offset, confirmed):
@@ -199,31 +240,65 @@ class ReputMessageService:
 
     def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
-        if self.index_from_offset == start:
+        if self.index_from_offset == start < self.reput_from_offset:
             self._index_chunk(chunk, start, next_offset)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
-        arrivals: dict[QueueKey, tuple[ConsumeQueue, list[int]]] = {}
+        """Carry entries to their queues; those that are to come at once wait for the last."""
+        if next_offset < self._together_until:
+            self._gathered += list(runs)
+            self._gathered_until = next_offset
+        elif self._gathered:
+            self._dispatch_all_or_none([*self._gathered, *runs], next_offset)
+            self._drop_gathered()
+        else:
+            self._dispatch_now(runs, next_offset)
+
+    def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
+        arrivals: Arrivals = {}
+        try:
+            self._append(runs, arrivals)
+            self.reput_from_offset = next_offset
+        finally:  # what is in its queue can be pulled, even if another queue has no room
+            self._tell_all(arrivals)
+
+    def _dispatch_all_or_none(self, runs: Sequence[QueueEntries], next_offset: int) -> None:
+        """Carry entries to their queues; if one refuses, show nothing of what others have got."""
+        queues = [self._queues.get_or_make(*key) for key in {run[:2] for run in runs}]
+        ends = [queue.max_offset for queue in queues]
+        arrivals: Arrivals = {}
+        try:
+            self._append(runs, arrivals)
+        except BaseException:
+            for queue, end in zip(queues, ends, strict=True):
+                queue.max_offset = end
+            raise
+        self.reput_from_offset = next_offset
+        self._tell_all(arrivals)
+
+    def _append(self, runs: Iterable[QueueEntries], arrivals: Arrivals) -> None:
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
-            if queue_offset == 0 < queue.max_offset:
+            if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
-        self.reput_from_offset = next_offset
+
+    def _tell_all(self, arrivals: Arrivals) -> None:
         for (topic, queue_id), (queue, codes) in arrivals.items():
             self._tell(topic, queue_id, queue.max_offset, codes)
 
     def _begin_anew_if_made_again(
         self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer
     ) -> None:
-        """Clear a queue whose offsets begin for a second time: they are those of a new topic.
+        """Clear a queue whose offsets come for a second time: they are those of a new topic.
 
-        All that lies before the end of what the queue has held is of the topic that was deleted, in
-        its other queues, too. What lies behind that may be of the new one. Entries that come once
-        more lie before it, and an entry that is damaged leads nowhere.
+        Its first messages may be damaged, so that its offsets do not begin with 0 here. All that
+        lies before the end of what the queue has held is of the topic that was deleted, in its
+        other queues, too. What lies behind that may be of the new one. Entries that come once more
+        lie before it, and an entry that is damaged leads nowhere.
         """
         physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
@@ -282,7 +357,7 @@ class ReputMessageService:
             self._index_chunk(_chunk(data, sizes), start, next_offset)
 
     def _note_hole(self, start: int, end: int, error: RecordError) -> None:
-        """Pass over the first inconsistent record between two places."""
+        """Pass over the first inconsistent record between two places, unless it is given now."""
         if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
             return
         try:
@@ -291,6 +366,8 @@ class ReputMessageService:
             data, sizes = b"", [0]
         good, _ = self._check.good_one_by_one(data, sizes, start)
         if good == len(sizes):
+            if isinstance(error, _Refused):
+                return
             raise error
         place = start + sum(sizes[:good])
         found = record_behind(self._log.files, place + 1, self._log.sealed_from)
@@ -323,19 +400,32 @@ class ReputMessageService:
                 return b"", [], min(hole_end, end)
             if start < hole_start:
                 stop = min(stop, hole_start)
+        try:
+            data, sizes = self._read(start, stop)
+        except UnreadableFile as error:
+            if start >= self._found_end:
+                raise
+            needed, found = "a record that the disk gives", Verbatim(error)
+            raise _Refused("log", at=start, needed=needed, found=found) from error
+        if sizes:
+            return data, sizes, start + sum(sizes)
+        return data, sizes, min(start + self._log.files.space_left(start), end)
+
+    def _read(self, start: int, stop: int) -> tuple[Buffer, list[int]]:
+        """Read records that lie between two places of one file; none where a blank lies."""
         data = self._log.files.read_up_to(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data, RUN_RECORDS_MAX)
         if sizes:
-            return data, sizes, start + sum(sizes)
+            return data, sizes
         if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
             data = self._log.record(start)
             if 0 < len(data) <= stop - start:
-                return data, [len(data)], start + len(data)
+                return data, [len(data)]
         if decode_blank(data) is None:
             raise RecordError(
                 "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
             )
-        return data, [], min(start + self._log.files.space_left(start), end)
+        return data, []
 
 
 def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:

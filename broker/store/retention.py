@@ -6,17 +6,18 @@ past their time at once; above a second, the oldest whatever its age. Oldest fir
 never the last; a reader of a file goes on reading it.
 
 So a clock that is years ahead makes no file old by itself, and a message that was stored by such a
-clock makes none old once the clock is right again. Nor does a log grow old into which nobody
-writes.
+clock makes none old once the clock is right again; nor does a file stay that was written by it. Nor
+does a log grow old into which nobody writes.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from collections.abc import Sequence
 
+from rocketpoll.broker.local_time import local_time
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.disk import Disk
-from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.mapped_file_queue import MappedFile, MappedFileQueue
 
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000
@@ -35,15 +36,30 @@ class Retention:
         """Return up to where the log may or must go now, by the clock and its newest message."""
         used = self._disk.usage(self._config.store_path_root_dir).ratio
         must_go = used >= self._config.disk_space_clean_forcibly_ratio
-        hour = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone().hour
+        hour = local_time(now_ms).hour
         may_go = (
             hour in self._config.delete_when_hours or used >= self._config.disk_max_used_space_ratio
         )
         kept_since_ms = min(now_ms, newest_ms) - self._config.file_reserved_time_hours * _HOUR_MS
         expired_until = self._files.first_offset
-        for mapped in self._files.files[:-1][:FILES_AT_A_TIME]:
-            is_old = self._disk.modified_at(mapped.file.path) * 1000 < kept_since_ms
-            if not (must_go or (may_go and is_old)):
+        files = self._files.files
+        for number, mapped in enumerate(files[:-1][:FILES_AT_A_TIME]):
+            if not must_go and not (
+                may_go and self._written_ms(files[number:], now_ms) < kept_since_ms
+            ):
                 break
             expired_until = mapped.from_offset + self._files.file_size
         return expired_until
+
+    def _written_ms(self, files: Sequence[MappedFile], now_ms: int) -> float:
+        """Return when the first of these files was written last, or at the latest.
+
+        A time that is still to come was told by a clock that was ahead. The time of the file behind
+        stands for it; one that has passed is believed, whatever those behind it say: they may have
+        been written by a clock that was behind, and what is young must not go.
+        """
+        for mapped in files:
+            written_ms = self._disk.modified_at(mapped.file.path) * 1000
+            if written_ms <= now_ms:
+                return written_ms
+        return now_ms

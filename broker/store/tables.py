@@ -29,7 +29,6 @@ table.
 
 from __future__ import annotations
 
-import errno
 import re
 import threading
 from contextlib import suppress
@@ -42,13 +41,11 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import DamagedTable
+from rocketpoll.broker.store.lacks import has_lost_content
 
 Body = TypeVar("Body")
 
 _CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
-
-# Errors of a disk that has lost content; others, such as a permission, are the operator's.
-_LOST_CONTENT = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ class JsonTable(Generic[Body]):
         except BodyError as error:
             return None, str(error)
         except OSError as error:
-            if error.errno not in _LOST_CONTENT:
+            if not has_lost_content(error):
                 raise
             return None, str(error)
 

@@ -1,4 +1,4 @@
-"""``rocketpoll checkpoint DIR``: a query's batches and where they end; how to go on from there.
+"""``rocketpoll checkpoint DIR``: a query's batches, its lag, and how others go on from there.
 
 Files of this machine are read without pyspark and Java, those of other file systems by a Spark of
 its own, with the settings that Spark finds.
@@ -7,57 +7,89 @@ its own, with the settings that Spark finds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
 import click
 
+from rmq_spark.cli.checkpoint_lag import last_written, moves_of, places_of, total_behind
+from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.group_command import show_moves
+from rmq_spark.cli.group_seek import carry_out
+from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
+from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint, starting_offsets
+from rmq_spark.spark.checkpoint import (
+    CheckpointedBatch,
+    numbered,
+    read_checkpoint,
+    starting_offsets,
+)
 from rmq_spark.spark.errors import SparkError
+from rmq_spark.spark.source_offset import QueuePosition
+from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SHOWN: Final = 10
+_COLUMNS: Final = (
+    *("batch", "committed", "source", "topic", "broker", "queue", "next", "last_read_was_stored"),
+)
 
 
 @click.command(
     cls=Verb,
     context_settings=HELP_SETTINGS,
-    example="rocketpoll checkpoint /srv/checkpoints/orders --start",
+    example="rocketpoll checkpoint /srv/checkpoints/orders --lag\n"
+    "rocketpoll checkpoint /srv/checkpoints/orders --to-group billing --dry-run\n"
+    "rocketpoll checkpoint /srv/checkpoints/orders --start",
 )
 @click.argument("directory")
 @click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
+@click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
+@click.option("--to-group", "group", metavar="GROUP",
+              help="Have a consumer group go on where the query is.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
 @click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
               "and no more.")  # fmt: skip
 @click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
-@click.option("--source", metavar="N", help="Source of the query, by its number or its name (0).")
-def checkpoint(
-    directory: str, *, is_all: bool, start: bool, batch: int | None, source: str | None
-) -> None:
-    """Show what a streaming query's checkpoint says, and how to go on from it.
+@click.option("--source", metavar="N",
+              help="Source of the query, by its number or name, if it has several.")  # fmt: skip
+@output_option
+@connected
+def checkpoint(directory: str, *, output: str, access: Access, **how: Any) -> None:
+    """Show what a streaming query's checkpoint says, and have others go on from it.
 
     DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
+    Only --lag and --to-group ask the cluster.
     """
-    if not start and (batch is not None or source is not None):
-        raise click.UsageError("--batch and --source are for --start")
-    if start and is_all:
-        raise click.UsageError("--all is not for --start")
+    ways = [name for name in ("is_all", "lag", "group", "start") if how[name]]
+    if len(ways) > 1:
+        raise click.UsageError("--all, --lag, --to-group and --start: one at a time")
+    if not {"group", "start"} & {*ways} and (how["batch"], how["source"]) != (None, None):
+        raise click.UsageError("--batch and --source are for --start and --to-group")
+    if how["dry_run"] and not how["group"]:
+        raise click.UsageError("--dry-run is for --to-group")
+    source = None if how["source"] is None else _source(how["source"])
     try:
-        if start:
-            sys.stdout.write(f"{_start(directory, batch, _source(source or '0'))}\n")
+        if how["start"]:
+            sys.stdout.write(f"{_start(directory, how['batch'], source or 0)}\n")
+        elif how["lag"]:
+            _show_lag(_read(directory), access, output)
+        elif how["group"]:
+            batch = _chosen(directory, how["batch"])
+            _move(batch, how["group"], source, access, output, is_dry=how["dry_run"])
         else:
-            sys.stdout.writelines(f"{line}\n" for line in _listing(directory, is_all=is_all))
+            _list(_read(directory), output, is_all=how["is_all"])
     except BrokenPipeError:
         raise
-    except (RocketPollError, OSError) as error:
+    except (SparkError, OSError) as error:
         raise Failure(str(error)) from error
 
 
@@ -87,14 +119,89 @@ def _reader(location: str) -> Iterator[SparkSession | None]:
         spark.stop()
 
 
-def _listing(directory: str, *, is_all: bool) -> Iterator[str]:
+def _read(directory: str) -> list[CheckpointedBatch]:
     with _reader(directory) as spark:
-        batches = read_checkpoint(directory, spark)
+        return read_checkpoint(directory, spark)
+
+
+def _chosen(directory: str, batch_id: int | None) -> CheckpointedBatch:
+    batches = _read(directory)
+    return last_written(batches) if batch_id is None else numbered(directory, batches, batch_id)
+
+
+def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str) -> None:
+    batch = last_written(batches)
+    with access.admin() as admin:
+        places = places_of(admin, batch)
+    document = {
+        "batch": batch.batch_id,
+        "began": None if batch.timestamp_ms is None else time_of(batch.timestamp_ms),
+        "committed": batch.is_committed,
+        "behind": total_behind(places),
+        "queues": [
+            {
+                "source": each.source,
+                **_queue(each.queue),
+                "next": each.next_offset,
+                "end": "gone" if each.end is None else each.end,
+                "behind": each.behind,
+                "last_read_was_stored": time_of(each.stored_ms or 0),
+            }
+            for each in places
+        ],
+    }
+    show_document(document, output)
+
+
+def _move(
+    batch: CheckpointedBatch,
+    group: str,
+    source: int | str | None,
+    access: Access,
+    output: str,
+    *,
+    is_dry: bool,
+) -> None:
+    with access.admin() as admin:
+        moves = moves_of(admin, group, places_of(admin, batch), source)
+        if not is_dry:
+            carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
+    show_moves(moves, output, is_dry=is_dry, none="")
+
+
+def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:
     shown = batches if is_all else batches[-_SHOWN:]
+    if output != "table":
+        rows = [_row(batch, *each) for batch in shown for each in _positions(batch)]
+        show_rows(rows, _COLUMNS, output, none="no source of it is rocketpoll's")
+        return
     if len(shown) < len(batches):
-        yield f"{len(batches) - len(shown)} earlier batches are not shown: --all"
+        sys.stdout.write(f"{len(batches) - len(shown)} earlier batches are not shown: --all\n")
     for batch in shown:
-        yield from _lines_of(batch)
+        sys.stdout.writelines(f"{line}\n" for line in _lines_of(batch))
+
+
+def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQueue, QueuePosition]]:
+    for source, offset in batch.offsets.items():
+        for queue, position in sorted(offset.positions.items()):
+            yield source, queue, position
+
+
+def _row(
+    batch: CheckpointedBatch, source: int | str, queue: MessageQueue, at: QueuePosition
+) -> dict[str, object]:
+    return {
+        "batch": batch.batch_id,
+        "committed": batch.is_committed,
+        "source": source,
+        **_queue(queue),
+        "next": at.next_offset,
+        "last_read_was_stored": time_of(at.stored_ms or 0),
+    }
+
+
+def _queue(queue: MessageQueue) -> dict[str, object]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
 
 
 def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
@@ -102,13 +209,10 @@ def _lines_of(batch: CheckpointedBatch) -> Iterator[str]:
     yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
     if not batch.offsets:
         yield "  no source of it is rocketpoll's"
-    for source, offset in batch.offsets.items():
-        for queue, position in sorted(offset.positions.items()):
-            stored = (
-                "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
-            )
-            name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"
-            yield f"  source {source}  {name}  next {position.next_offset}{stored}"
+    for source, queue, position in _positions(batch):
+        stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
+        name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"
+        yield f"  source {source}  {name}  next {position.next_offset}{stored}"
 
 
 def _time(ms: int | None) -> str:

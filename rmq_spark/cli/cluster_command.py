@@ -134,14 +134,15 @@ def _checks(access: Access) -> Iterator[Check]:
     if not brokers:
         yield Check("brokers", "none is known", "start one that registers there")
     for broker in brokers.values():
-        yield from _checks_of(broker)
+        yield from checks_of(broker)
     names = {broker.name for broker in brokers.values()}
     masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
     for name in sorted(names - masters):
         yield Check(f"broker {name}", "it has slaves only", "start its master: nobody can write")
 
 
-def _checks_of(broker: Broker) -> Iterator[Check]:
+def checks_of(broker: Broker) -> Iterator[Check]:
+    """Yield the checks of one broker, by what it has said of itself."""
     what = f"broker {broker.title}"
     if broker.info is None:
         yield Check(what, broker.fault or "does not answer", f"start it at {broker.address} again")

@@ -143,22 +143,32 @@ class Access:
         """
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
 
-        with Admin(instance=self.instance()) as admin:
-            try:
-                yield admin
-            except TopicNotUsable:
-                raise
-            except RouteNotFound as error:
-                near = get_close_matches(error.topic, _topics_of(admin), 1)
-                what = f"did you mean {near[0]}? " if near else ""
-                raise Failure(
-                    f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
-                    f"rocketpoll topic create {error.topic} makes it"
-                ) from error
-            except TopicNotFound as error:
-                raise Failure(
-                    f"{line_of(error)}; rocketpoll topic describe shows which brokers have it"
-                ) from error
+        with Admin(instance=self.instance()) as admin, explained(admin):
+            yield admin
+
+
+@contextmanager
+def explained(admin: Admin) -> Iterator[None]:
+    """Tell of a topic that is not there with the nearest that is.
+
+    Raises:
+        Failure: The cluster has no topic of a name.
+    """
+    try:
+        yield
+    except TopicNotUsable:
+        raise
+    except RouteNotFound as error:
+        near = get_close_matches(error.topic, _topics_of(admin), 1)
+        what = f"did you mean {near[0]}? " if near else ""
+        raise Failure(
+            f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
+            f"rocketpoll topic create {error.topic} makes it"
+        ) from error
+    except TopicNotFound as error:
+        raise Failure(
+            f"{line_of(error)}; rocketpoll topic describe shows which brokers have it"
+        ) from error
 
 
 def connected(function: _Function) -> _Function:
@@ -198,7 +208,7 @@ def read_profile(name: str) -> Mapping[str, Any]:
     path = Path(named) if named else configured / _PROFILES_FILE
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
             parser.read_file(file)
     except OSError as error:
         raise click.UsageError(

@@ -1,43 +1,37 @@
 """``rocketpoll group``: list, describe, seek, clone, delete.
 
-What seek would do is worked out for all queues before the first is changed: so half of a cluster
-that does not answer leaves all as it was.
+How a group stands is read in `group_state`, and a seek is planned and carried out in `group_seek`;
+the console does so, too.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from rmq_spark.cli.connection import Access, connected
-from rmq_spark.cli.failures import Failure, line_of
+from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.group_seek import Move, carry_out, plan
+from rmq_spark.cli.group_state import (
+    QueueState,
+    check_group,
+    is_retry,
+    is_unknown,
+    messages_in,
+    read_group,
+    topics_of,
+)
 from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
-from rmq_spark.cli.places import PLACE, Kind, Place
-from rmq_spark.cli.queues import QUEUE, QueueName, spans_from
+from rmq_spark.cli.places import PLACE, Place
+from rmq_spark.cli.queues import QUEUE, QueueName
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
-from rmq_spark.client.errors import ClientError, NotSupported, RouteNotFound
-from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
+from rmq_spark.wire.names import dlq_topic, is_system_group
 
-if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.admin.group_offsets import Lag
-
-_PLAN: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
-
-
-class Move(NamedTuple):
-    """One queue's part of a seek; ``committed`` is None if the group has committed nothing."""
-
-    queue: MessageQueue
-    committed: int | None
-    to: int
-    end: int
+_MOVES: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
 
 
 @click.group(cls=Noun)
@@ -62,8 +56,8 @@ def list_groups(*, with_all: bool, output: str, access: Access) -> None:
                 {
                     "group": name,
                     "members": len(admin.members(name)),
-                    "topics": sorted(_topics_of(progress)),
-                    "behind": sum(lag.messages for lag in progress if not _is_retry(lag.queue)),
+                    "topics": sorted(topics_of(progress)),
+                    "behind": sum(lag.messages for lag in progress if not is_retry(lag.queue)),
                     "last_consumed": time_of(max(times, default=0)),
                 }
             )
@@ -82,40 +76,24 @@ def describe(name: str, output: str, access: Access) -> None:
     is the time of storing, too: of the last message that the group has consumed.
     """
     with access.admin() as admin:
-        members = admin.members(name)
-        owners = admin.queue_owners(name) if members else {}
-        topics = {*_topics_of(admin.progress(name)), *(queue.topic for queue in owners)}
-        if not topics and not members:
-            _check_group(admin, name)
-        lags = [
-            lag
-            for topic in sorted(topics)
-            if not topic.startswith(RETRY_PREFIX)
-            for lag in _lag_of(admin, name, topic)
-        ]
-        queues = list(_queue_rows(admin, lags, owners))
-        document = {
-            "group": name,
-            "members": len(members),
-            "behind": sum(lag.messages for lag in lags),
-            "waiting_for_retry": sum(
-                lag.messages for lag in _lag_of(admin, name, retry_topic(name))
-            ),
-            "dead_letters": _messages_in(admin, dlq_topic(name)),
-            "queues": queues,
-            "online": [
-                {
-                    "client": member.client_id,
-                    "address": member.client_addr,
-                    "language": member.language,
-                    "queues": sum(
-                        owner == member.client_id and not _is_retry(queue)
-                        for queue, owner in owners.items()
-                    ),
-                }
-                for member in members
-            ],
-        }
+        state = read_group(admin, name)
+    document = {
+        "group": name,
+        "members": len(state.members),
+        "behind": state.behind,
+        "waiting_for_retry": state.waiting_for_retry,
+        "dead_letters": state.dead_letters,
+        "queues": [_queue_row(each) for each in state.queues],
+        "online": [
+            {
+                "client": member.client_id,
+                "address": member.client_addr,
+                "language": member.language,
+                "queues": state.queues_of(member.client_id),
+            }
+            for member in state.members
+        ],
+    }
     show_document(document, output)
 
 
@@ -149,23 +127,10 @@ def seek(
     before it then.
     """
     with access.admin() as admin:
-        chosen = list(topics) or sorted(
-            each for each in _topics_of(admin.progress(name)) if not each.startswith(RETRY_PREFIX)
-        )
-        if not chosen:
-            _check_group(admin, name)
-            raise Failure(f"{name} has committed nothing yet: say which --topic")
-        if not topics and queue is not None and len(chosen) > 1:
-            raise click.UsageError(f"--queue needs --topic: {name} consumes {', '.join(chosen)}")
-        if topics and _is_unknown(admin, name):
-            _check_group(admin, name)
-        plan = [move for topic in chosen for move in _plan(admin, name, topic, place, queue)]
+        moves = plan(admin, name, topics, place, queue)
         if not dry_run:
-            _carry_out(admin, name, plan, place, is_all=queue is None)
-    show_rows(map(_move_row, plan), _PLAN, output, none=f"{name} has no queues there")
-    if output == "table":
-        done = "nothing was changed: a dry run" if dry_run else "moved"
-        sys.stderr.write(f"{done}\n")
+            carry_out(admin, name, moves, place, is_all=queue is None)
+    show_moves(moves, output, is_dry=dry_run, none=f"{name} has no queues there")
 
 
 @group.command(example="rocketpoll group clone billing billing-test")
@@ -180,8 +145,8 @@ def clone(source: str, target: str, topic: str | None, output: str, access: Acce
     Offsets that NEW-GROUP has already are replaced.
     """
     with access.admin() as admin:
-        if _is_unknown(admin, source):
-            _check_group(admin, source)
+        if is_unknown(admin, source):
+            check_group(admin, source)
         members = admin.members(target)
         if members:
             raise Failure(f"{target} has {len(members)} members online: stop them first")
@@ -195,7 +160,7 @@ def clone(source: str, target: str, topic: str | None, output: str, access: Acce
                 "behind": lag.messages,
             }
             for lag in admin.progress(target)
-            if not _is_retry(lag.queue)
+            if not is_retry(lag.queue)
         ]
     columns = ["topic", "broker", "queue", "committed", "behind"]
     show_rows(rows, columns, output, none=f"{source} has no offsets")
@@ -208,135 +173,46 @@ def clone(source: str, target: str, topic: str | None, output: str, access: Acce
 def delete(name: str, *, yes: bool, access: Access) -> None:
     """Delete a group, with its offsets, its retries and its dead letters."""
     with access.admin() as admin:
-        if _is_unknown(admin, name):
-            _check_group(admin, name)
+        if is_unknown(admin, name):
+            check_group(admin, name)
         members = admin.members(name)
         if members:
             raise Failure(f"{name} has {len(members)} members online: stop them first")
-        dead = _messages_in(admin, dlq_topic(name))
+        dead = messages_in(admin, dlq_topic(name))
         confirm(f"delete {name} with its offsets and {dead} dead letters", yes=yes)
         admin.delete_group(name)
     sys.stdout.write(f"deleted {name} with its offsets and {dead} dead letters\n")
 
 
-def _plan(admin: Admin, name: str, topic: str, place: Place, queue: QueueName | None) -> list[Move]:
-    """Work out what seek does in a topic, asking all its brokers."""
-    lags = {lag.queue: lag for lag in admin.lag(name, topic)}
-    is_relative = place.kind in (Kind.BACK, Kind.FORTH)
-    held = {
-        span.queue: span for span in spans_from(admin.instance, topic, Place(Kind.START), queue)
-    }
-    if not is_relative:
-        targets = {
-            span.queue: span.start for span in spans_from(admin.instance, topic, place, queue)
+def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -> None:
+    """Print how a group moves, or would; ``none`` says that it has nowhere to."""
+    rows = [
+        {
+            "topic": move.queue.topic,
+            "broker": move.queue.broker_name,
+            "queue": move.queue.queue_id,
+            "committed": move.committed,
+            "to": move.to,
+            "moves": None if move.committed is None else move.to - move.committed,
+            "behind": move.behind,
         }
-    moves = []
-    for each, span in held.items():
-        committed = lags[each].consumer_offset if each in lags else None
-        if not is_relative:
-            moves.append(Move(each, committed, targets[each], span.end))
-            continue
-        if committed is None and span.end > span.start:
-            raise Failure(
-                f"{name} has committed nothing in {topic} {each.broker_name}:{each.queue_id}, so "
-                "that nothing is relative to it: seek to start, end, an offset or a time"
-            )
-        step = place.number if place.kind is Kind.FORTH else -place.number
-        to = min(max((committed or 0) + step, span.start), span.end)
-        moves.append(Move(each, committed, to, span.end))
-    return moves
+        for move in moves
+    ]
+    show_rows(rows, _MOVES, output, none=none)
+    if output == "table":
+        sys.stderr.write("nothing was changed: a dry run\n" if is_dry else "moved\n")
 
 
-def _carry_out(
-    admin: Admin, name: str, plan: Iterable[Move], place: Place, *, is_all: bool
-) -> None:
-    plan = list(plan)
-    for done, move in enumerate(plan):
-        try:
-            admin.set_offset(name, move.queue, move.to)
-        except NotSupported as error:  # noqa: PERF203  # what was done before has to be told
-            # RocketMQ 4.9 tells members only of times: that will do where all queues go to one.
-            times = {Kind.START: 0, Kind.END: -1, Kind.TIME: place.number}
-            if done or not is_all or place.kind not in times:
-                raise Failure(f"{error.remark}") from error
-            for topic in sorted({each.queue.topic for each in plan}):
-                admin.reset_to_time(name, topic, times[place.kind])
-            return
-        except ClientError as error:
-            raise Failure(
-                f"{line_of(error)}; {done} of {len(plan)} queues were moved before"
-            ) from error
-
-
-def _move_row(move: Move) -> dict[str, object]:
+def _queue_row(state: QueueState) -> dict[str, object]:
+    lag = state.lag
     return {
-        "topic": move.queue.topic,
-        "broker": move.queue.broker_name,
-        "queue": move.queue.queue_id,
-        "committed": move.committed,
-        "to": move.to,
-        "moves": None if move.committed is None else move.to - move.committed,
-        "behind": move.end - move.to,
+        "topic": lag.queue.topic,
+        "broker": lag.queue.broker_name,
+        "queue": lag.queue.queue_id,
+        "committed": lag.consumer_offset,
+        "end": lag.broker_offset,
+        "behind": lag.messages,
+        "last_consumed": time_of(lag.last_timestamp),
+        "waiting_since": time_of(state.waiting_since_ms or 0),
+        "member": state.member,
     }
-
-
-def _queue_rows(
-    admin: Admin, lags: Iterable[Lag], owners: Mapping[MessageQueue, str]
-) -> Iterator[dict[str, object]]:
-    """Yield a row for each queue; where the group is behind, its next message is looked at."""
-    firsts: dict[MessageQueue, int] = {}
-    for lag in lags:
-        if lag.queue not in firsts:
-            held = admin.topic_offsets(lag.queue.topic)
-            firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
-        waiting = None
-        if lag.messages:  # those behind which the group is may be deleted by now
-            place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
-            waiting = admin.message_at(lag.queue, place)
-        yield {
-            "topic": lag.queue.topic,
-            "broker": lag.queue.broker_name,
-            "queue": lag.queue.queue_id,
-            "committed": lag.consumer_offset,
-            "end": lag.broker_offset,
-            "behind": lag.messages,
-            "last_consumed": time_of(lag.last_timestamp),
-            "waiting_since": None if waiting is None else time_of(waiting.store_timestamp),
-            "member": owners.get(lag.queue),
-        }
-
-
-def _lag_of(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
-    try:
-        return admin.lag(name, topic)
-    except RouteNotFound:  # it was deleted since, or never made, as no message has failed
-        return ()
-
-
-def _messages_in(admin: Admin, topic: str) -> int:
-    try:
-        offsets = admin.topic_offsets(topic).values()
-    except RouteNotFound:
-        return 0
-    return sum(each.max_offset - each.min_offset for each in offsets)
-
-
-def _topics_of(progress: Iterable[Lag]) -> set[str]:
-    return {lag.queue.topic for lag in progress if not _is_retry(lag.queue)}
-
-
-def _is_retry(queue: MessageQueue) -> bool:
-    return queue.topic.startswith(RETRY_PREFIX)
-
-
-def _is_unknown(admin: Admin, name: str) -> bool:
-    return name not in admin.groups() and not admin.progress(name)
-
-
-def _check_group(admin: Admin, name: str) -> None:
-    """Raise a Failure unless there is such a group."""
-    known = admin.groups()
-    if name not in known:
-        near = get_close_matches(name, sorted(known), 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")

@@ -54,6 +54,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
             "demo",
             "a broker, a producer and a Spark stream at work",
         ),
+        "console": Leaf(f"{_HERE}.console.command", "console", "a cluster in a browser"),
         "exporter": Leaf(
             f"{_HERE}.exporter.command", "exporter", "lag and rates of a cluster for Prometheus"
         ),
@@ -69,6 +70,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Leaf]]] = {
             "checkpoint",
             "what a streaming query's checkpoint says",
         ),
+        "sink": Leaf(f"{_HERE}.sink_command", "sink", "what queries have committed exactly once"),
         "archive": Leaf(
             f"{_HERE}.archive_command",
             "archive",

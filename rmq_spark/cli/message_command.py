@@ -1,31 +1,20 @@
 """``rocketpoll message``: finds a message by either id, and says who has consumed it.
 
-Ids of brokers name the place. Those of producers are looked up in the index of a topic, which has
-to be named, or all are asked.
+It is found, and its way told, in `message_way`, for the console as well.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from rmq_spark.cli.connection import Access, connected
-from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.message_text import json_of
+from rmq_spark.cli.message_way import Delivery, Fate, copies_of, deliveries
 from rmq_spark.cli.output import output_option, show_document
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, RouteNotFound
-from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import RecordError
-from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group
 from rmq_spark.wire.properties import RESERVED_NAMES
-
-if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin
 
 
 @click.command(
@@ -44,7 +33,7 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
     over it, and counts as well.
     """
     with access.admin() as admin:
-        copies = _found(admin, message_id, topic)
+        copies = copies_of(admin, message_id, topic, _say_count)
         found = copies[0]
         document = {
             **json_of(found),
@@ -55,7 +44,7 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
             "system_properties": {
                 name: value for name, value in found.properties.items() if name in RESERVED_NAMES
             },
-            "groups": _groups(admin, found),
+            "groups": [_group_row(each) for each in deliveries(admin, found)],
         }
         if len(copies) > 1:  # a send that was tried again may be stored twice
             document["copies"] = [
@@ -69,73 +58,16 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
     show_document(document, output)
 
 
-def _found(admin: Admin, message_id: str, topic: str | None) -> Sequence[MessageExt]:
-    """Return a message's copies, the first one first.
-
-    Raises:
-        Failure: There are none.
-    """
-    if topic is not None:
-        try:
-            return admin.messages_by_unique_id(topic, message_id)
-        except NotFound:
-            found = _by_offset_id(admin, message_id)
-            if found is None or found.topic != topic:
-                raise Failure(
-                    f"{topic} has no message {message_id}; without --topic all topics are searched"
-                ) from None
-            return [found]
-    found = _by_offset_id(admin, message_id)
-    if found is not None:
-        return [found]
-    topics = sorted(each for each in admin.topics() if not each.startswith(RETRY_PREFIX))
+def _say_count(topics: int) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"{len(topics)} topics are searched; --topic is quicker\n")
-    for each in topics:
-        try:
-            return admin.messages_by_unique_id(each, message_id)
-        except (NotFound, RouteNotFound):  # noqa: PERF203  # it is in another topic
-            continue
-    raise Failure(
-        f"no topic has a message {message_id}: it was deleted since, or the id is another one's"
-    )
+        sys.stderr.write(f"{topics} topics are searched; --topic is quicker\n")
 
 
-def _by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
-    """Return the message at the place that an id names, if it is a broker's id."""
-    try:
-        host, _ = decode_offset_message_id(message_id)
-    except RecordError:
-        return None
-    if str(host) not in admin.masters().values():
-        return None  # an id of a producer has the same form
-    try:
-        return admin.message_by_offset_id(message_id)
-    except (BrokerRefused, ConnectionFailed):
-        return None
-
-
-def _groups(admin: Admin, found: MessageExt) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for name in sorted(admin.groups_of_topic(found.topic)):
-        if is_system_group(name):  # tools that look, and consume nothing
-            continue
-        lags = {lag.queue: lag for lag in admin.lag(name, found.topic)}
-        committed = lags[found.queue].consumer_offset if found.queue in lags else None
-        if committed is None:
-            state = "has committed nothing"
-        elif committed > found.queue_offset:
-            state = "consumed"
-        else:
-            state = f"not yet: {found.queue_offset - committed} before it"
-        if not found.topic.startswith(DLQ_PREFIX) and _is_dead(admin, name, found):
-            state = f"dead letter: rocketpoll dlq show {name}"
-        rows.append({"group": name, "state": state, "committed": committed})
-    return rows
-
-
-def _is_dead(admin: Admin, name: str, found: MessageExt) -> bool:
-    try:
-        return bool(admin.messages_by_unique_id(dlq_topic(name), found.message_id))
-    except (NotFound, RouteNotFound):
-        return False
+def _group_row(delivery: Delivery) -> dict[str, object]:
+    state = {
+        Fate.CONSUMED: "consumed",
+        Fate.WAITING: f"not yet: {delivery.before} before it",
+        Fate.UNTOUCHED: "has committed nothing",
+        Fate.DEAD: f"dead letter: rocketpoll dlq show {delivery.group}",
+    }[delivery.fate]
+    return {"group": delivery.group, "state": state, "committed": delivery.committed}

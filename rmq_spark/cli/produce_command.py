@@ -147,15 +147,18 @@ def _sends(
 
 
 def _batches(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
-    """Yield messages by the batch; those before a fault are yielded before it is raised."""
+    """Yield messages by the batch; those before a fault are yielded before it is raised.
+
+    A batch is stored in one queue, and so has one sharding key.
+    """
     batch: list[Message] = []
     fault: Failure | None = None
     try:
         for message in messages:
-            batch.append(message)
-            if len(batch) == size:
+            if batch and (len(batch) == size or message.sharding_key != batch[0].sharding_key):
                 yield batch
                 batch = []
+            batch.append(message)
     except Failure as error:
         fault = error
     if batch:

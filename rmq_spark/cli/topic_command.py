@@ -245,13 +245,14 @@ def _setting_row(broker: str, when: str | None, config: TopicConfig) -> dict[str
         **({} if when is None else {"settings": when}),
         "read_queues": config.read_queue_nums,
         "write_queues": config.write_queue_nums,
-        "perm": _perm_text(config.perm),
+        "perm": perm_text(config.perm),
         "order": config.order,
         "attributes": dict(config.attributes or {}),
     }
 
 
-def _perm_text(perm: int) -> str:
+def perm_text(perm: int) -> str:
+    """Return a permission as ``--perm`` has it."""
     return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
 
 
@@ -267,7 +268,7 @@ def _list_row(name: str, tables: Mapping[str, Mapping[str, TopicConfig]]) -> dic
         "topic": name,
         "brokers": sorted(configs),
         "queues": sum(config.read_queue_nums for config in configs.values()),
-        "perm": "/".join(dict.fromkeys(_perm_text(config.perm) for config in configs.values())),
+        "perm": "/".join(dict.fromkeys(perm_text(config.perm) for config in configs.values())),
     }
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
     from rmq_spark.client.requests.broker_api import BrokerApi
     from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
+    from rmq_spark.client.serializers import Serializer, avro
     from rmq_spark.client.subscriptions import by_sql, by_tag
     from rmq_spark.wire.message_queue import MessageQueue
 
@@ -71,7 +72,9 @@ _MODULES: Final = {
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.producer.outgoing",
     "SendStatus": "rmq_spark.client.results",
+    "Serializer": "rmq_spark.client.serializers",
     "TlsSettings": "rmq_spark.client.connections.tls_settings",
+    "avro": "rmq_spark.client.serializers",
     "by_sql": "rmq_spark.client.subscriptions",
     "by_tag": "rmq_spark.client.subscriptions",
     "read_committed": "rmq_spark.client.admin.committed_reads",
@@ -110,7 +113,9 @@ __all__ = [
     "SendResult",
     "SendRules",
     "SendStatus",
+    "Serializer",
     "TlsSettings",
+    "avro",
     "by_sql",
     "by_tag",
     "read_committed",

@@ -162,12 +162,7 @@ CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, 
 
 
 class RouteNotFound(ClientError):
-    """The name servers know no such topic: create it, or check its name.
-
-    Attributes:
-        topic: Name of the topic.
-        why: The reason.
-    """
+    """The name servers know no such ``topic``; ``why`` is the reason."""
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
         super().__init__(topic, why)
@@ -464,7 +459,7 @@ class OffsetFileFailed(ClientError):
 
 
 class ManifestError(ClientError):
-    """A manifest of committed rows cannot be read, or the rows are not those that it names.
+    """A manifest of committed rows cannot be read, or its rows cannot, or are others by now.
 
     Attributes:
         version: The version of a manifest that a newer release has written; 0 of any other.

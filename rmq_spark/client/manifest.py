@@ -43,6 +43,9 @@ MANIFEST_BYTES_MAX: Final = 3 * 1024 * 1024
 _SPAN_BYTES: Final = 100
 """More than a span takes, but for the name of its broker."""
 
+_NAME_CHARS: Final = 127
+"""The length of a broker's name that is reckoned with."""
+
 _CRC_MASK: Final = 0xFFFF_FFFF
 
 
@@ -239,6 +242,14 @@ class CommitState:
             return cls(queries, tuple(map(str, document.get("writes", ()))))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ManifestError(f"it tells of no commits: {excerpt(document)}") from error
+
+
+def bytes_needed(topic: str, write_name: str = "") -> int:
+    """Return the bytes that a message may need for the manifest of a single span."""
+    most = (1 << 63) - 1
+    span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
+    manifest = Manifest(topic, ManifestId("-" * 36, write_name, most, "-" * 36), (span,))
+    return len(manifest.last_message([span], [most]))
 
 
 def commits_topic(topic: str) -> str:

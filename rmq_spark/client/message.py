@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from types import NoneType
-from typing import Final
+from typing import Any, Final
 
 from rmq_spark.client.arguments import INT32_MAX, check_kind, check_number, check_text, check_utf8
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
+from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
@@ -49,7 +50,8 @@ class Message:
 
     Attributes:
         topic: Name of the topic.
-        body: Payload, as bytes or another buffer; at least one byte.
+        body: Payload, as bytes or another buffer, at least one byte; with a serializer of the
+            producer's any value that it takes.
         tags: One tag (in spite of the plural) that consumers filter by.
         keys: One key, or several, by which the message can be looked up.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
@@ -61,7 +63,7 @@ class Message:
     """
 
     topic: str
-    body: Buffer
+    body: Any
     tags: str | None = None
     keys: str | Sequence[str] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +105,23 @@ class Message:
         if reserved:
             names = ", ".join(sorted(reserved))
             raise MessageRejected("properties", "names that RocketMQ does not use itself", names)
+
+    def json(self) -> Any:
+        """Return what the body says as JSON; a body that is no bytes yet, as it is.
+
+        Raises:
+            BodyError: It is no JSON; the error names the topic.
+        """
+        return self.body if not isinstance(self.body, BUFFERS) else self._decoded("json")
+
+    @property
+    def text(self) -> str:
+        """The body as a text in UTF-8; raises BodyError, which names the topic, if it is none."""
+        return self.body if isinstance(self.body, str) else str(self._decoded("text"))
+
+    def _decoded(self, name: str) -> Any:
+        check_kind("body", self.body, BUFFERS, "bytes", "b'body'")
+        return decoded(self.body, SERIALIZERS[name], f"a message to {self.topic}", "its body")
 
     def properties_text(self, unique_id: str) -> str:
         """Return all properties in the encoding in which they are sent.
@@ -152,9 +171,17 @@ class Message:
         return KEY_SEPARATOR.join(keys)
 
 
+BUFFERS: Final = (bytes, bytearray, memoryview)
+"""The types of bodies that are sent as they are."""
+
 _KINDS: Final = (
     ("topic", str, "a text (str)", "'orders'"),
-    ("body", (bytes, bytearray, memoryview), "bytes", "b'body', or 'text'.encode()"),
+    (
+        "body",
+        BUFFERS,
+        "bytes, or a producer with serializer=",
+        "b'body', 'text'.encode(), or Producer(..., serializer='json')",
+    ),
     ("tags", (str, NoneType), "one tag (str)", "'red'"),
     ("keys", (str, list, tuple, NoneType), "a text or several", "['order-42', 'customer-7']"),
     ("properties", (dict, Mapping), "a mapping of texts to texts", "{'colour': 'red'}"),
@@ -225,6 +252,34 @@ class MessageExt:
         """The delay level with which the message was sent; 0 if it was not delayed."""
         text = self.properties.get(DELAY, "")
         return int(text) if text.isascii() and text.isdigit() else 0
+
+    def json(self) -> Any:
+        """Return what the body says as JSON.
+
+        Raises:
+            BodyError: It is no JSON; the error names topic, broker, queue and offset.
+        """
+        return self.value("json")
+
+    @property
+    def text(self) -> str:
+        """The body as a text in UTF-8; raises BodyError, which names its place, if it is none."""
+        return str(self.value("text"))
+
+    def value(self, serializer: str | Serializer) -> Any:
+        """Return the value of the body, by the serializer that it was sent with.
+
+        Raises:
+            BodyError: It is none of the serializer's; the error names topic, broker, queue and
+                offset.
+            TypeError: ``serializer`` is none.
+        """
+        by = chosen(serializer)
+        if by is None:
+            raise TypeError("serializer: needed one, as 'json', found None")
+        queue = self.queue
+        where = f"the message of queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
+        return decoded(self.body, by, where, f"offset {self.queue_offset}")
 
     @property
     def real_topic(self) -> str:

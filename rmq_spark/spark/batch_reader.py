@@ -25,10 +25,11 @@ from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import ReadOptions, read_options
 from rmq_spark.spark.planning import Piece, pieces
 from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
-from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.schema import arrow_schema_of, columns_of
+from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +57,8 @@ class BatchReader(DataSourceReader):
             raise OptionError(
                 options.starting.option, "a batch read that starts at the end has no rows"
             )
-        columns_of(schema, options.columns)
-        self._options = options
+        check_schema(schema, options)
+        self._options = with_body_schema(options, schema)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
@@ -103,4 +104,12 @@ def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
                 f"{named(queue)} would end at {ends[queue]}, before it starts at {start}",
             )
     ranges = {queue: (starts[queue], ends[queue]) for queue in starts}
-    return pieces(ranges, options.pieces_min, options.piece_rows_max)
+    cut = pieces(ranges, options.pieces_min, options.piece_rows_max)
+    lasts = [Place(piece.queue, piece.end - 1) for piece in cut]
+    known = queues.stored(lasts)  # by which tasks of later actions know the topic, too
+    return [
+        piece._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
+        if last in known
+        else piece
+        for piece, last in zip(cut, lasts, strict=True)
+    ]

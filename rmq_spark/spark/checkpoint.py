@@ -12,6 +12,7 @@ changed.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,17 +96,28 @@ def starting_offsets(
             )
         batch = committed[-1]
     else:
-        found = [batch for batch in batches if batch.batch_id == batch_id]
-        if not found:
-            there = f"{batches[0].batch_id} to {batches[-1].batch_id}"
-            raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
-        batch = found[0]
+        batch = numbered(location, batches, batch_id)
     if source not in batch.offsets:
         ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
             f"source {source} of batch {batch.batch_id} is none of rocketpoll's; these are: {ours}"
         )
     return json.dumps(batch.offsets[source].to_json()["offsets"])
+
+
+def numbered(
+    location: str | Path, batches: Sequence[CheckpointedBatch], batch_id: int
+) -> CheckpointedBatch:
+    """Return the batch of a number among those of a checkpoint.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    for batch in batches:
+        if batch.batch_id == batch_id:
+            return batch
+    there = f"{batches[0].batch_id} to {batches[-1].batch_id}"
+    raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
 
 
 def _batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:

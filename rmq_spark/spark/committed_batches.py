@@ -168,9 +168,7 @@ class CommitsReader:
         for piece in pieces:
             for at, body in self._messages(piece):
                 try:
-                    manifest = decoded(body)
-                    if manifest is not None and manifest.parts:
-                        manifest = manifest.whole(self._parts(piece.queue, manifest))
+                    manifest = self._whole(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
                     _refuse(self._options, piece.queue, at, error)
                 else:
@@ -189,13 +187,11 @@ class CommitsReader:
         (end,) = self._queues.ends([queue]).values()
         for at, body in self._messages(Piece(queue, queue_offset, end)):
             try:
-                manifest = decoded(body)
-                if manifest is None:
-                    continue
-                if manifest.parts:
-                    manifest = manifest.whole(self._parts(queue, manifest))
+                manifest = self._whole(queue, body)
             except ManifestError:  # whoever reads it will be told
                 return queue_offset
+            if manifest is None:
+                continue
             spans = [_renamed(span, self._options.broker_names) for span in manifest.spans]
             starts = self._queues.starts({span.queue for span in spans})
             if all(span.queue_offset >= starts[span.queue] for span in spans):
@@ -219,6 +215,17 @@ class CommitsReader:
             if manifest is not None:
                 ids.append((at, manifest.id))
         return _NO_STATE.take(ids)[0]
+
+    def _whole(self, queue: MessageQueue, body: bytes) -> Manifest | None:
+        """Return the manifest of a message with all of its parts; None for what is one of these.
+
+        Raises:
+            ManifestError: It is no manifest, or parts of it are gone.
+        """
+        manifest = decoded(body)
+        if manifest is None or not manifest.parts:
+            return manifest
+        return manifest.whole(self._parts(queue, manifest))
 
     def _parts(self, queue: MessageQueue, manifest: Manifest) -> dict[int, bytes]:
         first, last = min(manifest.parts), max(manifest.parts)

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.manifest import commits_topic
+from rmq_spark.client.manifest import bytes_needed, commits_topic
 from rmq_spark.client.names import check_topic
 from rmq_spark.spark.bad_records import OnBadRecord
+from rmq_spark.spark.body_options import BINARY_BODIES
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.positions import BackByCount, Positions
@@ -62,7 +63,7 @@ def check_committed(options: Given, topics: tuple[str, ...], *positions: Positio
             )
 
 
-def check_exactly_once(topic: str | None) -> None:
+def check_exactly_once(topic: str | None, write_name: str | None, message_bytes: int) -> None:
     """Refuse what contradicts ``delivery=exactly_once``."""
     if topic is None:
         raise OptionError(
@@ -72,6 +73,13 @@ def check_exactly_once(topic: str | None) -> None:
             "in foreachBatch by a write, of its own",
         )
     _commits_topic_of(topic, "topic")
+    needed = bytes_needed(topic, write_name or "")
+    if message_bytes < needed:
+        raise OptionError(
+            "maxMessageBytes",
+            f"exactly_once stores a manifest with each batch, for which {needed} bytes are needed, "
+            f"found {message_bytes}: raise it to the brokers' maxMessageSize, or leave it out",
+        )
 
 
 def commits_options(options: ReadOptions) -> ReadOptions:
@@ -84,6 +92,8 @@ def commits_options(options: ReadOptions) -> ReadOptions:
         expression="*",
         on_bad_record=OnBadRecord.FAIL,
         checks_crc=True,
+        columns=(),
+        body=BINARY_BODIES,
         pieces_min=None,
         piece_rows_max=None,
     )

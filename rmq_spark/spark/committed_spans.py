@@ -5,7 +5,9 @@
     planned    the spans of a batch ──> pieces for tasks; a span is in one piece
     read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
 
-A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again.
+A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again. It
+is of all rows of a span: a record that cannot be read counts in it by the CRC that it states, and
+only where retention has taken the first rows are the others believed without.
 Tags are compared here, since what a broker leaves out cannot be checked. It knows no manifest.
 """
 
@@ -16,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.manifest import CommittedSpan, added
+from rmq_spark.spark.body_options import BINARY_BODIES
 from rmq_spark.spark.errors import named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece
@@ -102,11 +105,13 @@ def span_pieces(
     most, found = min(bounds), []
     for queue in sorted(by_queue):
         some: list[CommittedSpan] = []
+        rows = 0
         for span in by_queue[queue]:
-            if some and sum(each.message_count for each in some) + span.message_count > most:
+            if some and rows + span.message_count > most:
                 found.append(SpanPiece(tuple(some)))
-                some = []
+                some, rows = [], 0
             some.append(span)
+            rows += span.message_count
         found.append(SpanPiece(tuple(some)))
     return found
 
@@ -121,21 +126,29 @@ def read_spans(
         RecordFault: A message cannot be read, and that is to end the query.
         BrokersAway: The broker could not be reached for too long.
     """
-    everything = replace(options, expression="*")
+    # In tasks only. Bodies are decoded when it is known that they are those that were committed.
+    from rmq_spark.spark.bad_records import BadRecords  # noqa: PLC0415
+    from rmq_spark.spark.typed_batches import body_columns  # noqa: PLC0415
+
+    typed = body_columns(schema, options.body, BadRecords(options.on_bad_record))
+    everything = replace(options, expression="*", body=BINARY_BODIES)
     for span in piece.spans:
         end = span.queue_offset + span.message_count
         check = _Check(span)
         batches = list(
             read_piece(
                 everything,
-                schema,
+                schema if typed is None else typed.raw,
                 Piece(span.queue, span.queue_offset, end),
                 tags=options.tags,
-                seen=check.see,
+                observer=check,
             )
         )
-        if check.is_passed:
+        if check.is_passed and typed is None:
             yield from batches
+        elif check.is_passed and typed is not None:
+            for batch in batches:
+                yield from typed.typed(batch, span.queue.topic, span.queue.broker_name)
         else:
             report_losses([check.loss], is_failure=options.fail_on_data_loss)
 
@@ -147,30 +160,49 @@ class _Check:
         self._span = span
         self._crc = 0
         self._count = 0
-        self._next_offset = -1
+        self._first_offset = self._next_offset = -1
+        self._missed = 0
+        self._is_known = True
 
     def see(self, records: RecordChunk) -> None:
         """Take some records of the span, the next ones."""
         if len(records):
             head: Any = records.head
             self._crc = added(self._crc, int(head["body_crc"].astype("int64").sum()))
+            if not self._count:
+                self._first_offset = int(head["queue_offset"][0])
             self._count += len(records)
             self._next_offset = int(head["queue_offset"][-1]) + 1
+
+    def miss(self, stated_crc: int | None) -> None:
+        """Take a record of the span that cannot be read; it may still say which body it had."""
+        self._missed += 1
+        self._crc = added(self._crc, stated_crc or 0)
+        self._is_known = self._is_known and stated_crc is not None
 
     @property
     def is_passed(self) -> bool:
         """True if these are the rows; what retention has left at a span's end is believed."""
         span = self._span
-        if self._count == span.message_count:
-            return self._crc == span.crc
-        return self._next_offset == span.queue_offset + span.message_count
+        end = span.queue_offset + span.message_count
+        if self._count + self._missed == span.message_count:
+            return self._is_known and self._crc == span.crc
+        is_all_behind_the_first = self._first_offset + self._count == self._next_offset == end
+        return is_all_behind_the_first and not self._missed
 
     @property
     def loss(self) -> str:
         """The loss in words, if the check is not passed."""
         queue, first, count, *_ = self._span
         which = f"{named(queue)} has other messages at offsets {first} to {first + count - 1} than"
+        if self._missed:
+            return (
+                f"{which} those that were committed, or damaged ones: {self._missed} of them "
+                "cannot be read, and the others are not known to be those without; none of them "
+                "is read"
+            )
         return (
-            f"{which} those that were committed, or not all of them: it was put back from an "
-            "older copy, or its broker has lost what was not flushed; none of them is read"
+            f"{which} those that were committed, or not all of them: it was made again, was put "
+            "back from an older copy, or its broker has lost what was not flushed; none of them "
+            "is read"
         )

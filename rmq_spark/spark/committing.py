@@ -48,6 +48,11 @@ _LINE: Final = (
     "make it with one queue on one broker, as with "
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
+_ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
+_ANOTHER_WRITE: Final = (
+    "set option writeName to another name for each write. A write that foreachBatch starts in a "
+    "thread of its own is not known to be of a batch: start it in the function's own thread"
+)
 _PAUSE_SECONDS: Final = 0.1
 _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
@@ -107,7 +112,7 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
     if not manifest.spans:
         return
     queue = _queue(options, commits)
-    if manifest_id.query_id is not None and manifest_id.write_name:
+    if options.write_name is not None:
         _refuse_namesake(producer_of(options).instance, commits, manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
@@ -121,7 +126,14 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
             ) from error
         return result.queue_offset
 
-    sent(manifest.last_message(last, [sent(body) for body in early]))
+    body = manifest.last_message(last, [sent(body) for body in early])
+    if len(body) > options.max_message_bytes:
+        raise WriteError(
+            f"{manifest_id} does not count: the last message of its manifest, which names "
+            f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
+            f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
+        )
+    sent(body)
 
 
 def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
@@ -141,8 +153,8 @@ def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest)
             continue
         if _sums_of(other) != _sums_of(manifest):
             raise WriteError(
-                f"{manifest.id} has written other rows to {manifest.topic} already: set option "
-                "writeName to another name for each write of a batch"
+                f"{manifest.id} has written other rows to {manifest.topic} already, and they "
+                f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
             )
 
 

@@ -1,25 +1,37 @@
 """Continuity: whether a queue is still the one that was read, and where to go on if it is not.
 
-A position is an offset, and the time at which the message before it was stored. Where the two do
-not fit what a broker holds (a lost tail, an older copy, a slave that lags, a topic that was made
-again), the time counts:
+A position is an offset, and the time at which the message before it was stored, and that message's
+mark. Where they do not fit what a broker holds (a lost tail, an older copy, a slave that lags, a
+topic that was made again), the time counts:
 
     read so far     everything stored up to that time
     what is next    the first message stored after it; if there is none, the query stays where it is
 
 So nothing is read twice, and nothing of a new topic is left out. Brokers set these times under a
-lock, and only their own times are compared. Whether a break ends the query is not decided here.
+lock, and only their own times are compared.
+
+A broker's clock that was ahead and was set right tells less. Nothing is left out then that may be
+new, though some of it may have been read:
+
+    another message, of that time     the clock stands still until it has caught up: next is what
+                                      was stored then or later
+    another message, of an earlier    it went back, with the store or a new topic: all that the
+    time                              queue has is next
+
+Whether a break ends the query is not decided here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq_spark.spark.errors import lost, named
 from rmq_spark.spark.queues import Place, Queues, Since
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
+
+_EVER: Final = 0
 
 
 class Bounds(NamedTuple):
@@ -41,6 +53,16 @@ class Break(NamedTuple):
 
     loss: str
     go_on: int
+
+
+class Stranger(NamedTuple):
+    """A queue that is another than was read, in words, and since when messages were not read.
+
+    That is `_EVER` where times tell nothing.
+    """
+
+    loss: str
+    since_ms: int
 
 
 class Continuity:
@@ -68,14 +90,19 @@ class Continuity:
                 losses[queue] = _shorter(queue, last, position.next_offset)
             else:
                 inside[queue] = position
-        losses.update(self._strangers(inside))
-        go_on = self._behind({queue: positions[queue].stored_ms for queue in losses}, bounds)
+        strangers = self.strangers(inside)
+        since = {queue: _after(positions[queue]) for queue in losses}
+        since.update({queue: each.since_ms for queue, each in strangers.items()})
+        losses.update({queue: each.loss for queue, each in strangers.items()})
+        go_on = self._since(since, bounds)
         for queue, loss in losses.items():
-            where = (
-                "none was stored after those that were read"
-                if go_on[queue] == bounds[queue].next
-                else f"those stored after what was read begin at offset {go_on[queue]}"
-            )
+            where = f"those stored after what was read begin at offset {go_on[queue]}"
+            if go_on[queue] == bounds[queue].next:
+                where = "none was stored after those that were read"
+            elif since[queue] == _EVER:
+                where = "nothing tells which were read, as its clock had been ahead: all are read"
+            elif since[queue] == positions[queue].stored_ms:
+                where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
             found[queue] = Break(f"{loss}; of the messages that it has, {where}", go_on[queue])
         return dict(sorted(found.items()))
 
@@ -97,17 +124,22 @@ class Continuity:
             for queue, (_, last) in ranges.items()
             if bounds[queue].first < last <= bounds[queue].next
         }
-        strangers = self._strangers(before)
-        changed = {**strangers, **self._strangers(behind)}
-        losses = dict(changed)
+        strangers, ended = self.strangers(before), self.strangers(behind)
+        changed = {
+            queue: _after(end.positions[queue]) if each.since_ms else _EVER
+            for queue, each in strangers.items()
+        }
+        changed.update({queue: each.since_ms for queue, each in ended.items()})
+        losses = {queue: each.loss for queue, each in {**strangers, **ended}.items()}
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
             if first < low:
                 losses[queue] = lost(queue, first, min(low, last))
             elif last > high:
-                losses[queue] = changed[queue] = _shorter(queue, high, last)
-        since = self._behind({queue: before[queue].stored_ms for queue in strangers}, bounds)
-        until = self._behind({queue: end.positions[queue].stored_ms for queue in changed}, bounds)
+                losses[queue] = _shorter(queue, high, last)
+                changed.setdefault(queue, _after(end.positions[queue]))
+        since = self._since({queue: each.since_ms for queue, each in strangers.items()}, bounds)
+        until = self._since(changed, bounds)
         left = {
             queue: Range(
                 since.get(queue, max(first, bounds[queue].first)), min(last, until.get(queue, last))
@@ -119,36 +151,42 @@ class Continuity:
             [losses[queue] for queue in sorted(losses)],
         )
 
-    def _strangers(
+    def strangers(
         self, positions: Mapping[MessageQueue, QueuePosition]
-    ) -> dict[MessageQueue, str]:
-        """Return the queues whose message before a position is another than was read, in words."""
+    ) -> dict[MessageQueue, Stranger]:
+        """Return the queues whose message before a position is another than was read."""
         places = {
-            Place(queue, next_offset - 1): stored_ms
-            for queue, (next_offset, stored_ms) in positions.items()
-            if next_offset and stored_ms is not None
+            Place(queue, position.next_offset - 1): position
+            for queue, position in positions.items()
+            if position.next_offset and position.stored_ms is not None
         }
         found = {}
         for place, message in self._queues.stored(places).items():
-            if message.timestamp_ms != places[place]:
-                found[place.queue] = (
-                    f"{named(place.queue)} is not the one that was read: its message at offset "
-                    f"{place.queue_offset} was stored at {message.timestamp_ms} ms, and at "
-                    f"{places[place]} ms when it was read; the topic was deleted and made again, "
-                    "or its broker was put back from an older copy"
-                )
+            if places[place].may_be_behind(message.timestamp_ms, message.mark):
+                continue
+            since_ms = stored_ms = places[place].stored_ms or 0
+            how = f"was stored at {stored_ms} ms as well, and is not the one that was there when"
+            if message.timestamp_ms != stored_ms:
+                how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
+                since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
+            found[place.queue] = Stranger(
+                f"{named(place.queue)} is not the one that was read: its message at offset "
+                f"{place.queue_offset} {how} it was read; the topic was deleted and made again, "
+                "or its broker was put back from an older copy",
+                since_ms,
+            )
         return found
 
-    def _behind(
-        self, stored_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
+    def _since(
+        self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets stored after these times; a queue's end without a time."""
-        found = {queue: bounds[queue].next for queue in stored_ms}
+        """Return the first offsets stored at these times or later; a queue's end without a time."""
+        found = {queue: bounds[queue].next for queue in since_ms}
         found.update(
             self._queues.first_since(
                 {
-                    queue: Since(ms + 1, *bounds[queue])
-                    for queue, ms in stored_ms.items()
+                    queue: Since(ms, *bounds[queue])
+                    for queue, ms in since_ms.items()
                     if ms is not None
                 }
             )
@@ -163,6 +201,11 @@ def joined_bounds(
 ) -> dict[MessageQueue, Bounds]:
     """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
+
+
+def _after(position: QueuePosition) -> int | None:
+    """Return the store time from which on messages were not read, if that is known."""
+    return None if position.stored_ms is None else position.stored_ms + 1
 
 
 def _shorter(queue: MessageQueue, end: int, reached: int) -> str:

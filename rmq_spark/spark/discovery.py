@@ -78,7 +78,7 @@ class Discovery:
         """
         if queue in self._known:
             return False
-        is_selected = _selects(self._options.selection, queue.topic)
+        is_selected = selects(self._options.selection, queue.topic)
         return not is_selected or queue.broker_name in self._brokers.get(queue.topic, ())
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
@@ -96,7 +96,7 @@ class Discovery:
         topics: Iterable[str] = selection.topics
         if selection.pattern is not None:
             every = self._instance.name_servers.admin.topics()
-            matching = {topic for topic in every if _selects(selection, topic)}
+            matching = {topic for topic in every if selects(selection, topic)}
             topics = sorted(matching | {queue.topic for queue in self._known})
         found: list[MessageQueue] = []
         unknown: set[str] = set()
@@ -125,7 +125,8 @@ class Discovery:
         return found
 
 
-def _selects(selection: Selection, topic: str) -> bool:
+def selects(selection: Selection, topic: str) -> bool:
+    """Return whether a topic is named by a selection, or matches its pattern."""
     if selection.pattern is None:
         return topic in selection.topics
     name = without_namespace(selection.namespace, topic)

@@ -13,7 +13,7 @@ It plans no batch, and compares no message with what was read before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from rmq_spark.spark.errors import BrokersGone, named, report_losses
@@ -61,6 +61,12 @@ class Horizon:
         else:
             self._target = Span(self._options, self._queues, found).ending(is_bound=True)
 
+    def look_anew(self, queues: Collection[MessageQueue]) -> None:
+        """Ask again when the messages at the ends of these queues were stored: they are others."""
+        if self._newest is not None and queues:
+            ends = {queue: at.next_offset for queue, at in self._newest.positions.items()}
+            self._newest = self._times.of(ends, self._newest, but=queues)
+
     def look_from(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Return the start without queues that are gone for good, and the ends of the others.
 
@@ -82,7 +88,13 @@ class Horizon:
         of_those_away = {
             queue: before[queue].next_offset for queue in base.positions if queue in before
         }
-        self._newest = self._times.of({**of_those_away, **ends}, self._newest, base)
+        # Of a queue whose start has no time, nobody finds out whether it has been made again.
+        unproved = {
+            queue
+            for queue in ends
+            if queue not in base.positions or base.positions[queue].stored_ms is None
+        }
+        self._newest = self._times.of({**of_those_away, **ends}, self._newest, base, but=unproved)
         self._stop_at_withdrawn(base, ends)
         if self._target is not None:
             # Spark asks for the target before it asks where to begin: that may already lie behind
@@ -133,7 +145,8 @@ class Horizon:
                 losses.append(f"{named(queue)} is gone: it was read to offset {reached}, {unread}")
         self._report(losses)
         self._queues.forget(deleted)
-        return start.without_queues(frozenset(deleted))
+        known = start.positions.keys() & frozenset(deleted)
+        return start.without_queues(known) if known else start  # another offset is another batch
 
     def _stop_at_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
         """Have queues end where they are that may not be read any more; each loss is told once."""

@@ -17,6 +17,7 @@ from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.properties import KEY_SEPARATOR
 from rmq_spark.wire.record import decode_records, encode_record
 
 if TYPE_CHECKING:
@@ -62,18 +63,13 @@ def read_key_piece(
     options: ReadOptions, schema: pa.Schema, piece: KeyPiece
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in the order in which they were stored."""
-    from rmq_spark.client.reading.record_batches import RecordBatches  # noqa: PLC0415  # brings numpy and pyarrow
+    from rmq_spark.spark.typed_batches import batches_of  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
     messages = _messages(options, piece)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
-        batches = RecordBatches(
-            schema,
-            BadRecords(options.on_bad_record),
-            checks_crc=options.checks_crc,
-            namespace=options.selection.namespace,
-        )
+        batches = batches_of(options, schema, BadRecords(options.on_bad_record))
         yield from batches.of(RecordChunk(records), piece.broker_name)
 
 
@@ -96,7 +92,9 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
         )
         page = list(decode_records(instance.api.admin.query_message(address, header)))
         for message in page:
-            is_it = message.topic == piece.topic and piece.key in (message.keys or "").split()
+            is_it = message.topic == piece.topic and piece.key in (message.keys or "").split(
+                KEY_SEPARATOR
+            )
             if is_it and piece.begin_ms <= message.store_timestamp <= piece.end_ms:
                 found[message.physical_offset] = message
         places = {message.physical_offset for message in page}

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.spark.continuity import Continuity, Range, joined_bounds
+from rmq_spark.spark.discovery import selects
 from rmq_spark.spark.errors import CheckpointError, OptionError, report_losses
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.idling import Idling
@@ -35,6 +36,9 @@ from rmq_spark.spark.store_times import StoreTimes
 from rmq_spark.wire.message_queue import MessageQueue
 
 NO_LIMITS: Final = Limits()
+_COMPARED_SECONDS: Final = 60.0
+"""Seconds between comparisons of queues that end where they did: others may have come to that."""
+
 _RECORD_BYTES: Final = 300.0
 """The assumed size of a message in bytes, until the first one was seen."""
 
@@ -60,6 +64,7 @@ class MicroBatches:
         self._settled: dict[
             MessageQueue, int
         ] = {}  # ends before what was read, with nothing new yet
+        self._compared_at = clock()
 
     # ---- where
 
@@ -147,8 +152,11 @@ class MicroBatches:
         changed = [
             queue
             for queue, end in ends.items()
-            if at.get(queue, 0) != end != self._settled.get(queue)
+            if end != self._settled.get(queue, at.get(queue, 0))
         ]
+        if is_known and self._clock() - self._compared_at >= _COMPARED_SECONDS:
+            changed = [queue for queue in ends if queue in changed or queue not in self._settled]
+            self._compared_at = self._clock()
         if not changed and is_known:
             return None
         began = self._begun(start, ends, changed if is_known else list(ends))
@@ -169,13 +177,49 @@ class MicroBatches:
         end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
         if end == at and not began:
             return None
-        self._last_batch_at = self._clock()
         found = self._times.of(end, self._horizon.newest, start, but=began)
+        if self._are_others(found, start, began):
+            _, ends = self._horizon.look_from(start)
+            return self._batch(start, ends, limits, is_first=is_first, is_known=is_known)
+        self._last_batch_at = self._clock()
         if is_first:
             # Where the first batch begins is in no log of Spark's: after a crash it asks for it
             # once more.
             began = {**at, **began}
         return replace(found, began=MappingProxyType(began), gone=start.gone)
+
+    def _are_others(
+        self, end: SourceOffset, start: SourceOffset, began: Mapping[MessageQueue, int]
+    ) -> bool:
+        """Return whether queues were made again before their times at this end were asked for.
+
+        Of those, a time would be that of the new queue beside an offset of the old one. Only queues
+        that are the old ones behind that question have told of the old ones.
+        """
+        known = (start, self._horizon.newest)  # the newest was known when the start was checked
+        asked = {
+            queue: start.positions[queue]
+            for queue, position in end.positions.items()
+            if queue in start.positions
+            and queue not in began
+            and all(each is None or each.positions.get(queue) != position for each in known)
+        }
+        return bool(self._continuity.strangers(asked)) or self._has_lost_ends(end, start)
+
+    def _has_lost_ends(self, end: SourceOffset, start: SourceOffset) -> bool:
+        """Return whether queues have lost their ends since these were asked for.
+
+        Their last messages have no time, then: the next batch would take that of another one.
+        """
+        ends = {
+            queue: position.next_offset
+            for queue, position in end.positions.items()
+            if position.next_offset
+            and position.stored_ms is None
+            and start.positions.get(queue) != position
+        }
+        now = self._queues.ends(ends) if ends else {}
+        return any(now[queue] < ends[queue] for queue in ends)
 
     def _begun(
         self, start: SourceOffset, ends: Mapping[MessageQueue, int], which: Sequence[MessageQueue]
@@ -192,6 +236,7 @@ class MicroBatches:
             self._settled.pop(queue, None)
         breaks = self._continuity.breaks(start.positions, known)
         self._report([each.loss for each in breaks.values()])
+        self._horizon.look_anew(breaks)
         for queue, each in breaks.items():
             if each.go_on < known[queue].next or start.positions[queue].stored_ms is None:
                 began[queue] = each.go_on
@@ -263,18 +308,31 @@ class MicroBatches:
         return left
 
     def _timed(self, cut: Sequence[Piece], end: SourceOffset) -> list[Piece]:
-        """Tell tasks the store time of their piece's last message, by which they know the topic."""
-        known = {
-            Place(queue, position.next_offset - 1): position.stored_ms
-            for queue, position in end.positions.items()
-            if position.stored_ms is not None
-        }
+        """Tell tasks of their piece's last message what they know the topic by."""
+        ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
+        known = {Place(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()}
         lasts = [Place(piece.queue, piece.end - 1) for piece in cut]
-        asked = self._queues.stored(place for place in lasts if place not in known)
-        known.update({place: message.timestamp_ms for place, message in asked.items()})
+        wanted = [last for last in lasts if last not in known]
+        asked = self._queues.stored(wanted)
+        # Where the end is another message by now, or none, so may be those that were found: no
+        # task is to take messages of a new queue for those that were planned.
+        again = self._queues.stored(
+            Place(queue, ends[queue].next_offset - 1)
+            for queue in dict.fromkeys(each.queue for each in wanted)
+            if queue in ends
+        )
+        unchanged = {
+            at.queue
+            for at, found in again.items()
+            if ends[at.queue].may_be_behind(found.timestamp_ms, found.mark)
+        }
+        for place in wanted:
+            if place.queue in ends and place.queue not in unchanged:
+                known[place] = ends[place.queue][1:]
+            elif place in asked:
+                known[place] = asked[place].timestamp_ms, asked[place].mark
         return [
-            piece._replace(last_stored_ms=known.get(last))
-            for piece, last in zip(cut, lasts, strict=True)
+            Piece(*piece[:3], *known.get(last, ())) for piece, last in zip(cut, lasts, strict=True)
         ]
 
     def batch_ended(self, end: SourceOffset) -> None:
@@ -300,17 +358,18 @@ class MicroBatches:
 
     def _check_topics(self, start: SourceOffset) -> None:
         """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
-        if start == self._mine or self._options.selection.pattern is not None:
+        if start == self._mine:
             return
-        option, chosen = self._options.selection.option, frozenset(self._options.selection.topics)
-        others = sorted(start.topics - chosen)
+        selection = self._options.selection
+        option, named_by = selection.option, selection.pattern or ", ".join(selection.topics)
+        others = sorted(topic for topic in start.topics if not selects(selection, topic))
         if not others:
             return
-        if not start.topics & chosen:
+        if len(others) == len(start.topics):
             raise CheckpointError(
-                f"the checkpoint is of {', '.join(others)}, and option {option} names "
-                f"{', '.join(sorted(chosen))}: give this query a checkpointLocation of its own, or "
-                "name the topics that it has read so far"
+                f"the checkpoint is of {', '.join(others)}, and option {option} names {named_by}: "
+                "give this query a checkpointLocation of its own, or name the topics that it has "
+                "read so far"
             )
         self._report(
             [

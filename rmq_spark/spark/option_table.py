@@ -67,6 +67,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "sql": Option(_READ, "only messages whose properties meet an SQL92 condition"),
     "key": Option(_BATCH, "only messages with this key, found by the broker's index"),
     "columns": Option(_READ, "the columns of the rows, with commas"),
+    # what bodies are
+    "bodyFormat": Option(_ALL, "what bodies are: binary, text, json, or avro"),
+    "bodySchema": Option(_READ, "what bodies of json and avro hold: DDL, or JSON of a schema"),
+    "bodyColumn": Option(_ALL, "the one column that holds the whole body, as a struct or a text"),
     # from where to where
     "startingOffsets": Option(_READ, "where a new query starts"),
     "startingTimestamp": Option(_READ, "the same, by the time of storing"),

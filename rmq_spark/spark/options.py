@@ -21,6 +21,7 @@ from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
+from rmq_spark.spark.body_options import BINARY_BODIES, BodyOptions, read_body, write_body
 from rmq_spark.spark.committed_options import check_committed, check_exactly_once
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
@@ -81,6 +82,7 @@ class ReadOptions:
     is_sql: bool = False
     key: str | None = None
     columns: tuple[str, ...] = ()
+    body: BodyOptions = BINARY_BODIES
     starting: Positions | None = None
     ending: Positions | None = None
     starts_at_end_without_match: bool = False
@@ -139,6 +141,7 @@ class WriteOptions:
     row_ids: bool = True
     is_exactly_once: bool = False
     """True if a batch counts by its manifest, see `committing`."""
+    body: BodyOptions = BINARY_BODIES
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -180,6 +183,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         is_sql=expression == "sql",
         key=options.text("key"),
         columns=tuple(options.get("columns", _names, ())),
+        body=read_body(options),
         starting=starting,
         ending=ending,
         starts_at_end_without_match=options.choice(
@@ -212,8 +216,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
     )
     is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
+    max_message_bytes = options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX)
+    write_name = options.get("writeName", _write_name)
     if is_exactly_once:
-        check_exactly_once(topic)
+        check_exactly_once(topic, write_name, max_message_bytes)
     return WriteOptions(
         access=access_of(options),
         namespace=namespace,
@@ -223,10 +229,11 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
             partial(_group, namespace=namespace),
             in_namespace(namespace, DEFAULT_GROUP),
         ),
-        max_message_bytes=options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX),
-        write_name=options.get("writeName", _write_name),
+        max_message_bytes=max_message_bytes,
+        write_name=write_name,
         row_ids=options.get("rowIds", values.truth, default=True),
         is_exactly_once=is_exactly_once,
+        body=write_body(options),
     )
 
 

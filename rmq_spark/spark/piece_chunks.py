@@ -11,16 +11,17 @@ was made again since the piece was planned is found out before a row of the new 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece
-from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.queues import Place, Queues, mark_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
@@ -35,10 +36,14 @@ QUIET_SECONDS: Final = 10.0
 class Unreadable(Exception):
     """A record cannot be read; all records before it have been given out."""
 
-    def __init__(self, queue_offset: int, fault: RecordError) -> None:
-        super().__init__(queue_offset, fault)
+    def __init__(
+        self, queue_offset: int, fault: RecordError, stated_crc: int | None = None
+    ) -> None:
+        """Take where the record is, what is wrong, and what it says of its body's CRC."""
+        super().__init__(queue_offset, fault, stated_crc)
         self.queue_offset = queue_offset
         self.fault = fault
+        self.stated_crc = stated_crc
 
 
 class MadeAgain(Exception):
@@ -59,14 +64,15 @@ def chunks_of(
     queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
     pulled = _pull(addresses, options, piece)
-    for records, next_offset, fault in readable_chunks(pulled, at, is_filtered=is_filtered):
+    for chunk in readable_chunks(pulled, at, is_filtered=is_filtered):
+        records, next_offset, fault, stated_crc = chunk
         _check_identity(addresses, options, piece, records)
         if not is_filtered and len(records) < next_offset - at:
             _check_gaps(options, queue, at, records, next_offset)
         at = next_offset
         yield records, at
         if fault is not None:
-            raise Unreadable(at, fault)
+            raise Unreadable(at, fault, stated_crc)
     if not is_filtered and at < end:
         report_losses([lost(queue, at, end)], is_failure=options.fail_on_data_loss)
 
@@ -99,25 +105,34 @@ def _check_identity(
 ) -> None:
     """Check whether the topic was made again since the piece was planned.
 
-    The time of the piece's last message is known. In the same topic, earlier messages can be
-    younger only if the broker's clock was set back: then the broker is asked for the last message.
+    The time and the mark of the piece's last message are known. In the same topic, earlier messages
+    can be younger only if the broker's clock was set back; in another, they can be as old only if
+    it stands still: then the broker is asked for the last message.
     """
     planned_ms, last = piece.last_stored_ms, Place(piece.queue, piece.end - 1)
     if planned_ms is None or not len(records):
         return
-    found_ms: int | None = _stored_ms(records, -1)
+    found: tuple[int, int] | None = _stored_ms(records, -1), _mark(records, -1)
     if records.head["queue_offset"][-1] != last.queue_offset:
-        if max(_stored_ms(records, 0), found_ms or 0) <= planned_ms:
+        youngest_ms = max(_stored_ms(records, 0), _stored_ms(records, -1))
+        if youngest_ms < planned_ms or (youngest_ms == planned_ms and piece.last_mark is None):
             return
         stored = Queues(options, addresses.instance).stored([last]).get(last)
-        found_ms = None if stored is None else stored.timestamp_ms
-    if found_ms != planned_ms:
-        when = "is not there any more" if found_ms is None else f"was stored at {found_ms} ms"
+        found = None if stored is None else (stored.timestamp_ms, stored.mark)
+    if found is None or found[0] != planned_ms or piece.last_mark not in (None, found[1]):
+        what = "is not there any more" if found is None else f"was stored at {found[0]} ms"
+        if found is not None and found[0] == planned_ms:
+            what = "is another"
         raise MadeAgain(
             f"{named(piece.queue)} is not the one of which the batch was planned: its message at "
-            f"offset {last.queue_offset} {when}, and was stored at {planned_ms} ms then; the topic "
+            f"offset {last.queue_offset} {what}, and was stored at {planned_ms} ms then; the topic "
             "was deleted and made again"
         )
+
+
+def _mark(records: RecordChunk, row: int) -> int:
+    head: Any = records.head[row]
+    return mark_of(int(head["body_crc"]), int(head["born_timestamp"]))
 
 
 def _stored_ms(records: RecordChunk, row: int) -> int:
@@ -131,9 +146,6 @@ def _check_gaps(
     options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int
 ) -> None:
     """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
-    losses = []
-    for queue_offset in [*records.head["queue_offset"].tolist(), end]:
-        if queue_offset > at:
-            losses.append(lost(queue, at, queue_offset))
-        at = queue_offset + 1
+    ranges = left_out(records.head["queue_offset"].tolist(), at, end)
+    losses = [lost(queue, first, last) for first, last in ranges]
     report_losses(losses, is_failure=options.fail_on_data_loss)

@@ -23,13 +23,15 @@ class Backlog(NamedTuple):
 class Piece(NamedTuple):
     """The part of a queue that one task reads: from ``start`` to before ``end``.
 
-    ``last_stored_ms`` is when the message before the end was stored, if that is known.
+    ``last_stored_ms`` is when the message before the end was stored, and ``last_mark`` its mark
+    (`queues.mark_of`), if they are known.
     """
 
     queue: MessageQueue
     start: int
     end: int
     last_stored_ms: int | None = None
+    last_mark: int | None = None
 
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:

@@ -134,6 +134,10 @@ class Positions:
             for number in (queues if isinstance(queues, Mapping) else (ANY,))
         ]
 
+    def all_of(self, topic: str) -> list[Position]:
+        """Return the positions of a topic's queues, whichever queues it will have."""
+        return [each for each in _leaves(_below(self.tree, topic)) if each is not None]
+
     @property
     def uses_group(self) -> bool:
         """True if any position is a consumer group's offset."""
@@ -145,8 +149,8 @@ def parse_positions(option: str, text: str) -> Positions:
     stripped = text.strip()
     if stripped.startswith("{"):
         found = json_object(option, stripped)
-        if "v" in found and isinstance(found.get("offsets"), dict):
-            found = found["offsets"]
+        if _is_version(found.get("v")) and isinstance(found.get("offsets"), dict):
+            found = found["offsets"]  # a checkpoint's; else topics may well have these names
         return Positions(option, tree=_tree(option, found, (), _offset_or_word))
     return Positions(option, everywhere=parse_position(option, stripped))
 
@@ -222,6 +226,10 @@ def _time(option: str, path: str, value: object) -> Position:
             f"{value!r}",
         )
     return AtTime(ms if isinstance(value, str) else plausible_ms(f"{option}, at {path}", ms))
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _below(tree: Mapping[str, Any] | None, name: str) -> Any:

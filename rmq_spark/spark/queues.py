@@ -13,13 +13,15 @@ Spark nor what offsets mean to a query.
 
 from __future__ import annotations
 
-import logging
+import struct
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from rmq_spark.client.connections.calls import checked, command_of, header_of
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.time_search import Search
@@ -42,12 +44,15 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 
-_log = logging.getLogger(__name__)
-
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
+_TIMES_MS: Final = range(1 << 42)
+"""Store times up to the year 2109; a flipped bit makes others, by which no queue can be known."""
+
+_MARKED: Final = struct.Struct(">iq")
+
 _FEW: Final = 16
 """The number of questions that are asked one by one, so that the first answer comes soonest."""
 
@@ -60,10 +65,11 @@ class Place(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The store time of one message, and its size in the log."""
+    """The store time of one message, its size in the log, and its mark (`mark_of`)."""
 
     timestamp_ms: int
     size: int
+    mark: int
 
 
 class Since(NamedTuple):
@@ -72,6 +78,15 @@ class Since(NamedTuple):
     timestamp_ms: int
     start: int
     end: int
+
+
+def mark_of(body_crc: int, born_timestamp: int) -> int:
+    """Return a number that tells a message from others of the same store time, in 32 bits.
+
+    Out of its body's CRC and its producer's clock: these stay, wherever a broker keeps it. Its
+    place in the commit log does not: RocketMQ's tiered storage writes another.
+    """
+    return crc32(_MARKED.pack(body_crc, born_timestamp))
 
 
 class Queues:
@@ -90,6 +105,7 @@ class Queues:
         self._discovery = Discovery(options, instance, clock)
         self._asker = Asker(instance, options.access, self._discovery.look_again)
         self._holds = Holds(self._held_pull, clock, options.suspend_ms)
+        self._commits = Outages("takes no new offset of the group")
 
     def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
@@ -177,8 +193,13 @@ class Queues:
                 result is not None
                 and message is not None
                 and message.queue_offset == place.queue_offset
+                and message.store_timestamp in _TIMES_MS
             ):
-                found[place] = Stored(message.store_timestamp, record_size(result.records, 0))
+                found[place] = Stored(
+                    message.store_timestamp,
+                    record_size(result.records, 0),
+                    mark_of(message.body_crc or 0, message.born_timestamp),
+                )
         return found
 
     def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
@@ -248,7 +269,9 @@ class Queues:
                 )
                 told[queue] = offset
             except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
-                _log.warning("group %s has no new offset for %s: %s", group, queue, error)
+                self._commits.failed(queue, error)
+            else:
+                self._commits.went_well(queue)
         return told
 
     # ---- waiting

@@ -41,17 +41,22 @@ DDL_TYPES: Final[Mapping[str, str]] = {
 }
 DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
+_IN_EVERY_SESSION: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
+"""Types that DDL has to name so that ``spark.sql.timestampType`` makes no others of them."""
+
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of option ``columns`` by their right names, by default the usual ones."""
-    if not names:
-        return DEFAULT_COLUMNS
-    right_names = {name.lower(): name for name in DDL_TYPES}
+    return columns_among(names, DDL_TYPES) if names else DEFAULT_COLUMNS
+
+
+def columns_among(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return columns that option ``columns`` names, by their right names among those there are."""
+    right_names = {name.lower(): name for name in known}
     unknown = [name for name in names if name.lower() not in right_names]
     if unknown:
-        raise OptionError(
-            "columns", f"there is no {', '.join(unknown)}; there are {', '.join(DDL_TYPES)}"
-        )
+        there = ", ".join(right_names.values())
+        raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {there}")
     found = [right_names[name.lower()] for name in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
@@ -61,7 +66,10 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 def ddl_of(names: Iterable[str]) -> str:
     """Return the schema of these columns as DDL."""
-    return ", ".join(f"{name} {DDL_TYPES[name]}" for name in names)
+    types = {name: DDL_TYPES[name] for name in names}
+    return ", ".join(
+        f"{name} {_IN_EVERY_SESSION.get(type_, type_)}" for name, type_ in types.items()
+    )
 
 
 def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
@@ -81,6 +89,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
         if needed is None:
             wrong.append(f"there is no column {field.name}")
         elif found != needed:
+            needed = _IN_EVERY_SESSION.get(needed, needed)
             wrong.append(f"column {field.name} is {needed}, not {found}")
         elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
             wrong.append(f"column {field.name} can be null: give it without NOT NULL")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.spark.body_options import BINARY_BODIES, BodyFormat, BodyOptions
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.schema import BROKER_NAME
 
@@ -74,10 +75,17 @@ class SinkColumn(NamedTuple):
     kind: str
 
 
-def check_sink_columns(schema: StructType, *, has_topic: bool) -> tuple[SinkColumn, ...]:
+def check_sink_columns(
+    schema: StructType, *, has_topic: bool, body: BodyOptions = BINARY_BODIES
+) -> tuple[SinkColumn, ...]:
     """Return the columns of a data frame that are sent, by their right names.
 
-    ``has_topic`` says that all rows go to one topic: then a column of that name is ignored.
+    Bodies that are encoded are one more column, behind all others.
+
+    Args:
+        schema: The columns of the data frame.
+        has_topic: Whether all rows go to one topic: then a column of that name is ignored.
+        body: The format of bodies.
 
     Raises:
         SchemaError: Columns are wrong; the message lists all of them, and what to do.
@@ -85,12 +93,22 @@ def check_sink_columns(schema: StructType, *, has_topic: bool) -> tuple[SinkColu
     right_names = {name.lower(): name for name in (*SINK_COLUMNS, *PASSED_OVER)}
     wrong: list[str] = []
     found: dict[str, SinkColumn] = {}
+    of_body = body_positions(schema, body)
+    if body.format is not BodyFormat.BINARY:
+        wrong += _wrong_bodies(schema, body, of_body)
+        is_encoded = body.has_fields or not of_body
+        kind, last = ("binary", len(schema.fields)) if is_encoded else ("string", of_body[0])
+        found[BODY] = SinkColumn(BODY, last, kind)
     for position, field in enumerate(schema.fields):
+        if position in of_body:
+            continue
         name = right_names.get(field.name.lower())
         if name is None:
             wrong.append(_unknown(field.name))
-        elif name in found:
+        elif name in found and not (name == BODY and of_body):
             wrong.append(f"column {name} is there twice: keep one")
+        elif name in found:
+            continue  # said already
         elif name in SINK_COLUMNS:
             kind = _COLLATION.sub("", field.dataType.simpleString())
             found[name] = SinkColumn(name, position, kind)
@@ -101,6 +119,49 @@ def check_sink_columns(schema: StructType, *, has_topic: bool) -> tuple[SinkColu
     if has_topic:
         found.pop(TOPIC, None)
     return tuple(found.values())
+
+
+def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
+    """Return the positions of the columns that are made bodies by a format; often none."""
+    if body.format is BodyFormat.BINARY:
+        return ()
+    names = [field.name.lower() for field in schema.fields]
+    if body.column or not body.has_fields:
+        name = (body.column or BODY).lower()
+        return tuple(at for at, each in enumerate(names) if each == name)
+    own = {name.lower() for name in (*SINK_COLUMNS, *PASSED_OVER)}
+    return tuple(at for at, each in enumerate(names) if each not in own)
+
+
+def _wrong_bodies(schema: StructType, body: BodyOptions, of_body: Sequence[int]) -> list[str]:
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # for those only who need it
+
+    from rmq_spark.spark.avro_schema import name_faults  # noqa: PLC0415  # brings pyspark
+    from rmq_spark.spark.body_schema import unwritable  # noqa: PLC0415  # the same
+
+    fields = [schema.fields[at] for at in of_body]
+    if not fields or (body.column and len(fields) > 1):
+        count = "no" if not fields else "more than one"
+        needed = f"column {body.column or BODY}" if body.column or not body.has_fields else "column"
+        return [f"there is {count} {needed} that bodyFormat={body.format.value} makes bodies of"]
+    if not body.has_fields:
+        return (
+            []
+            if isinstance(fields[0].dataType, StringType)
+            else [f"column {fields[0].name} is {fields[0].dataType.simpleString()}, not string"]
+        )
+    kind = fields[0].dataType if body.column else StructType(fields)
+    if not isinstance(kind, StructType):
+        return [f"column {body.column} is {kind.simpleString()}, not a struct: use struct(...)"]
+    wrong = unwritable(kind)
+    if body.format is BodyFormat.AVRO:
+        wrong += name_faults(kind)
+    if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
+        wrong.append(
+            f"column body is there, and bodyFormat={body.format.value} makes bodies of "
+            f"{', '.join(field.name for field in fields)}: drop it"
+        )
+    return wrong
 
 
 def _wrong_type(name: str, kind: str) -> list[str]:

@@ -48,18 +48,18 @@ class RocketPollDataSource(DataSource):
         """Return the name for ``format()``: ``rocketpoll``."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Return the columns as DDL; checks all options first, as `load()` is where users look."""
+    def schema(self) -> str | StructType:
+        """Return the columns; checks all options first, as `load()` is where users look."""
         from rmq_spark.spark.broker_checks import check_with_brokers  # noqa: PLC0415  # see the module
         from rmq_spark.spark.options import read_options  # noqa: PLC0415
-        from rmq_spark.spark.schema import check_columns, ddl_of  # noqa: PLC0415
+        from rmq_spark.spark.typed_columns import source_schema  # noqa: PLC0415
         from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415
 
         check_worker_python()
         options = read_options(self.options)
-        columns = check_columns(options.columns)
+        schema = source_schema(options)
         check_with_brokers(options)
-        return ddl_of(columns)
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query, ``spark.read``."""

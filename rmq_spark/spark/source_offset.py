@@ -4,6 +4,8 @@
      "offsets": {"orders": {"broker-a": {"0": 23, "1": 100}}},          the next offset to read
      "stored":  {"orders": {"broker-a": {"0": 1767225600000, ...}}},
                 when the one before was stored, ms
+     "marks":   {"orders": {"broker-a": {"0": 2781030264, ...}}},
+                the mark of that one (`queues.mark_of`)
      "began":   {"orders": {"broker-a": {"2": 7}}},
                 where queues begin within this batch
      "gone":    ["broker-b"],    brokers that nobody knows any more
@@ -13,6 +15,8 @@
 
 ``stored`` is how a query knows on its return that a topic is still the same one, and not another of
 the same name that has grown beyond the offset: the broker's own clock is compared with itself.
+``marks`` tell messages apart for which that clock stood still; offsets of earlier releases have
+none.
 ``began`` is there for queues that are new, or that had to be begun again, and for all queues of a
 query's first batch: so a batch that is run again takes the same messages. Brokers that are ``gone``
 are not waited for; their queues keep their places, in case that they come back. ``offsets`` can be
@@ -49,10 +53,15 @@ _NOT_OURS: Final = (
 
 
 class QueuePosition(NamedTuple):
-    """The next offset to read, and when the message before it was stored, if that is known."""
+    """The next offset to read; if known, when the message before it was stored, and its mark."""
 
     next_offset: int
     stored_ms: int | None = None
+    mark: int | None = None
+
+    def may_be_behind(self, stored_ms: int, mark: int) -> bool:
+        """Tell whether a message of this time and mark may be the one before this position."""
+        return stored_ms == self.stored_ms and self.mark in (None, mark)
 
 
 class Committed(NamedTuple):
@@ -118,12 +127,15 @@ class SourceOffset:
         stored = {
             queue: each.stored_ms for queue, each in positions.items() if each.stored_ms is not None
         }
+        marks = {queue: each.mark for queue, each in positions.items() if each.mark is not None}
         document: dict[str, Any] = {
             "v": VERSION,
             "offsets": _tree({queue: each.next_offset for queue, each in positions.items()}),
         }
         if stored:
             document["stored"] = _tree(stored)
+        if marks:
+            document["marks"] = _tree(marks)
         if self.began:
             document["began"] = _tree(self.began)
         if self.gone:
@@ -148,9 +160,10 @@ class SourceOffset:
         if document["v"] > VERSION:
             raise CheckpointError(_NEWER.format(found=document["v"], known=VERSION))
         offsets = _flat(document, "offsets")
-        stored = _flat(document, "stored")
+        stored, marks = _flat(document, "stored"), _flat(document, "marks")
         positions = {
-            queue: QueuePosition(each, stored.get(queue)) for queue, each in offsets.items()
+            queue: QueuePosition(each, stored.get(queue), marks.get(queue))
+            for queue, each in offsets.items()
         }
         gone = document.get("gone", [])
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):

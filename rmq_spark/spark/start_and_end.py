@@ -63,7 +63,7 @@ class Span:
     def _resolved(
         self, positions: Positions, *, is_start: bool, is_bound: bool = False
     ) -> dict[MessageQueue, int]:
-        self._check_names(positions)
+        self._check_names(positions, is_start=is_start)
         wanted = {
             queue: position
             for queue in self.queues
@@ -92,12 +92,18 @@ class Span:
             for queue, position in wanted.items()
         }
 
-    def _check_names(self, positions: Positions) -> None:
+    def _check_names(self, positions: Positions, *, is_start: bool) -> None:
         """Refuse topics and queues that do not exist, so that a slip of the pen is not ignored."""
         topics: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             topics.setdefault(queue.topic, []).append(queue)
         strangers = sorted(positions.topics - topics.keys())
+        if self._options.waits_for_topic:
+            to_come = set(self._options.selection.topics).intersection(strangers)
+            if is_start:
+                for topic in sorted(to_come):
+                    _check_to_come(positions, topic)
+            strangers = [topic for topic in strangers if topic not in to_come]
         if strangers:
             known = ", ".join(sorted(topics)) or "none"
             raise OptionError(
@@ -199,3 +205,14 @@ class Span:
                 "or set failOnDataLoss to false to take the nearest",
             )
         return end if offset > end else start
+
+
+def _check_to_come(positions: Positions, topic: str) -> None:
+    """Refuse an offset of a topic that is waited for, as it is read from its first message on."""
+    for each in positions.all_of(topic):
+        if isinstance(each, AtOffset) and each.offset > 0:
+            raise OptionError(
+                positions.option,
+                f"topic {topic} is not there yet, and is read from its first message on: needed 0, "
+                f"earliest or latest for it, found {each.offset}",
+            )

@@ -1,13 +1,13 @@
-"""StoreTimes: offsets with the store times of the messages before them, and the sizes of messages.
+"""StoreTimes: offsets with store times and marks of the messages before them, and messages' sizes.
 
-Both come from looking at single messages: what is known already is not asked for again.
+All come from looking at single messages: what is known already is not asked for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.queues import Place, Queues, Stored
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -50,17 +50,17 @@ class StoreTimes:
             for queue, position in positions.items()
             if position.next_offset and position.stored_ms is None
         }
-        for queue, stored_ms in self.measure(unknown).items():
-            positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms)
+        for queue, (stored_ms, _, mark) in self.measure(unknown).items():
+            positions[queue] = QueuePosition(positions[queue].next_offset, stored_ms, mark)
         return SourceOffset(positions)
 
-    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return when these messages were stored; their sizes count in the mean of each queue."""
-        times = {}
+    def measure(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, Stored]:
+        """Return what is known of these messages; their sizes count in the mean of each queue."""
+        found = {}
         for (queue, _), message in self._queues.stored(
             Place(*each) for each in offsets.items()
         ).items():
-            times[queue] = message.timestamp_ms
+            found[queue] = message
             mean = self._sizes.get(queue)
             self._sizes[queue] = message.size if mean is None else (mean * 3 + message.size) / 4
-        return times
+        return found

@@ -32,9 +32,10 @@ from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import Limits, ReadOptions, read_options
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.schema import arrow_schema_of, columns_of
+from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.tasks import read_piece
+from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -78,7 +79,7 @@ class _Planner:
     """The live part of a reader, made when the first question comes."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        columns_of(schema, options.columns)
+        check_schema(schema, options)
         self.options = options
         self.instance: ClientInstance = instance_for(options.access)
         self.batches: MicroBatches | CommittedBatches
@@ -107,7 +108,7 @@ class _StreamReader(DataSourceStreamReader):
         if self._parsed is None:
             options = read_options(self._given)
             options.check_is_for(Use.STREAM)
-            self._parsed = options
+            self._parsed = with_body_schema(options, self._schema)
         return self._parsed
 
     @property

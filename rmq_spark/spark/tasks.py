@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.errors import RocketPollError
@@ -36,6 +36,29 @@ _PAUSE_SECONDS: Final = 0.5
 _addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
 
 
+class Observer(Protocol):
+    """Is shown all records that brokers give for a piece, before rows are made of them."""
+
+    def see(self, records: RecordChunk) -> None:
+        """Take some records, the next ones."""
+
+    def miss(self, stated_crc: int | None) -> None:
+        """Take the next record, which cannot be read; and what it says of its body's CRC."""
+
+
+class _Nobody:
+    """An observer for pieces that nobody observes."""
+
+    def see(self, records: RecordChunk) -> None:
+        """Take records, and do nothing with them."""
+
+    def miss(self, stated_crc: int | None) -> None:
+        """Take what a record states, and do nothing with it."""
+
+
+_NOBODY: Final = _Nobody()
+
+
 def addresses_of(access: Access) -> BrokerAddresses:
     """Return the addresses and the client that tasks of a process share; a fork starts without."""
     key = (os.getpid(), access)
@@ -50,7 +73,7 @@ def read_piece(
     piece: Piece,
     *,
     tags: frozenset[str] | None = None,
-    seen: Callable[[RecordChunk], None] | None = None,
+    observer: Observer = _NOBODY,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one piece, in order.
 
@@ -59,7 +82,7 @@ def read_piece(
         schema: The types that record batches must have.
         piece: What to read.
         tags: The tags of which messages must have one; by default, as the options say.
-        seen: Is shown all records that brokers give, before rows are made of them.
+        observer: Is shown all records that brokers give, and told of those that cannot be read.
 
     Raises:
         DataLoss: Messages of the piece are gone, and that is to end the query.
@@ -67,29 +90,22 @@ def read_piece(
         BrokersAway: The broker could not be reached for too long.
     """
     # Both bring numpy and pyarrow: in tasks only.
-    from rmq_spark.client.reading.record_batches import RecordBatches  # noqa: PLC0415
     from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of  # noqa: PLC0415
+    from rmq_spark.spark.typed_batches import batches_of  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
     patience = Patience(
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
     bad = BadRecords(options.on_bad_record)
-    batches = RecordBatches(
-        schema,
-        bad,
-        tags=options.tags if tags is None else tags,
-        checks_crc=options.checks_crc,
-        namespace=options.selection.namespace,
-    )
+    batches = batches_of(options, schema, bad, options.tags if tags is None else tags)
     queue, at = piece.queue, piece.start
     is_done = False
     while not is_done and at < piece.end:
         try:
             for records, next_offset in chunks_of(addresses, options, piece._replace(start=at)):
-                if seen is not None:
-                    seen(records)
-                yield from batches.of(records, queue.broker_name)
+                observer.see(records)
+                yield from batches.of(records, queue)
                 at = next_offset
                 patience.reset()
             is_done = True
@@ -97,6 +113,7 @@ def read_piece(
             at = _passed_over(options, piece, at, moved)
         except Unreadable as unreadable:
             bad.met(queue, unreadable.queue_offset, unreadable.fault)
+            observer.miss(unreadable.stated_crc)
             yield from batches.of_place(queue, unreadable.queue_offset)
             at = unreadable.queue_offset + 1
         except MadeAgain as made_again:

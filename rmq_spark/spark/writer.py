@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from rmq_spark.client.producer.arrow_sends import SentSpan
+    from rmq_spark.spark.body_encoding import BodyEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -85,8 +86,13 @@ class _Writing:
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(given)
         self.columns: Sequence[SinkColumn] = check_sink_columns(
-            schema, has_topic=self.options.topic is not None
+            schema, has_topic=self.options.topic is not None, body=self.options.body
         )
+        self.encoder: BodyEncoder | None = None
+        if self.options.body.has_fields:
+            from rmq_spark.spark.body_encoding import BodyEncoder  # noqa: PLC0415  # brings pyarrow
+
+            self.encoder = BodyEncoder(schema, self.options.body)
         if self.options.is_exactly_once:
             _check_not_delayed(self.columns)
 
@@ -94,6 +100,8 @@ class _Writing:
         self, task: WriteTask, batches: Iterable[pa.RecordBatch], part_of: ManifestId
     ) -> TaskSent:
         """Send a task's rows."""
+        if self.encoder is not None:
+            batches = self.encoder.encoded(batches, task.partition)
         found = send_rows(self.options, self.columns, task, batches)
         return TaskSent(
             task,
@@ -218,7 +226,8 @@ class StreamRowWriter(_StreamWriter):
 
     def write(self, iterator: Iterator[Row]) -> TaskSent:
         """Send the rows of a task."""
-        return self._writing.send_of_stream(record_batches(iterator, self._writing.columns))
+        writing = self._writing
+        return writing.send_of_stream(record_batches(iterator, writing.columns, writing.encoder))
 
 
 if HAS_ARROW_STREAMS:
@@ -243,9 +252,13 @@ def stream_writer(
     return kind(given, schema, overwrite=overwrite)
 
 
-def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    rows: Iterator[Row], sent: Sequence[SinkColumn], encoder: BodyEncoder | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield rows as the record batches that later releases give; columns not sent are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
+
+    from rmq_spark.spark.body_encoding import plain  # noqa: PLC0415  # the same
 
     kinds = {
         "string": pa.string(),
@@ -255,6 +268,10 @@ def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[
     }
     by_position = {column.position: column for column in sent}
     width = max(by_position) + 1
+    of_body: Mapping[int, pa.DataType] = {}
+    if encoder is not None:
+        width, of_body = encoder.width, encoder.kinds
+        by_position.pop(width)
     while some := list(islice(rows, ROWS_AT_ONCE)):
         arrays = [pa.nulls(len(some))] * width
         for position, column in by_position.items():
@@ -262,6 +279,8 @@ def record_batches(rows: Iterator[Row], sent: Sequence[SinkColumn]) -> Iterator[
             if column.kind.startswith("map"):
                 values = [None if value is None else list(value.items()) for value in values]
             arrays[position] = pa.array(values, kinds.get(column.kind, pa.int64()))
+        for position, kind in of_body.items():
+            arrays[position] = pa.array([plain(row[position], kind) for row in some], kind)
         yield pa.RecordBatch.from_arrays(arrays, names=[str(position) for position in range(width)])
 
 

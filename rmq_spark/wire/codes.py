@@ -109,6 +109,10 @@ class RequestCode(IntEnum):
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front
+    STAGE_CHUNK = 29003  # B, ours: records of a batch, which nobody sees before it is committed
+    COMMIT_BATCH = 29004  # B, ours: all rows of a batch become visible
+    ABORT_BATCH = 29005  # B, ours: what was staged of a batch is forgotten
+    LAST_BATCH = 29006  # B, ours: the last batch that a sink has committed
 
 
 @unique

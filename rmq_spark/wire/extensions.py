@@ -19,6 +19,7 @@ class Extension(Enum):
     MSGPACK_HEADER = "msgpack-header"
     PULL_CHUNK = "pull-chunk"
     APPEND_CHUNK = "append-chunk"
+    STAGED_BATCHES = "staged-batches"
 
 
 class ExtensionsHeader(NamedTuple):

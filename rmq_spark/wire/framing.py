@@ -32,6 +32,9 @@ HEADER_BYTES_MAX = 262_144
 ROOM_BYTES_MIN = 65_536
 """The fewest missing bytes that get room; for less, feeding is as fast."""
 
+JOINED_MAX = 65_536
+"""The most bytes of an incomplete frame that are joined with what comes behind it."""
+
 _WORDS = struct.Struct(">iI")
 _unpack_words = _WORDS.unpack_from
 _LENGTH_WORD_BYTES = 4
@@ -83,6 +86,11 @@ class FrameReader:
         """The number of bytes fed and not yet handed out."""
         unwritten = 0 if self._room is None else len(self._room)
         return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
+
+    @property
+    def has_more(self) -> bool:
+        """True if bytes that were fed with the last frame are behind it."""
+        return bool(self._unread)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
@@ -144,6 +152,30 @@ class FrameReader:
             raise
         return frame
 
+    def several(self) -> tuple[bytes, int] | None:
+        """Return bytes with several frames in one piece, and where in them the next one starts.
+
+        None if nothing is behind the next frame. The bytes end with what was fed last, perhaps
+        within a frame. Whoever takes whole frames out of them by other means than `next_frame` says
+        so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
+        once; a large one is not.
+        """
+        if self._partial and not self._is_joined():
+            return None
+        unread = self._unread
+        size = len(unread)
+        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES >= size:
+            return None
+        data = unread.obj
+        if type(data) is not bytes:
+            data = bytes(unread)
+            self._unread = memoryview(data)
+        return data, len(data) - size
+
+    def pass_over(self, count: int) -> None:
+        """Note that the next bytes of the piece, which are whole frames, have been taken."""
+        self._unread = self._unread[count:]
+
     def begun_frame(self) -> Frame | None:
         """Return a copy of the incomplete frame's header, without body, once it has arrived.
 
@@ -186,6 +218,19 @@ class FrameReader:
         self._partial = bytearray()
         self._room = None
         return _cut(data, _WORDS.unpack_from(data)[1], len(data))
+
+    def _is_joined(self) -> bool:
+        """Put a short frame that is whole now in one piece with all that was fed behind it."""
+        partial, unread = self._partial, self._unread
+        held = len(partial) + len(unread)
+        if self._room is not None or held < PREFIX_BYTES or len(partial) > JOINED_MAX:
+            return False
+        start = b"".join((partial[:PREFIX_BYTES], unread[:PREFIX_BYTES]))
+        if held < _unpack_words(start)[0] + _LENGTH_WORD_BYTES:
+            return False
+        self._unread = memoryview(b"".join((partial, unread)))
+        self._partial = bytearray()
+        return True
 
     def _complete(self) -> bool:
         if self._room is not None:

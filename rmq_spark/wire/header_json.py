@@ -10,7 +10,7 @@ reads it: unknown keys are passed over, scalars among the ext fields become text
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -31,6 +31,8 @@ from rmq_spark.wire.header import (
 )
 
 _FOUR_INTS = struct.Struct(">4i")
+_PREFIX = struct.Struct(">iI")
+_LENGTH_BYTES = 4
 _JSON = SerializeType.JSON.value
 _OPAQUE_MARK = 1_234_567_890
 _new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
@@ -162,3 +164,13 @@ class JsonAnswer:
         """Return the frame up to its body; values are given in the order of the formats."""
         header = (self._pattern % (*values, opaque)).encode()
         return encode_prefix(_JSON, header, body_bytes)
+
+    def encode_all(self, rows: Iterable[tuple[object, ...]]) -> bytes:
+        """Return the frames of many answers without bodies: of each its values, then its opaque."""
+        pattern, pack = self._pattern, _PREFIX.pack
+        pieces: list[bytes] = []
+        for row in rows:
+            header = (pattern % row).encode()
+            size = len(header)
+            pieces += pack(_LENGTH_BYTES + size, _JSON << 24 | size), header
+        return b"".join(pieces)

@@ -12,6 +12,8 @@ from typing import Final
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Begins topics whose records bear the name of another."""
 NAMESPACE_END: Final = "%"
 """The separator between a namespace and a name in it."""
 

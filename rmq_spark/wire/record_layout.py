@@ -72,8 +72,11 @@ def _bytes_before(name: str) -> int:
     return struct.calcsize(struct_format(HEAD[: names.index(name)]))
 
 
+BODY_CRC_AT: Final = _bytes_before("body_crc")
+QUEUE_ID_AT: Final = _bytes_before("queue_id")
 QUEUE_OFFSET_AT: Final = _bytes_before("queue_offset")
 PHYSICAL_OFFSET_AT: Final = _bytes_before("physical_offset")
+SYS_FLAG_AT: Final = _bytes_before("sys_flag")
 HEAD_BYTES: Final = struct.calcsize(struct_format(HEAD))
 STORE_TIMESTAMP_BYTES: Final = struct.calcsize(struct_format(STORE_TIMESTAMP))
 TAIL_BYTES: Final = struct.calcsize(struct_format(TAIL))

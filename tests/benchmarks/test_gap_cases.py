@@ -41,7 +41,7 @@ def measured(tmp_path_factory):
     try:
         rows = list(gaps(broker, QUICK))
         served = {RequestCode(code).name for code in broker.controller.processors.dispatch.codes}
-        jobs = {name_of(job) for job in broker.controller._housekeeping._timers}
+        jobs = {name_of(job) for job in broker.controller.housekeeping._timers}
     finally:
         broker.shutdown()
         patch.undo()

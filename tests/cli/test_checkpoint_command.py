@@ -56,7 +56,22 @@ def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
     assert "is no checkpoint of a query" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["--batch", "1"], ["--source", "1"], ["--start", "--all"]])
-def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, capsys):
+def test_a_program_gets_the_batches_as_rows(checkpoint, capsys):
+    assert main(["checkpoint", checkpoint, "-o", "json"]) == 0
+    *_, last = json.loads(capsys.readouterr().out)
+    assert (last["batch"], last["committed"], last["queue"], last["next"]) == (11, False, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--batch", "1"], "--batch and --source are for"),
+        (["--lag", "--source", "1"], "--batch and --source are for"),
+        (["--start", "--all"], "one at a time"),
+        (["--lag", "--to-group", "G"], "one at a time"),
+        (["--lag", "--dry-run"], "--dry-run is for --to-group"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, said, capsys):
     assert main(["checkpoint", checkpoint, *more]) == 2
-    assert "for --start" in capsys.readouterr().err
+    assert said in capsys.readouterr().err

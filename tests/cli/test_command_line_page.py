@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -19,10 +21,12 @@ LINES = [
     for command in line.split("|" if "'" not in line else " | ")
     if command.strip().startswith("rocketpoll ")
 ]
+AFTERNOON = datetime(2026, 11, 24, 14, 30).astimezone().timestamp()
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_of_the_page_is_understood(line, tmp_path):
+def test_a_command_of_the_page_is_understood(line, tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: AFTERNOON)  # before nine, @09:00 is still to come
     (tmp_path / "store").mkdir()
     command = cli.command_tree()
     context = click.Context(command, info_name="rocketpoll")

@@ -49,6 +49,15 @@ def test_what_is_said_last_counts_most(access_of, monkeypatch):
     assert access_of("--profile", "prod", "--namesrv", "option:1").name_servers == "option:1"
 
 
+def test_a_mark_that_an_editor_left_at_the_beginning_of_the_file_does_no_harm(
+    access_of, monkeypatch, tmp_path
+):
+    path = tmp_path / "marked.ini"
+    path.write_text(PROFILES.lstrip(), encoding="utf-8-sig")
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    assert access_of("--profile", "prod").name_servers == "prod-1:9876;prod-2:9876"
+
+
 def test_keys_come_from_any_of_them(access_of, monkeypatch):
     assert access_of("--profile", "prod").settings["secret-key"] == "100%secret"
     monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "of the environment")

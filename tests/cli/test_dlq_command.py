@@ -53,6 +53,30 @@ def test_dead_letters_are_listed_shown_and_sent_once_more(run, buried):
     assert len(run("consume", topic).lines) == 6
 
 
+def test_one_that_cannot_be_sent_holds_up_no_other_and_all_are_told_of(run, cluster):
+    clients = Clients(cluster)
+    topics, group = [cluster.topic(queues=1) for _ in range(2)], cluster.group()
+    consumer = clients.push(
+        lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER,
+        group,
+        topics[0],
+        max_reconsume_times=0,
+    )
+    consumer.subscribe(topics[1])
+    for number, topic in enumerate((topics[0], topics[1], topics[0]), 1):
+        run("produce", topic, stdin=b"bad")
+        wait_until("a dead letter", lambda number=number: cluster.dead_letters(group) == number)
+    consumer.shutdown()
+    run("topic", "alter", topics[1], "--perm", "r")
+    done = run("dlq", "resend", group, "--all", "--yes", "-o", "json")
+    rows = {(row["topic"], row["sent_as"] is None, row["fault"] is None) for row in done.json}
+    assert rows == {(topics[0], False, True), (topics[1], True, False)}
+    assert len(done.json) == 3
+    assert done.code == 1
+    assert "2 of 3 dead letters were sent again" in done.err
+    assert len(run("consume", topics[0]).lines) == 4
+
+
 def test_a_message_that_is_a_dead_letter_is_said_to_be_one(run, buried):
     group, topic = buried
     bad, good = (json.loads(line) for line in run("consume", topic, "-n", 2, "-o", "json").lines)

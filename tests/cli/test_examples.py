@@ -13,8 +13,11 @@ from broker_kinds import wait_until
 
 from rmq_spark.cli import main as cli
 from rmq_spark.cli.tree import Verb
+from rmq_spark.client.manifest import Manifest, ManifestId, commits_topic
 
-WITHOUT_A_CLUSTER = {"broker", "demo", "doctor", "checkpoint", "archive", "store", "exporter"}
+WITHOUT_A_CLUSTER = {
+    *("broker", "demo", "doctor", "checkpoint", "archive", "store", "exporter", "console"),
+}
 """Commands with tests of their own: they take Spark, a directory of this machine, or for ever."""
 
 
@@ -75,7 +78,7 @@ def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
 
 @pytest.fixture
 def stage(run, cluster):
-    """The topics and groups that examples speak of; dead letters, too."""
+    """The topics and groups that examples speak of; dead letters and committed batches, too."""
 
     def set_for(name):
         run("topic", "delete", "orders", "--yes")
@@ -83,6 +86,11 @@ def stage(run, cluster):
             if (name, topic) != ("topic create", "orders"):
                 cluster.topic(name=topic)
                 cluster.send(topic, *range(20), KEYS="order-42", TAGS="paid", RETRY_TOPIC="orders")
+        if name.startswith("sink"):
+            cluster.topic(1, "bills")
+            cluster.topic(1, commits_topic("bills"))
+            batch = Manifest("bills", ManifestId("query", "", 0), ())
+            cluster.send(commits_topic("bills"), batch.last_message((), ()).decode())
         if name != "topic create":
             cluster.store_offset("billing", "orders", 2)
             cluster.store_offset("billing-test", "orders", 2)

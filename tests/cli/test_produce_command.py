@@ -42,6 +42,16 @@ def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
     assert "nothing cannot be read: No such file" in missing.err
 
 
+def test_what_has_other_sharding_keys_goes_in_other_batches(run, cluster):
+    topic = cluster.topic()
+    keys = ["a", "a", "b", None, "a"]
+    lines = [json.dumps({"body": f"{at}", "sharding_key": key}) for at, key in enumerate(keys)]
+    done = run(
+        "produce", topic, "--json", "--batch", 10, "-o", "json", stdin="\n".join(lines).encode()
+    )
+    assert [each["messages"] for each in map(json.loads, done.lines)] == [2, 1, 1, 1]
+
+
 def test_batches_lose_nothing(run, cluster, bodies_in):
     topic = cluster.topic()
     lines = [f"{number:03}" for number in range(25)]

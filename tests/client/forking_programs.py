@@ -226,7 +226,16 @@ def lite_started_before(address):
     until(consumer.assignment)
 
     def work():
-        refused = [raised_by(action) for action in (consumer.poll, consumer.commit, consumer.start)]
+        refused = [
+            raised_by(action)
+            for action in (
+                consumer.poll,
+                consumer.commit,
+                consumer.start,
+                lambda: consumer.subscribe("U"),
+                lambda: consumer.unsubscribe("T"),
+            )
+        ]
         consumer.shutdown()
         return {
             "refused": refused,
@@ -265,7 +274,16 @@ def push_started_before(address):
     until(consumer.assignment)
 
     def work():
-        refused = [raised_by(consumer.start)]
+        refused = [
+            raised_by(action)
+            for action in (
+                consumer.start,
+                lambda: consumer.subscribe("U"),
+                lambda: consumer.unsubscribe("T"),
+                consumer.suspend,
+                consumer.resume,
+            )
+        ]
         time.sleep(2)  # while the parent's listener is called
         consumer.shutdown()
         return {"refused": refused, "seen": seen, "is_running": consumer.is_running}

@@ -56,7 +56,8 @@ OF_THE_CLIENT_ITSELF = {
     "Producer": {"publish_queues"},
     "Admin": set(),
     "LitePullConsumer": {
-        *("first_offset", "offset_since", "stored_ms", "is_ready", "pull", "deliver", "bury"),
+        *("first_offset", "offset_since", "message_at", "is_ready", "pull", "deliver", "bury"),
+        "take_back",
         *("reset_offsets", "consume_status", "consume_directly", "connection_ended"),
     },
     "PushConsumer": {
@@ -64,7 +65,8 @@ OF_THE_CLIENT_ITSELF = {
             "may_pull",
             "first_offset",
             "offset_since",
-            "stored_ms",
+            "message_at",
+            "take_back",
             "pull",
             "bury",
             "consume",
@@ -236,6 +238,7 @@ def calls_of(world):
                 "send_latency_fault_enable": False,
                 "pending_max": 10,
                 "pending_bytes_max": 10_000,
+                "serializer": "json",
                 "member": None,
             },
             world.producer_of,

@@ -14,6 +14,7 @@ from rmq_spark.client.manifest import (
     CommittedSpan,
     Manifest,
     ManifestId,
+    bytes_needed,
     commits_topic,
     decoded,
 )
@@ -144,3 +145,11 @@ def test_a_state_that_is_none_is_refused():
 
 def test_the_commits_topic_is_named_after_the_topic():
     assert commits_topic("eu%orders") == "eu%orders_COMMITS"
+
+
+def test_what_a_manifest_needs_is_enough_for_the_largest_numbers():
+    needed = bytes_needed("T", "w")
+    most = (1 << 63) - 1
+    span = CommittedSpan(MessageQueue("T", "broker-a", 7), most, most, (1 << 32) - 1, most)
+    manifest = Manifest("T", ManifestId("q" * 36, "w", most, "r" * 36), (span,))
+    assert len(manifest.last_message([span], [most])) < needed < 1_000

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX, Message, decode_messages, received
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
@@ -131,3 +131,41 @@ def test_a_record_that_was_damaged_on_its_way_is_an_error():
     damaged[100] ^= 1
     with pytest.raises(RecordError):
         list(decode_messages(damaged, "b"))
+
+
+def received_with(body):
+    [found] = decode_messages(
+        encode_record(StoredMessage("orders", body, queue_id=2, queue_offset=5)), "broker-a"
+    )
+    return found
+
+
+def test_a_body_is_read_as_json_and_as_text():
+    found = received_with('{"customer": "ü"}'.encode())
+    assert found.json() == {"customer": "ü"}
+    assert found.text == '{"customer": "ü"}'
+    assert found.value("json") == found.json()
+
+
+@pytest.mark.parametrize("read", [lambda found: found.json(), lambda found: found.text])
+def test_a_body_that_is_neither_is_named_by_its_place(read):
+    with pytest.raises(BodyError) as caught:
+        read(received_with(b"\xff"))
+    assert "queue 2 of orders on broker-a at offset 5: needed a body of" in str(caught.value)
+
+
+def test_a_value_is_read_by_a_serializer_and_by_nothing_else():
+    with pytest.raises(TypeError, match="serializer: needed"):
+        received_with(b"x").value(None)
+    with pytest.raises(TypeError, match="serializer: needed"):
+        received_with(b"x").value("yaml")
+
+
+def test_a_message_to_send_shows_its_body_in_the_same_ways():
+    assert Message("T", b'{"a": 1}').json() == {"a": 1}
+    assert Message("T", {"a": 1}).json() == {"a": 1}
+    assert (Message("T", b"a").text, Message("T", "a").text) == ("a", "a")
+    with pytest.raises(BodyError, match="a message to T at its body: needed"):
+        _ = Message("T", b"\xff").text
+    with pytest.raises(TypeError, match="body: needed bytes"):
+        _ = Message("T", {"a": 1}).text

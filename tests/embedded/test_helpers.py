@@ -63,6 +63,11 @@ def test_what_is_sent_goes_to_the_queues_that_a_topic_has_now(broker):
     assert {result.queue.queue_id for result in broker.send("grown", *"efg")} == {0}
 
 
+def test_a_topic_is_there_or_it_is_not(broker, topic):
+    assert broker.has_topic(topic)
+    assert not broker.has_topic("missing")
+
+
 def test_many_and_large_messages_are_all_seen(broker, topic):
     with broker.producer() as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])

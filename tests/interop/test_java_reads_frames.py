@@ -48,7 +48,7 @@ BEYOND_THE_VECTORS = {
         (RequestCode.REGISTER_TOPIC_IN_NAMESRV, False): "RegisterTopicRequestHeader",
     },
 }
-OURS = {RequestCode.EXTENSIONS, RequestCode.PULL_CHUNK, RequestCode.APPEND_CHUNK}
+OURS = {code for code in RequestCode if code >= RequestCode.EXTENSIONS}
 # Requests that a version has no header for: 5.x added them, or they are our own.
 WITHOUT_A_CLASS = {
     "4.9.7": {

@@ -42,7 +42,7 @@ def test_a_broker_that_is_stopping_says_so_to_the_end(tmp_path):
             broker.make_topic("T")
             port = broker.controller.metrics_port
             disk.keep_waiting()
-            broker.controller._housekeeping.run_aside(disk.wait, lambda _: None)
+            broker.controller.housekeeping.run_aside(disk.wait, lambda _: None)
             stopping = asyncio.ensure_future(broker.controller.stop())
             await asyncio.sleep(0)
             assert await got(port, "/readyz") == (503, "the broker is stopping\n")
@@ -121,7 +121,7 @@ def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_pat
         while not scraping.done():
             await client.ask(0)
             turns += 1
-        assert turns > 5
+        assert turns > 2  # a scrape in one piece would let one in, at most
         assert broker.controller.turn._left_seconds <= TURN_SECONDS
         assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0
 

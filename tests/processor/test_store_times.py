@@ -1,4 +1,8 @@
-from rocketpoll.broker.processor.store_times import NO_TIME, store_timestamp
+from disks import ManualClock
+from stores import message, open_store
+from unreadable_disks import UnreadableDisk
+
+from rocketpoll.broker.processor.store_times import NO_TIME, earliest_timestamp, store_timestamp
 
 
 def test_a_messages_time_is_found_by_its_place(room):
@@ -16,3 +20,18 @@ def test_where_no_message_is_there_is_no_time(room):
     assert [store_timestamp(room.store, "T", 0, offset) for offset in (-1, 1, 2)] == [NO_TIME] * 3
     assert store_timestamp(room.store, "T", 1, 0) == NO_TIME
     assert store_timestamp(room.store, "nowhere", 0, 0) == NO_TIME
+
+
+def test_a_message_that_the_disk_does_not_give_has_no_time(tmp_path):
+    disk, clock = UnreadableDisk(), ManualClock()
+    store = open_store(tmp_path, disk, clock=clock, mapped_file_size_commit_log=1 << 20)
+    start = clock.now_ms
+    store.put_message(message("x" * 5_000))
+    clock.now_ms += 20
+    store.put_message(message("readable"))
+    disk.bad.add(("commitlog", 0))
+    assert [store_timestamp(store, "T", 0, at) for at in (0, 1)] == [NO_TIME, start + 20]
+    assert earliest_timestamp(store, "T", 0) == NO_TIME
+    disk.bad.clear()
+    assert earliest_timestamp(store, "T", 0) == start
+    store.shutdown()

@@ -6,7 +6,8 @@ import pytest
 from broker_connections import FakeConnection
 
 from rmq_spark.wire.codes import LanguageCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.processor.usual_answer import UsualAnswer
 
 ANSWER = UsualAnswer(
@@ -39,3 +40,21 @@ def test_who_wants_no_answer_gets_none():
     connection = FakeConnection()
     ANSWER.send(connection, RemotingCommand(11, flag=2), 5, "", 1)
     assert connection.sent == []
+
+
+def test_the_answers_to_many_are_those_to_each():
+    answer = UsualAnswer({"at": "%s%04X"}, {"region": "köln"})
+    one_by_one, together = FakeConnection(), FakeConnection()
+    rows = [("x", number, 10**number) for number in range(10)]
+    for *values, opaque in rows:
+        answer.send(one_by_one, RemotingCommand(310, opaque=opaque), *values)
+    frames = []
+    together.send_frame = frames.append
+    answer.send_all(together, [])
+    assert frames == []
+    answer.send_all(together, rows)
+    reader = FrameReader()
+    reader.feed(*frames)
+    read = [decode_command(reader.next_frame()) for _ in rows]
+    assert read == one_by_one.sent
+    assert reader.next_frame() is None

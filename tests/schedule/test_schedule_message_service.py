@@ -61,6 +61,7 @@ class Broker:
             self.levels_ms,
             self.put,
             lambda topic: self.topics.get(topic, 0),
+            self.topics.setdefault,
             Start(self.clock(), self.monotonic_ms),
         )
 
@@ -188,14 +189,39 @@ def test_large_messages_fill_a_call_too(broker):
 def test_a_message_whose_topic_was_deleted_is_passed_over_and_named_in_the_log(broker, caplog):
     broker.delay("x", 1, topic="gone")
     broker.delay("y", 1)
+    broker.store.delete_topic("gone")
+    broker.restart()
     broker.wait(1_001)
     with caplog.at_level(logging.ERROR):
         broker.deliver_all()
     assert bodies(broker.store) == ["y"]
     assert bodies(broker.store, "gone") == []
     (line,) = caplog.messages
-    assert "its topic gone does not exist any more" in line
+    assert "its topic gone was deleted" in line
     assert read_all(broker.store, "SCHEDULE_TOPIC_XXXX", 0)[0].offset_message_id in line
+
+
+def test_a_topic_that_nobody_has_deleted_is_made_again_for_a_message_that_is_due(broker, caplog):
+    broker.delay("before", 1, topic="again")
+    broker.store.delete_topic("again")
+    broker.delay("behind", 1, topic="again")
+    broker.delay("x", 1, topic="lost", queue_id=6)
+    assert "lost" not in broker.topics
+    broker.wait(1_001)
+    broker.deliver_all()
+    assert bodies(broker.store, "lost", 6) == ["x"]
+    assert bodies(broker.store, "again") == ["behind"]
+    assert broker.topics == {"T": 4, "again": 1, "lost": 7}
+
+
+def test_a_message_of_a_topic_that_may_not_be_is_passed_over_with_the_reason(broker, caplog):
+    broker.delay("x", 1, topic="A" * 200)
+    broker.delay("y", 1)
+    broker.wait(1_001)
+    broker.deliver_all()
+    assert bodies(broker.store) == ["y"]
+    assert "is not delivered" in caplog.text
+    assert "A" * 200 not in broker.topics
 
 
 @pytest.mark.parametrize("queue_id", [3, 4, 11])

@@ -127,6 +127,12 @@ def test_requests_have_to_be_as_large_as_messages_may_be():
     config_of({"maxFrameBytes": "4096", "maxMessageSize": "4096"})
 
 
+def test_clients_and_metrics_have_a_port_each():
+    with pytest.raises(ConfigError, match="listenPort=9876 and metricsPort=9876 are one port"):
+        config_of({"listenPort": "9876", "metricsPort": "9876"})
+    config_of({"listenPort": "0", "metricsPort": "0"})  # any free one each
+
+
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [("listenport", "listenPort"), ("flushDisktype", "flushDiskType"), ("brokerIp1", "brokerIP1")],
@@ -166,6 +172,12 @@ def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
     config = load_config(path, ["listenPort=3", " listenPort = 4 "])
     assert (config.listen_port, config.broker_name) == (4, "b")
     assert load_config(path).listen_port == 2
+
+
+def test_a_mark_that_an_editor_left_at_the_beginning_of_a_file_is_no_part_of_a_key(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=b\n", encoding="utf-8-sig")
+    assert load_config(path).broker_name == "b"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

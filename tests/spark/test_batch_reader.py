@@ -5,7 +5,7 @@ from pyspark.sql.datasource import InputPartition
 from source_parts import schema_of, send
 
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.errors import OptionError, SchemaError
+from rmq_spark.spark.errors import DataLoss, OptionError, SchemaError
 
 SCHEMA = schema_of("body binary")
 
@@ -48,6 +48,20 @@ def test_or_of_what_is_asked_for(rocketpoll_broker, rocketpoll_topic):
         b"e",
         b"f",
     ]
+
+
+def test_a_later_action_does_not_read_a_topic_that_was_made_again(
+    rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    found = reader(rocketpoll_broker, rocketpoll_topic, maxRecordsPerPartition="2")
+    pieces = found.partitions()
+    rocketpoll_broker.delete_topic(rocketpoll_topic)
+    rocketpoll_broker.create_topic(rocketpoll_topic, 1)
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"ABCDEFG")
+    for piece in pieces:
+        with pytest.raises(DataLoss, match="the topic was deleted and made again"):
+            list(found.read(piece))
 
 
 def test_no_rows_are_no_pieces_and_spark_reads_one_without_any(rocketpoll_broker, rocketpoll_topic):

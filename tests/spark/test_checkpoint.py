@@ -5,6 +5,7 @@ import pytest
 from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.positions import AtOffset, parse_positions
+from rmq_spark.spark.source_offset import QueuePosition
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -44,7 +45,8 @@ def test_its_batches_say_where_they_end(checkpoint):
         (1, True, 1001),
         (2, False, 1002),
     ]
-    assert [batch.offsets[0].positions[QUEUE] for batch in batches] == [(0, 5), (10, 5), (20, 5)]
+    ends = [batch.offsets[0].positions[QUEUE] for batch in batches]
+    assert ends == [QueuePosition(0, 5), QueuePosition(10, 5), QueuePosition(20, 5)]
     assert all(set(batch.offsets) == {0} for batch in batches)
 
 

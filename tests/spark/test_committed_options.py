@@ -83,3 +83,12 @@ def test_a_stream_without_a_checkpoint_or_in_complete_mode_or_with_delays_is_ref
     assert "output mode complete" in refused(lambda: writer(overwrite=True))
     assert "drop column delayLevel" in refused(lambda: writer("body string, delayLevel int"))
     assert writer("body string, delayLevel int", delivery="at_least_once")
+
+
+@pytest.mark.parametrize("size", ["64", "300"])
+def test_messages_in_which_no_manifest_fits_are_refused(size):
+    said = refused(write_options, {**EXACTLY_ONCE, "maxMessageBytes": size})
+    assert "option maxMessageBytes: exactly_once stores a manifest with each batch" in said
+    assert f"bytes are needed, found {size}: raise it to the brokers' maxMessageSize" in said
+    assert write_options({**NEEDED, "maxMessageBytes": size}).max_message_bytes == int(size)
+    assert write_options({**EXACTLY_ONCE, "maxMessageBytes": "1k"}).max_message_bytes == 1_024

@@ -1,7 +1,9 @@
 """Spans as they are sent, cut to pieces, and read again; what is not what it was is found out."""
 
 import logging
+import struct
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,8 +12,12 @@ from source_parts import options_for, queue_of, send
 
 from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.producer.arrow_sends import SentSpan
+from rmq_spark.client.reading.bulk_pull import RawChunk
+from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.committed_spans import NamedSpans, SpanPiece, read_spans, span_pieces
-from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.errors import DataLoss, RecordFault
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rocketpoll import EmbeddedBroker
 
 SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])
 
@@ -104,3 +110,105 @@ def test_rows_that_are_not_those_that_were_committed_are_a_loss(
     lenient = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
     assert offsets(lenient, other(span), span) == [0, 1, 2]
     assert "are passed over: queue 0 of" in caplog.text
+
+
+def test_bodies_are_decoded_only_when_they_are_those_that_were_committed(
+    rocketpoll_broker, rocketpoll_topic, span, caplog
+):
+    """These are no JSON: that is a fault of rows that count, and none of others."""
+    schema = pa.schema([("queueOffset", pa.int64()), ("id", pa.int64())])
+    more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
+    options = options_for(rocketpoll_broker, rocketpoll_topic, **more)
+    with pytest.raises(RecordFault, match="offset 0 of queue 0"):
+        list(read_spans(options, schema, SpanPiece((span,))))
+    other = span._replace(crc=span.crc ^ 1)
+    assert list(read_spans(options, schema, SpanPiece((other,)))) == []
+    assert "other messages" in caplog.text
+
+
+def test_texts_of_committed_rows_are_columns(rocketpoll_broker, rocketpoll_topic, span):
+    schema = pa.schema([("body", pa.string())])
+    options = options_for(rocketpoll_broker, rocketpoll_topic, bodyFormat="text")
+    [batch] = read_spans(options, schema, SpanPiece((span,)))
+    assert batch.schema == schema
+    assert batch.column("body").to_pylist() == ["one", "two", "three"]
+
+
+# ---- damaged records among them
+
+BODIES = ["one", "two", "three", "four"]
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A broker with a topic of four rows, and a way to damage one of them: (broker, damage)."""
+
+    def damage(body, at):
+        """Put a bit out of place, so many bytes before the length of this body."""
+        [log] = (tmp_path / "commitlog").iterdir()
+        found = log.read_bytes().index(struct.pack(">i", len(body)) + body.encode())
+        with log.open("r+b") as file:
+            file.seek(found - at)
+            [byte] = file.read(1)
+            file.seek(found - at)
+            file.write(bytes([byte ^ 0x40]))
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("T", queues=1)
+        send(broker, "T", 0, *BODIES)
+        yield broker, damage
+
+
+LENGTH, CRC = 0, 84 - 8
+"""Where fields stand in a record, in bytes before the length of its body."""
+
+
+def damaged_options(broker, **more):
+    return options_for(broker, "T", onBadRecord="skip", **more)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_record_that_cannot_be_read_counts_by_the_crc_that_it_states(stored, body):
+    broker, damage = stored
+    [span] = named((0, BODIES))
+    damage(body, LENGTH)
+    left = [number for number, each in enumerate(BODIES) if each != body]
+    assert offsets(damaged_options(broker), span) == left
+    nulls = options_for(broker, "T", onBadRecord="null")
+    assert offsets(nulls, span) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("body", ["one", "three"])
+def test_others_beside_one_that_cannot_be_read_are_not_believed_for_their_number(stored, body):
+    broker, damage = stored
+    [span] = named((0, ["none", "of", "these", "was"]))
+    damage(body, LENGTH)
+    with pytest.raises(DataLoss, match="or damaged ones: 1 of them cannot be read"):
+        offsets(damaged_options(broker), span)
+
+
+def test_without_a_crc_that_fits_none_is_believed(stored):
+    broker, damage = stored
+    [span] = named((0, BODIES))
+    damage("two", CRC)
+    damage("two", LENGTH)
+    with pytest.raises(DataLoss, match="or damaged ones: 1 of them cannot be read"):
+        offsets(damaged_options(broker), span)
+    lenient = damaged_options(broker, failOnDataLoss="false")
+    assert offsets(lenient, span) == []
+
+
+@pytest.mark.parametrize(("left", "believed"), [([1, 2, 3], True), ([3], True), ([0, 2, 3], False)])
+def test_only_what_retention_has_left_at_the_end_is_believed_without_a_crc(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, left, believed
+):
+    records = [
+        encode_record(StoredMessage(rocketpoll_topic, BODIES[at].encode(), queue_offset=at))
+        for at in left
+    ]
+    answer = RawChunk(b"".join(records), np.array([len(each) for each in records]), 4)
+    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
+    options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
+    [span] = named((0, BODIES))
+    whole = span._replace(queue=queue_of(rocketpoll_topic))
+    assert offsets(options, whole) == (left if believed else [])

@@ -7,10 +7,13 @@ from committing_sinks import CommittingSink, own_producers
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendStatus
+from rmq_spark.spark.committing import commit
 from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import write_options
+from rmq_spark.wire.message_queue import MessageQueue
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +55,22 @@ def test_the_commits_topic_has_one_queue_and_is_made_once(
     sink.write(0, sink.rows(1, 1))
     with Admin(rocketpoll_broker.address) as admin:
         assert len(admin.topic_offsets(commits_topic(rocketpoll_topic))) == 1
+
+
+def test_a_manifest_that_does_not_fit_says_which_option_is_to_be_raised(
+    sink, commits, rocketpoll_broker, rocketpoll_topic
+):
+    """Its last message has the numbers of all parts."""
+    sink.write(0, sink.rows(1))
+    given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    options = write_options({**given, "delivery": "exactly_once", "maxMessageBytes": "1000"})
+    queue = MessageQueue(rocketpoll_topic, "broker-a", 0)
+    spans = [CommittedSpan(queue, 2 * at, 1, 0, 1) for at in range(1_000)]
+    said = "batch 1 of query q does not count: .* option maxMessageBytes allows 1000: raise it"
+    with pytest.raises(WriteError, match=said):
+        commit(options, ManifestId("q", "", 1), spans)
+    counted = [decoded(message.body) for message in commits()]
+    assert [each.id.query_id for each in counted if each is not None] == ["query"]
 
 
 def test_a_batch_without_rows_and_an_aborted_one_have_no_manifest(sink, commits):
@@ -125,9 +144,24 @@ def test_a_write_within_foreach_batch_counts_by_query_batch_and_name(
     sink.options["writeName"] = "large"
     sink.write_batch(4, rows)
     sink.write_batch(4, rows[::-1])  # a user's code that tries again
-    with pytest.raises(WriteError, match=r"write large has written other rows to .* already: set"):
+    with pytest.raises(WriteError, match=r"write large has written other rows to .* already, and"):
         sink.write_batch(4, sink.rows(3))
     del sink.options["writeName"]
     sink.is_batch_write = True
     with pytest.raises(WriteError, match="set option writeName, to another name for each write"):
         sink.write_batch(4, sink.rows(2))
+
+
+def test_a_batch_write_with_the_name_of_another_one_is_refused(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
+):
+    """In foreachBatch, writes in threads of their own look like that: Spark tells them no batch."""
+    sink = CommittingSink(
+        monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None, writeName="even"
+    )
+    rows = sink.rows(2, 3)
+    sink.write_batch(0, rows)
+    sink.write_batch(0, rows)  # the same one, started again
+    with pytest.raises(WriteError, match=r"write even has .* thread of its own is not known to be"):
+        sink.write_batch(0, sink.rows(2, 3))
+    assert {decoded(each.body).row_count for each in commits()} == {5}

@@ -13,12 +13,13 @@ QUEUE = queue_of("T")
 
 
 class Held:
-    """One queue's messages: when each was stored, from an offset on.
+    """One queue's messages: when each was stored, from an offset on, and their marks.
     It answers as `Queues` does."""
 
-    def __init__(self, first, *times_ms):
+    def __init__(self, first, *times_ms, marks=None):
         self.first = first
         self.times_ms = times_ms
+        self.marks = marks or [0] * len(times_ms)
 
     @property
     def bounds(self):
@@ -27,7 +28,11 @@ class Held:
     def stored(self, places):
         first, last = self.bounds
         return {
-            place: Stored(self.times_ms[place.queue_offset - first], 100)
+            place: Stored(
+                self.times_ms[place.queue_offset - first],
+                100,
+                self.marks[place.queue_offset - first],
+            )
             for place in places
             if first <= place.queue_offset < last
         }
@@ -42,8 +47,8 @@ class Held:
         }
 
 
-def break_of(held, next_offset, stored_ms):
-    position = QueuePosition(next_offset, stored_ms)
+def break_of(held, *position):
+    position = QueuePosition(*position)
     return Continuity(held).breaks({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
 
 
@@ -62,6 +67,7 @@ def test_a_queue_that_has_only_grown_is_no_break():
             "ends at offset 2, and was read, or to be read, to 3 before",
             2,
         ),  # a lost tail
+        (Held(0, 1, 3), "ends at offset 2", 2),  # the same, with another of the last one's time
         (
             Held(0, 1, 2, 9, 9),
             "is not the one that was read",
@@ -103,6 +109,52 @@ def test_nothing_is_read_twice_and_nothing_new_is_left_out(before, kept, added, 
         assert list(range(go_on, len(times))) == unread
 
 
+def test_messages_of_one_time_are_told_apart_by_their_marks():
+    same = Held(0, 5, 9, 9, 9, marks=[1, 2, 3, 4])
+    assert break_of(same, 3, 9, 3) is None
+    assert break_of(same, 3, 9, None) is None  # a checkpoint of an earlier release
+    found = break_of(same, 3, 9, 7)
+    assert "was stored at 9 ms as well, and is not the one that was there" in found.loss
+    assert "those stored then or later begin at offset 1: all are read" in found.loss
+    assert found.go_on == 1
+
+
+@given(ascending, st.integers(0, 12), ascending)
+def test_where_the_clock_stands_still_nothing_new_is_left_out(before, kept, added):
+    """New messages get the time of the last one until the clock has caught up.
+
+    Where it has, before the queue is as long as it was, only the time is left to go by.
+    """
+    if not before:
+        return
+    read_ms, left = before[-1], before[: min(kept, len(before))]
+    times = [*left, *(max(read_ms, each) for each in added)]
+    marks = [*range(len(left)), *(100 + at for at in range(len(added)))]
+    found = break_of(Held(0, *times, marks=marks), len(before), read_ms, len(before) - 1)
+    if len(left) == len(before):
+        assert found is None
+    elif len(times) >= len(before) and times[len(before) - 1] == read_ms:
+        unread_before = [at for at in range(len(left)) if times[at] < read_ms]
+        assert len(unread_before) <= found.go_on <= len(left)
+
+
+@given(ascending, st.integers(0, 12), st.lists(st.integers(1, 60), max_size=24).map(sorted))
+def test_a_queue_that_is_as_long_again_is_read_whatever_its_brokers_clock_had_been(
+    before, kept, added
+):
+    """The broker comes back from an older copy, or with a topic made again, and another time."""
+    left = before[: min(kept, len(before) - 1)] if before else []
+    times = [*left, *(max([each, *left[-1:]]) for each in added)]
+    if not before or len(times) < len(before):
+        return
+    marks = [*range(len(left)), *(100 + at for at in range(len(added)))]
+    found = break_of(Held(0, *times, marks=marks), len(before), before[-1], len(before) - 1)
+    assert found.go_on < len(before)  # that message, at least, was not read
+    if times[len(before) - 1] < before[-1]:
+        assert found.go_on == 0
+        assert "nothing tells which were read" in found.loss
+
+
 def left_of(held, start, end, began=()):
     """What is left of a batch between two positions."""
     ranges = {QUEUE: Range(start[0], end[0])}
@@ -130,6 +182,26 @@ def test_of_one_that_is_not_the_rest_is_read(held, left, said):
     found, losses = left_of(held, (2, 2), (4, 4))
     assert found == left
     assert said in " ".join(losses)
+
+
+def test_a_planned_batch_leaves_what_is_new_while_the_clock_stands_still_to_the_next_one():
+    held = Held(0, *[4] * 9, marks=range(10, 19))
+    found, losses = left_of(held, (2, 4, 1), (4, 4, 3))
+    assert found is None
+    assert "was stored at 4 ms as well" in " ".join(losses)
+    assert break_of(held, 4, 4, 3).go_on == 0
+
+
+@pytest.mark.parametrize(
+    "held",
+    [Held(0, 1, 2, 3, 3, 3, 3), Held(0, *[1] * 6), Held(0, 1, 1, 1)],
+    ids=["an older copy", "made again", "made again, and shorter"],
+)
+def test_what_has_come_while_the_clock_was_right_again_is_left_to_the_next_batch(held):
+    """The batch was planned by a clock that was ahead, from offset 2 to 4."""
+    found, losses = left_of(held, (2, 2), (4, 9))
+    assert found is None
+    assert len(losses) == 1
 
 
 def test_where_a_queue_began_within_a_batch_only_its_end_is_compared():

@@ -35,7 +35,28 @@ def test_it_says_where_all_queues_end_and_remembers_it_with_times(
         assert ends == {
             queue_of(rocketpoll_topic, number): 2 if not number else 0 for number in range(4)
         }
-        assert horizon.newest.positions[queue_of(rocketpoll_topic)] == (2, last.store_timestamp)
+        assert horizon.newest.positions[queue_of(rocketpoll_topic)][:2] == (2, last.store_timestamp)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["it is told", "nobody can tell"])
+def test_it_forgets_the_times_of_a_topic_that_was_made_again(
+    rocketpoll_broker, rocketpoll_topic, is_told
+):
+    """The new one has come to the end that the old one had: that is another message now."""
+    queue, start = queue_of(rocketpoll_topic), at(rocketpoll_topic, 0)
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        horizon.look_from(start)
+        old = horizon.newest.positions[queue]
+        rocketpoll_broker.delete_topic(rocketpoll_topic)
+        rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+        send(rocketpoll_broker, rocketpoll_topic, 0, "A", "B")
+        if is_told:
+            horizon.look_anew([queue])
+        else:
+            horizon.look_from(start)
+        assert horizon.newest.positions[queue].next_offset == old.next_offset
+        assert horizon.newest.positions[queue].mark != old.mark
 
 
 def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocketpoll_topic):

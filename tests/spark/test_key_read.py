@@ -31,6 +31,12 @@ def test_messages_of_a_key_are_found_over_all_queues_in_the_order_of_storing(
     assert bodies(rocketpoll_broker, rocketpoll_topic, key="k") == []
 
 
+@pytest.mark.parametrize("key", ["a\tb", "no\u00a0break", "line\nfeed", "\x1funit"])
+def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "it", keys=f"other {key}")
+    assert bodies(rocketpoll_broker, rocketpoll_topic, key=key) == [b"it"]
+
+
 def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):

@@ -1,4 +1,6 @@
 import logging
+import re
+from datetime import timedelta
 
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
@@ -11,6 +13,7 @@ from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.options import Limits
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
+from rocketpoll import EmbeddedBroker
 
 
 def again(source_offset):
@@ -46,7 +49,7 @@ def test_offsets_know_when_the_message_before_them_was_stored(rocketpoll_broker,
         end = batches.latest(start, NO_LIMITS)
         assert end.positions[queue_of(rocketpoll_topic)].stored_ms == stored[1]
         one = batches.latest(start, Limits(rows=1))
-        assert one.positions[queue_of(rocketpoll_topic)] == (1, stored[0])
+        assert one.positions[queue_of(rocketpoll_topic)][:2] == (1, stored[0])
 
 
 def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topic):
@@ -228,6 +231,126 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
         )
 
 
+def remake(broker, topic, bodies):
+    broker.delete_topic(topic)
+    broker.create_topic(topic, 4)
+    send(broker, topic, 0, *bodies)
+
+
+def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
+    rocketpoll_broker, rocketpoll_topic
+):
+    more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, suspendTimeoutMs="1", **more) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        remake(rocketpoll_broker, rocketpoll_topic, [])
+        assert offsets_in(batches.latest(end, NO_LIMITS))[0] == 3  # nothing new yet
+        send(rocketpoll_broker, rocketpoll_topic, 0, *"ABC")
+        found = batches.latest(end, NO_LIMITS)
+        assert spans(batches.pieces(end, found)) == [(0, 0, 3)]
+
+
+def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
+    rocketpoll_broker, rocketpoll_topic
+):
+    clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", **more) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        remake(rocketpoll_broker, rocketpoll_topic, "ABC")
+        assert batches.latest(end, NO_LIMITS) == end
+        clock.now += 60
+        found = batches.latest(end, NO_LIMITS)
+        assert spans(batches.pieces(end, found)) == [(0, 0, 3)]
+        clock.now += 60
+        assert batches.latest(found, NO_LIMITS) == found
+
+
+def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path):
+    """No new message is as young as those that were read: times do not tell them apart."""
+    more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    with EmbeddedBroker(tmp_path / "before") as broker:
+        broker.clock.advance(timedelta(hours=1))
+        broker.create_topic("T", queues=1)
+        send(broker, "T", 0, *"abcde")
+        with query(broker, "T", **more) as batches:
+            end = batches.latest(batches.initial(), NO_LIMITS)
+    with EmbeddedBroker(tmp_path / "now") as broker:
+        broker.create_topic("T", queues=1)
+        send(broker, "T", 0, *"ABC")
+        with query(broker, "T", suspendTimeoutMs="1", **more) as batches:
+            assert batches.latest(again(end), NO_LIMITS) == end  # it may have lost its tail only
+            send(broker, "T", 0, *"DEFGHI")
+            found = batches.latest(end, NO_LIMITS)
+            assert spans(batches.pieces(end, found)) == [(0, 0, 9)]
+
+
+def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read(tmp_path):
+    """The clock was ahead and was set right: store times stand still until it has caught up."""
+    earliest = {"startingOffsets": "earliest"}
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.clock.advance(timedelta(hours=1))
+        broker.create_topic("T", queues=1)
+        send(broker, "T", 0, *"abcde")
+        with query(broker, "T", **earliest) as batches:
+            end = batches.latest(batches.initial(), NO_LIMITS)
+    with EmbeddedBroker(tmp_path) as broker:
+        before = end.positions[queue_of("T")].stored_ms
+        broker.delete_topic("T")
+        broker.create_topic("T", queues=1)
+        send(broker, "T", 0, *"ABCDEFGH")
+        assert {message.store_timestamp for message in broker.messages("T")} == {before}
+        with (
+            query(broker, "T", **earliest) as batches,
+            pytest.raises(DataLoss, match="is not the one that was there when it was read"),
+        ):
+            batches.latest(again(end), NO_LIMITS)
+        with query(broker, "T", failOnDataLoss="false", **earliest) as batches:
+            found = batches.latest(again(end), NO_LIMITS)
+            assert spans(batches.pieces(end, found)) == [(0, 0, 8)]
+            assert batches.latest(found, NO_LIMITS) == found
+
+
+@pytest.mark.parametrize("new", ["ABCDE", "A", ""], ids=["as long", "shorter", "empty"])
+def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned(
+    rocketpoll_broker, rocketpoll_topic, new
+):
+    more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    with query(rocketpoll_broker, rocketpoll_topic, **more) as batches:
+        start = batches.initial()
+        end = batches.latest(start, NO_LIMITS)
+        known = {each.last_stored_ms for each in batches.pieces(start, end)}
+        remake(rocketpoll_broker, rocketpoll_topic, new)
+        others = {each.store_timestamp for each in rocketpoll_broker.messages(rocketpoll_topic)}
+        cut = batches.pieces(start, end)
+        assert spans(cut) == [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
+        assert {each.last_stored_ms for each in cut} <= known - others
+
+
+def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    """An offset of the old one must not get a time of the new one: the next batch would go on."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
+    stored = Queues.stored
+
+    def made_again_before(queues, places):
+        places = list(places)
+        if any(place.queue_offset == 2 for place in places):  # the limited end, behind all checks
+            monkeypatch.setattr(Queues, "stored", stored)
+            remake(rocketpoll_broker, rocketpoll_topic, "ABCDEF")
+        return stored(queues, places)
+
+    more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    with query(rocketpoll_broker, rocketpoll_topic, **more) as batches:
+        one = batches.latest(batches.initial(), Limits(rows=1))
+        monkeypatch.setattr(Queues, "stored", made_again_before)
+        end = batches.latest(one, Limits(rows=2))
+        assert spans(batches.pieces(one, end)) == [(0, 0, 2)]
+
+
 def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_messages(
     rocketpoll_broker, rocketpoll_topic
 ):
@@ -248,6 +371,26 @@ def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_mes
         batches.latest(again(start), NO_LIMITS)
     with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
         assert batches.latest(again(start), NO_LIMITS) == start
+
+
+def test_a_checkpoint_of_none_of_the_topics_of_a_pattern_is_refused(rocketpoll_broker):
+    for topic in ("old-1", "old-2", "new-1"):
+        rocketpoll_broker.create_topic(topic, 1)
+        send(rocketpoll_broker, topic, 0, "a")
+    more = {"startingOffsets": "earliest"}
+    with query(rocketpoll_broker, None, subscribePattern="old-.*", **more) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+    refused = "is of old-1, old-2, and option subscribePattern names new-.*: give this query"
+    with (
+        query(rocketpoll_broker, None, subscribePattern="new-.*") as batches,
+        pytest.raises(CheckpointError, match=re.escape(refused)),
+    ):
+        batches.latest(again(end), NO_LIMITS)
+    with (
+        query(rocketpoll_broker, None, subscribePattern="old-1|new-1") as batches,
+        pytest.raises(DataLoss, match="the checkpoint also is of old-2, which option"),
+    ):
+        batches.latest(again(end), NO_LIMITS)
 
 
 def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):

@@ -76,6 +76,7 @@ def test_the_defaults_are_those_of_the_code():
         "suspendTimeoutMs": READ.suspend_ms,
         "discoveryIntervalMs": READ.discovery_ms,
         "availableNow": READ.available_now,
+        "bodyFormat": READ.body.format.value,
         "producerGroup": WRITE.producer_group,
         "maxMessageBytes": f"{WRITE.max_message_bytes >> 20}m",
         "rowIds": WRITE.row_ids,

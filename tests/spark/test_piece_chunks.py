@@ -7,8 +7,9 @@ from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.spark.piece_chunks import MadeAgain, Unreadable, chunks_of
 from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.queues import mark_of
 from rmq_spark.spark.tasks import addresses_of
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
 
 @pytest.mark.parametrize(
@@ -39,11 +40,13 @@ def test_an_answer_of_megabytes_may_take_its_time(
 # ---- answers that a broker should not give
 
 
-def chunks_given(monkeypatch, topic, options, piece_end, *records, next_offset, stored_ms=None):
+def chunks_given(
+    monkeypatch, topic, options, piece_end, *records, next_offset, stored_ms=None, mark=None
+):
     """What comes of one answer with these records."""
     answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
     monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
-    piece = Piece(queue_of(topic), 0, piece_end, stored_ms)
+    piece = Piece(queue_of(topic), 0, piece_end, stored_ms, mark)
     return chunks_of(addresses_of(options.access), options, piece)
 
 
@@ -143,3 +146,38 @@ def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
         else:
             with pytest.raises(MadeAgain):
                 next(chunks)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_last_message_of_the_same_time_is_known_by_its_mark(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, is_same
+):
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    mark = mark_of(body_crc_of(b"body"), 0) + (not is_same)
+    records = [record(rocketpoll_topic, number, stored_ms=100) for number in range(3)]
+    more = {"next_offset": 3, "stored_ms": 100, "mark": mark}
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 3, *records, **more)
+    if is_same:
+        assert [len(found) for found, _ in chunks] == [3]
+    else:
+        with pytest.raises(MadeAgain, match="offset 2 is another, and was stored at 100 ms then"):
+            next(chunks)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_no_row_is_given_of_a_topic_that_was_made_again_while_the_clock_stood_still(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, is_same
+):
+    """The chunk does not have the last message: that one is asked for."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    mark = mark_of(body_crc_of(last.body), last.born_timestamp) + (not is_same)
+    as_old = record(rocketpoll_topic, 0, stored_ms=last.store_timestamp)
+    more = {"next_offset": 1, "stored_ms": last.store_timestamp, "mark": mark}
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 2, as_old, **more)
+    if is_same:
+        assert next(chunks)[1] == 1
+    else:
+        with pytest.raises(MadeAgain):
+            next(chunks)

@@ -97,6 +97,13 @@ def test_what_lies_in_a_checkpoint_can_be_given_as_it_is():
     assert at(tree) == AtOffset(4)
 
 
+def test_topics_may_be_called_as_the_parts_of_a_checkpoint():
+    tree = {"v": {"b": {"0": 4}}, "offsets": {"b": {"0": 5}}}
+    assert at(tree, topic="v") == AtOffset(4)
+    assert at(tree, topic="offsets") == AtOffset(5)
+    assert at({"v": -2, "offsets": {"0": 5}}, topic="v") == AtOffset(EARLIEST)
+
+
 @pytest.mark.parametrize(
     "tree",
     [

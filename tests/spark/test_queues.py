@@ -1,8 +1,14 @@
+import os
+import struct
 import time
 
+import pytest
 from source_parts import queue_of, queues_of, send
 
 from rmq_spark.spark.queues import Place, Since
+from rocketpoll import EmbeddedBroker
+
+STORE_TIMESTAMP_AT = 56
 
 
 def test_where_queues_begin_and_end(rocketpoll_broker, rocketpoll_topic):
@@ -32,6 +38,24 @@ def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_to
         assert 190 < found[places[0]].size < 500
 
 
+@pytest.mark.parametrize("bit", [42, 63])
+def test_a_time_that_cannot_be_is_none(tmp_path, bit):
+    """A flipped bit of a record: an offset with such a time would be refused when it is read."""
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", "a")
+        [message] = broker.messages("T")
+        [log] = (tmp_path / "commitlog").iterdir()
+        with log.open("r+b") as file:
+            time = struct.pack(">q", message.store_timestamp)
+            at = file.read(1 << 16).index(time, STORE_TIMESTAMP_AT)
+            changed = struct.unpack(">Q", time)[0] ^ 1 << bit
+            os.pwrite(file.fileno(), struct.pack(">Q", changed), at)
+        with queues_of(broker, "T") as queues:
+            queues.discover()
+            assert queues.stored([Place(queue_of("T"), 0)]) == {}
+
+
 def test_the_first_message_since_a_time_is_found_exactly(rocketpoll_broker, rocketpoll_topic):
     for text in "abcdefgh":
         send(rocketpoll_broker, rocketpoll_topic, 0, text)
@@ -55,3 +79,19 @@ def test_a_group_has_its_progress(rocketpoll_broker, rocketpoll_topic):
         queues.commit("unit-group", {queue: 2})
         rocketpoll_broker.wait_until_consumed("unit-group", rocketpoll_topic)
         assert queues.committed([queue], "unit-group") == {queue: 2}
+
+
+def test_a_broker_that_is_away_is_said_once_to_take_no_offset(caplog):
+    """A query goes on without it, with a batch every so often, for as long as it is away."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=2)
+        which = {queue_of("T", number): 1 for number in (0, 1)}
+        with queues_of(broker, "T") as queues:
+            queues.discover()
+            with broker.away():
+                for _ in range(3):
+                    assert queues.commit("G", which) == {}
+            assert queues.commit("G", which) == which
+    said = [line for line in caplog.messages if "takes no new offset of the group" in line]
+    assert len(said) == 2
+    assert said[1].startswith("it is over that")

@@ -36,7 +36,10 @@ def chunk_of(*bodies, **more):
             stored, crc = b"damaged", body
         records.append(
             encode_record(
-                StoredMessage("T", stored, sys_flag=flag, queue_offset=at, body_crc=crc, **more)
+                StoredMessage(
+                    **{"topic": "T", "body": stored, "sys_flag": flag, "queue_offset": at, **more},
+                    body_crc=crc,
+                )
             )
         )
     return RecordChunk(b"".join(records))
@@ -168,3 +171,17 @@ def test_of_a_record_that_cannot_be_read_its_place_is_a_row():
     known = {name: value for name, value in row.items() if value is not None}
     assert known == {"topic": "T", "brokerName": "broker-a", "queueId": 3, "queueOffset": 17}
     assert list(batches_of(schema, "skip").of_place(queue_of("T"), 17)) == []
+
+
+def test_a_queue_that_is_known_is_believed_rather_than_its_records():
+    """A bit of a record may have flipped where no CRC tells."""
+    places = pa.schema(
+        [("topic", pa.string()), ("queueId", pa.int32()), ("brokerName", pa.string())]
+    )
+    chunk = chunk_of(b"a", b"b", topic="U", queue_id=7)
+    [batch] = batches_of(places).of(chunk, queue_of("T", 3))
+    assert batch.to_pylist() == [{"topic": "T", "queueId": 3, "brokerName": "broker-a"}] * 2
+    [batch] = batches_of(places, namespace="eu").of(chunk, queue_of("eu%T", 3))
+    assert batch.column("topic").to_pylist() == ["T", "T"]
+    [batch] = batches_of(places).of(chunk, queue_of("%LMQ%T"))
+    assert batch.column("topic").to_pylist() == ["U", "U"]

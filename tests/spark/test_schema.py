@@ -7,6 +7,7 @@ from rmq_spark.spark.schema import (
     DEFAULT_COLUMNS,
     check_columns,
     columns_of,
+    ddl_of,
 )
 from rmq_spark.wire.chunk import COLUMNS
 
@@ -18,6 +19,11 @@ def test_each_column_can_be_built():
 def test_columns_are_found_whatever_their_case_and_in_the_order_given():
     assert check_columns([]) == DEFAULT_COLUMNS
     assert check_columns(["BODY", "queueid", "msgId"]) == ("body", "queueId", "msgId")
+
+
+def test_ddl_means_the_same_in_every_session():
+    """`timestamp` is what spark.sql.timestampType says."""
+    assert ddl_of(["storeTimestamp", "flag"]) == "storeTimestamp timestamp_ltz, flag int"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,19 @@ def test_a_client_finds_keys_tags_and_properties(sink):
     assert sink.bodies(topic=sink.topic, tags="red") == ["grün"]
 
 
+def test_a_row_that_is_read_and_written_goes_on_with_its_trace(sink):
+    traced = (
+        "map('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', "
+        "'tracestate', 'shop=1,b=2', 'baggage', 'customer=ada')"
+    )
+    sink.write(sink.spark.sql(f"select 'one' as body, {traced} as properties"))
+    sink.write(sink.load(topic=sink.topic, columns="body,properties"))
+    first, second = (message.properties for message in sink.messages(2))
+    for name in ("traceparent", "tracestate", "baggage"):
+        assert first[name] == second[name]
+    assert first["tracestate"] == "shop=1,b=2"
+
+
 def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     sink.write(rows)

@@ -25,6 +25,8 @@ ALL = (
     "int, bornHost string, storeHost string, reconsumeTimes int, commitLogOffset bigint, "
     "preparedTransactionOffset bigint"
 )
+IN_DDL = ALL.replace(" timestamp", " timestamp_ltz")
+"""The columns in a text that means the same in every session."""
 
 
 def names_of(ddl):
@@ -127,6 +129,18 @@ class TestProjection:
         )
         assert set(found.columns) == {"queueId", "body"}
 
+    def test_a_session_in_which_timestamps_have_no_zone_has_the_same_columns(self, source, topic):
+        usual = source.load(topic=topic)
+        schema, rows = usual.schema, usual.collect()
+        source.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+        try:
+            found = source.load(topic=topic)
+            assert (found.schema, found.collect()) == (schema, rows)
+            with pytest.raises(PySparkException, match="is timestamp_ltz, not timestamp_ntz"):
+                source.load("bornTimestamp timestamp", topic=topic).collect()
+        finally:
+            source.spark.conf.unset("spark.sql.timestampType")
+
     def test_rows_can_be_counted_without_their_columns(self, source, topic):
         usual = source.load(topic=topic)
         assert (usual.count(), usual.select().count(), usual.where("queueOffset > 0").count()) == (
@@ -169,8 +183,8 @@ class TestProjection:
             source.load(schema, topic=topic).collect()
         assert complaint(raised) == (
             f"SchemaError: the schema given to the source does not fit: {problem}. It chooses "
-            f"columns of the source, some of {ALL}. Leave it out; what the body holds, from_json "
-            'finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+            f"columns of the source, some of {IN_DDL}. Leave it out; what the body holds, "
+            'from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
 
 

@@ -10,7 +10,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.text(max_size=4), st.text(max_size=4), st.integers(0, 99))
 numbers = st.integers(0, 1 << 62)
-positions = st.dictionaries(queues, st.builds(QueuePosition, numbers, st.none() | numbers))
+unknown_or_not = st.none() | numbers
+positions = st.dictionaries(
+    queues, st.builds(QueuePosition, numbers, unknown_or_not, unknown_or_not)
+)
 Q = MessageQueue("orders", "broker-a", 0)
 R = MessageQueue("orders", "broker-a", 10)
 
@@ -33,13 +36,27 @@ def test_the_order_of_queues_does_not_matter(given_positions):
 
 
 def test_how_it_looks():
-    offset = SourceOffset({R: QueuePosition(7), Q: QueuePosition(23, 1_700_000_000_000)}, {R: 5})
+    known = QueuePosition(23, 1_700_000_000_000, 77)
+    offset = SourceOffset({R: QueuePosition(7), Q: known}, {R: 5})
     assert json.dumps(offset.to_json()) == (
         '{"v": 1, "offsets": {"orders": {"broker-a": {"0": 23, "10": 7}}}, '
         '"stored": {"orders": {"broker-a": {"0": 1700000000000}}}, '
+        '"marks": {"orders": {"broker-a": {"0": 77}}}, '
         '"began": {"orders": {"broker-a": {"10": 5}}}}'
     )
     assert offset.topics == {"orders"}
+
+
+def test_an_offset_of_a_release_without_marks_stays_as_it_is():
+    """Spark compares texts: another one would be a batch."""
+    document = {
+        "v": 1,
+        "offsets": {"orders": {"broker-a": {"0": 23}}},
+        "stored": {"orders": {"broker-a": {"0": 1_700_000_000_000}}},
+    }
+    found = SourceOffset.from_json(document)
+    assert found.positions == {Q: QueuePosition(23, 1_700_000_000_000)}
+    assert found.to_json() == document
 
 
 def test_a_newer_version_is_refused_and_says_what_to_run():

@@ -118,3 +118,27 @@ def test_the_nearest_offset_is_taken_if_loss_is_no_failure(rocketpoll_broker, to
     text = f'{{"{topic}": {{"3": 9, "*": -2}}}}'
     found = resolved(rocketpoll_broker, topic, startingOffsets=text, failOnDataLoss="false")
     assert found == [0, 0, 0, 3]
+
+
+def starts_of_a_topic_to_come(broker, text, **more):
+    more = {"waitForTopic": "true", "startingOffsets": text, **more}
+    with queues_of(broker, "never-made", **more) as queues:
+        return Span(options_for(broker, "never-made", **more), queues, queues.discover()).starting(
+            -1
+        )
+
+
+@pytest.mark.parametrize("position", ["0", "-2", "-1", '"group:latest"', '"-1h"'])
+def test_a_topic_that_is_waited_for_may_have_a_position(rocketpoll_broker, position):
+    text = f'{{"never-made": {{"broker-a": {{"0": {position}}}}}}}'
+    assert starts_of_a_topic_to_come(rocketpoll_broker, text, consumerGroup="g") == {}
+
+
+def test_an_offset_of_a_topic_that_is_waited_for_is_refused(rocketpoll_broker):
+    said = "topic never-made is not there yet, .* needed 0, earliest or latest for it, found 7"
+    for text in (
+        '{"never-made": {"broker-a": {"*": -1, "0": 7}}}',
+        '{"*": 7, "never-made": {"0": 7}}',
+    ):
+        with pytest.raises(OptionError, match=said):
+            starts_of_a_topic_to_come(rocketpoll_broker, text)

@@ -1,7 +1,9 @@
 from source_parts import queue_of, queues_of, send
 
+from rmq_spark.spark.queues import mark_of
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
 from rmq_spark.spark.store_times import StoreTimes
+from rmq_spark.wire.record import body_crc_of
 
 
 def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
@@ -14,7 +16,9 @@ def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
         times = StoreTimes(queues)
         found = times.of({queue: 2, empty: 0})
         assert found.positions == {
-            queue: QueuePosition(2, last.store_timestamp),
+            queue: QueuePosition(
+                2, last.store_timestamp, mark_of(body_crc_of(last.body), last.born_timestamp)
+            ),
             empty: QueuePosition(0, None),
         }
         assert list(times.sizes) == [queue]

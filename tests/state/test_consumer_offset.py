@@ -273,3 +273,11 @@ def test_offsets_behind_the_ends_of_their_queues_are_taken_back_to_these_and_no_
     offsets.save()
     assert offsets.limit(lambda *queue: ends[queue]) == {}
     assert not offsets.is_dirty
+
+
+def test_offsets_below_zero_are_none(tmp_path, caplog):
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:-5,1:7,-1:3}}}')
+    offsets = offsets_in(tmp_path)
+    assert dict(offsets.queues("g", "T")) == {1: 7}
+    assert offsets.count == 1
+    assert "offsets or queues below zero, of T@g" in caplog.text

@@ -56,6 +56,15 @@ def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
     assert lock(locks, "g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
 
 
+def test_a_time_that_is_passed_over_ends_no_lock(locks, clock):
+    lock(locks, "g", "a", {ONE})
+    clock.now_ms += 120_000
+    locks.pass_over(120_000)
+    assert lock(locks, "g", "b", {ONE}) == set()
+    clock.now_ms += 60_001
+    assert lock(locks, "g", "b", {ONE}) == {ONE}
+
+
 @pytest.mark.usefixtures("small_room")
 def test_a_client_gets_its_share_and_others_theirs(locks):
     assert len(lock(locks, "g", "a", many(64))) == 4

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from disks import ManualClock
 from tables import groups_in
@@ -147,3 +149,21 @@ def test_what_cannot_be_a_group_is_refused_with_a_reason(groups, bad, why):
 def test_a_view_cannot_be_written_to(groups):
     with pytest.raises(TypeError):
         groups.groups["g"] = SubscriptionGroupConfig(group_name="g")
+
+
+def test_an_entry_by_another_name_than_its_group_is_the_group_that_is_asked_for(
+    tmp_path, clock, caplog
+):
+    groups = groups_in(tmp_path, clock)
+    groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
+    groups.save()
+    path = tmp_path / "subscriptionGroup.json"
+    table = json.loads(path.read_text())
+    del table["checksum"]
+    table["subscriptionGroupTable"]["G"]["groupName"] = "H"
+    path.write_text(json.dumps(table))
+    groups = groups_in(tmp_path, clock)
+    assert groups.get("G") == SubscriptionGroupConfig(group_name="G", retry_max_times=3)
+    assert "had a group H under the name G: it is G now" in caplog.text
+    groups.save()
+    assert json.loads(path.read_text())["subscriptionGroupTable"]["G"]["groupName"] == "G"

@@ -343,3 +343,29 @@ def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(chang
         if topics.data_version.counter == counter:
             assert dict(topics.topics) == before
         assert topics.is_dirty == (table.load(TopicConfigSerializeWrapper()) != topics.wrapper())
+
+
+def by_hand(clock, entries, **settings):
+    """The topics of a table that somebody has written."""
+    table = Variable()
+    table.value = TopicConfigSerializeWrapper(topic_config_table=entries)
+    usual = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 18}
+    limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 20_000}
+    return TopicConfigManager(table, now_ms=clock, **{**usual, **limits, **settings})
+
+
+def test_an_entry_by_another_name_than_its_topic_is_the_topic_that_is_asked_for(clock, caplog):
+    topics = by_hand(clock, {"T": config("U", 3), "U": config("U", 5)})
+    assert (topics.get("T"), topics.get("U")) == (config("T", 3), config("U", 5))
+    assert caplog.messages == ["topics.json had a topic U under the name T: it is T now"]
+    topics.save()
+    assert topics.is_saved(topics.get("T"))
+
+
+def test_a_topic_of_more_queues_than_all_may_have_has_as_many_as_one_may(clock, caplog):
+    topics = by_hand(clock, {"T": config("T", 1 << 31), "U": config("U", 10_000)}, max_queues=9_999)
+    assert (topics.get("T"), topics.get("U")) == (config("T", 4_096), config("U", 4_096))
+    assert "over maxQueues=9999" in caplog.text
+    caplog.clear()
+    assert by_hand(clock, {"U": config("U", 10_000)}).get("U") == config("U", 10_000)
+    assert not caplog.records

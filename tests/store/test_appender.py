@@ -134,11 +134,19 @@ def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
     ],
 )
 def test_what_cannot_be_stored_says_why_and_leaves_no_trace(store, change, status, remark):
-    result = store.put_message(dataclasses.replace(message("x"), **change))
+    result = store.put_draft(draft_of(dataclasses.replace(message("x"), **change)))
     assert result.status is status
     assert remark in result.remark
     assert store.state().written_offset == 0
     assert store.put_message(message("next")).queue_offset == 0
+
+
+def test_a_message_that_was_stored_before_may_be_as_long_as_it_is(store):
+    """The limit may have been another one then: giving it back, or delivering it, loses nothing."""
+    store._appender.message_bytes_max = 10
+    long = message("x" * 11)
+    assert store.put_draft(draft_of(long)).status is Status.MESSAGE_ILLEGAL
+    assert store.put_message(long).status is Status.PUT_OK
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(store):

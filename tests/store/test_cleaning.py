@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from disks import FaultyDisk
-from stores import message, open_store
+from stores import bodies, message, open_store
+from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole
@@ -70,3 +71,46 @@ def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch)
     room.disk.used = 95
     room.cleaning.clean()
     assert room.said == []
+
+
+class FullDisk(HesitantDisk):
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return DiskUsage(100, 95, 5)
+
+
+def files_of(root):
+    """How many files the log, the index and each queue have."""
+    directories = [root / "commitlog", root / "index", *(root / "consumequeue/T").iterdir()]
+    return {path.name: len(list(path.iterdir())) for path in directories}
+
+
+@pytest.mark.parametrize("whole", [0, 1 << 20])
+def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, whole, caplog):
+    disk = FullDisk()
+    store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
+    for number in range(240):
+        store.put_message(message(f"body {number}", queue_id=number % 2, keys="k"))
+    assert store.save_checkpoint()
+    before = files_of(tmp_path)
+    disk.refusals = [Refusal("1")]
+    assert store.clean() > 0
+    after = files_of(tmp_path)
+    assert after["1"] == before["1"]
+    assert {name for name in after if after[name] < before[name] // 2} == {
+        "commitlog",
+        "index",
+        "0",
+    }
+    assert sum("cannot be read" in text for text in caplog.messages) == 1
+    assert bodies(store)[-1] == "body 238"
+    store.shutdown()
+    caplog.clear()
+    disk.refusals.clear()
+    store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
+    assert caplog.messages == []
+    assert [bodies(store, queue_id=number)[-1] for number in (0, 1)] == ["body 238", "body 239"]
+    assert store.queue_offsets("T", 1).first > 0
+    assert store.save_checkpoint()
+    store.clean()
+    assert files_of(tmp_path)["1"] < before["1"] // 2
+    store.shutdown()

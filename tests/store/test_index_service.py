@@ -211,7 +211,7 @@ def test_after_a_shutdown_nothing_is_taken(tmp_path):
         (
             "20231114221320000",
             b"x" * 100,
-            f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 100",
+            f"needed {FILE_BYTES} bytes for 7 slots and 9 entries, found 100: start with",
         ),
         (
             "20231114221320000",

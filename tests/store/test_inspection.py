@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 from stores import LOG_FILE_BYTES, message, open_store
+from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store import dump, verify
+from rocketpoll.broker.store import dump, stat, verify
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.inspection import StoreInspection
 
@@ -54,6 +55,23 @@ def test_a_healthy_store_is_found_well(root, capsys):
     assert verify.main([str(root)]) == 0
     assert capsys.readouterr().out == "all is well\n"
     assert content(root) == before
+
+
+def test_all_but_the_first_page_is_looked_at_where_the_disk_does_not_give_that(
+    root, capsys, monkeypatch
+):
+    bad = UnreadableDisk()
+    bad.bad.add(("commitlog", 0))
+    monkeypatch.setattr("rocketpoll.broker.store.inspection.LocalDisk", lambda: bad)
+    [(start, end)] = StoreInspection(root).recovered.holes
+    assert start == 0
+    assert verify.main([str(root)]) == 1
+    assert f"{end} bytes from 0 on are no records" in capsys.readouterr().out
+    assert dump.main([str(root)]) == 0
+    assert f"HOLE 0 to {end}" in capsys.readouterr().out
+    assert stat.figures(root)["holes"] == 1
+    kept = sum(topic["messages"] for topic in stat.figures(root)["topics"])
+    assert kept == len(list(StoreInspection(root).records())) > 10
 
 
 def test_a_damaged_record_is_a_hole_in_both(root, capsys):

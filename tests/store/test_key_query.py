@@ -64,3 +64,14 @@ def test_it_looks_at_no_more_records_than_it_gives(store):
     found = KeyQuery(store._parts, record_at).in_steps("T", "k", 3, *EVER)
     assert bodies_of(found) == ["5", "4", "3"]
     assert len(looks) == 3
+
+
+def test_an_index_that_was_not_kept_for_a_while_is_made_again_and_is_no_damage(tmp_path, caplog):
+    for kept in (True, False, True):
+        store = open_store(tmp_path, message_index_enable=kept)
+        store.put_message(message("x", keys="k"))
+        store.shutdown()
+    store = open_store(tmp_path)
+    assert len(store.query_message("T", "k", 10, 0, 1 << 62)) == 3
+    store.shutdown()
+    assert not caplog.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from contextlib import suppress
@@ -303,3 +304,10 @@ def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):
     again = open_store(tmp_path)
     assert len(again.query_message("T", "k", 64, 0, 1 << 62)) == 20
     again.shutdown()
+
+
+@pytest.mark.parametrize("hole", [[1], [1, 2, 3], [-1, 2], [2, 1], []])
+def test_a_hole_without_a_start_and_an_end_is_none(hole):
+    data = json.dumps({"holes": [[0, 7], hole]}).encode()
+    with pytest.raises(BodyError, match="needed two places, start and end"):
+        decode_body(Manifest, data)

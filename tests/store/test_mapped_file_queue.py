@@ -148,6 +148,19 @@ def test_the_advice_for_a_file_that_is_missing_works_as_it_stands_whatever_the_p
     assert len(names(reopened(files))) == 3
 
 
+@pytest.mark.parametrize(
+    ("sizes", "is_advised"),
+    [((50,), True), ((100, 50), True), ((50, 60), True), ((50, 50), False)],
+)
+def test_nobody_is_told_to_enlarge_files_that_are_all_of_another_size(tmp_path, sizes, is_advised):
+    for number, size in enumerate(sizes):
+        (tmp_path / f"{100 * number:020d}").write_bytes(bytes(size))
+    files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path, 100)
+    with pytest.raises(ForeignFile, match="start with the size that it was written with") as told:
+        files.load()
+    assert ("truncate" in str(told.value)) == is_advised
+
+
 def test_what_a_failed_attempt_has_left_of_a_file_is_in_nobodys_way(files):
     """It could be made, but neither sized nor deleted."""
     disk = FaultyDisk(LocalDisk())

@@ -1,14 +1,16 @@
 import dataclasses
+import errno
 import struct
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from disks import ManualClock
+from disks import FaultIn, FaultyDisk, ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import (
     QUEUE_FILE_ENTRIES,
+    bodies,
     message,
     messages_of,
     open_store,
@@ -21,6 +23,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.found_ends import FoundEnds
 from rocketpoll.broker.store.reader import MessageReader
@@ -150,6 +153,31 @@ def test_a_read_ends_at_its_limits_but_always_has_a_first_message(
     assert result.body_bytes == found * size == sum(result.sizes)
 
 
+@pytest.mark.parametrize("visible", [0, 2])
+def test_who_comes_for_what_is_yet_to_be_carried_is_not_sent_back(tmp_path, visible):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, mapped_file_size_consume_queue=2 * ENTRY_BYTES)
+    store.put_batch([message(number) for number in range(2)])
+    disk.plan = [FaultIn(directory="consumequeue", persistent=True, error=errno.ENOSPC)]
+    queue_id = 0 if visible else 1
+    store.put_batch([message(number, queue_id=queue_id) for number in range(3)])
+    end = visible + 3
+    assert "disk is full" in store.state().hindrance
+    for offset in range(visible + 1, end):
+        found = store.get_message("T", queue_id, offset)
+        assert (found.status, found.next_begin_offset, found.max_offset) == (
+            Status.OFFSET_OVERFLOW_ONE,
+            offset,
+            visible,
+        )
+    for offset in (end, end + 1):
+        assert store.get_message("T", queue_id, offset).next_begin_offset == visible
+    disk.plan = ()
+    store.reput()
+    assert len(bodies(store, queue_id=queue_id)) == end
+    store.shutdown()
+
+
 def test_a_filter_that_matches_nothing_goes_on_behind_what_it_has_seen(store):
     """R26: it never sends a consumer round in a circle."""
     fill(store, QUEUE_FILE_ENTRIES + 2, tags="A")
@@ -201,28 +229,6 @@ def test_scattered_messages_are_gathered_into_one_piece(tmp_path):
     few = store.get_message("T", 1, 0, count_max=5)
     assert len(few.buffers) == 1
     assert [int(each.body) for each in messages_of(few)] == [1, 3, 5, 7, 9]
-    store.shutdown()
-
-
-@given(
-    st.lists(st.integers(0, 6), max_size=25).map(sorted),
-    st.integers(-1, 7),
-)
-@settings(max_examples=50)
-def test_a_search_by_time_finds_what_a_look_at_every_message_finds(tmp_path_factory, times, wanted):
-    """R30: equal times, before the first, behind the last, over the edges of files."""
-    clock = ManualClock(0)
-    store = open_store(tmp_path_factory.mktemp("store"), clock=clock)
-    for time in times:
-        clock.now_ms = 1000 + time
-        store.put_message(message("x"))
-    at_or_after = [offset for offset, time in enumerate(times) if time >= wanted]
-    at_or_before = [offset for offset, time in enumerate(times) if time <= wanted]
-    lower = store.offset_by_time("T", 0, 1000 + wanted)
-    upper = store.offset_by_time("T", 0, 1000 + wanted, upper=True)
-    assert lower == (at_or_after[0] if at_or_after else len(times))
-    assert upper == (at_or_before[-1] if at_or_before else 0)
-    assert store.earliest_timestamp("T", 0) == (1000 + times[0] if times else -1)
     store.shutdown()
 
 
@@ -311,7 +317,7 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
     parts = SimpleNamespace(
         log=log, queues=None, dispatcher=None, found_ends=found_ends, reput=reput
     )
-    reader = MessageReader(parts, lambda: None)
+    reader = MessageReader(parts, lambda: None, lambda _: 0)
     offsets = range(7, 7 + len(places))
     expected = b"".join(
         data[place : place + size] for place, size in zip(places, sizes, strict=True)

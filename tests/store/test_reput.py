@@ -3,7 +3,7 @@ import os
 import shutil
 
 import pytest
-from disks import FaultyDisk
+from disks import FaultIn, FaultyDisk
 from stores import Listener, bodies, message, open_store, put_later
 
 from rmq_spark.wire.chunk import encode_chunk
@@ -43,6 +43,24 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
         put_later(store, message("c", queue_id=queue_id))
     store.write_out()
     assert read == [["a", "b"], ["c"], ["c"]]
+    store.shutdown()
+
+
+def test_who_waits_at_a_queue_is_told_though_there_is_no_room_for_another_one(tmp_path, listener):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk=disk, listener=listener)
+    store.put_message(message("a"))
+    disk.plan = [FaultIn(directory="2", persistent=True, kinds={"create"}, error=errno.ENOSPC)]
+    for queue_id in (0, 1, 2):
+        put_later(store, message("b", queue_id=queue_id))
+    store.write_out()
+    assert "disk is full" in store.state().hindrance
+    told = [arrival[1:3] for arrival in listener.arrivals]
+    assert told == [(0, 1), (0, 2), (1, 1)]
+    disk.plan = ()
+    store.reput()
+    assert (2, 1) in [arrival[1:3] for arrival in listener.arrivals]
+    assert bodies(store, queue_id=2) == ["b"]
     store.shutdown()
 
 

@@ -118,6 +118,33 @@ def test_a_message_stored_by_such_a_clock_makes_none_old_once_it_is_right_again(
     store.shutdown()
 
 
+def written_at(store, number, now_ms):
+    os.utime(store._log.files.files[number].file.path, (now_ms / 1000, now_ms / 1000))
+
+
+def test_a_file_that_was_written_by_such_a_clock_goes_with_those_behind_it(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    count = len(store._log.files.files)
+    for number in (0, 2):
+        written_at(store, number, NOON + TEN_YEARS)
+    store_at(store, clock, NOON + 48 * HOUR)
+    assert store.clean() == 0
+    store_at(store, clock, NOON + 96 * HOUR)
+    assert store.clean() == count - 1
+    store.shutdown()
+
+
+def test_a_file_whose_time_has_passed_is_believed_though_one_behind_it_is_older(
+    tmp_path, disk, clock
+):
+    store = store_on(tmp_path, disk, clock)
+    written_at(store, 1, NOON + 48 * HOUR)
+    written_at(store, 2, NOON - TEN_YEARS)
+    store_at(store, clock, NOON + 96 * HOUR)
+    assert store.clean() == 1
+    store.shutdown()
+
+
 def test_a_clock_that_is_behind_makes_no_file_old_and_need_goes_before_all(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     clock.now_ms = NOON - TEN_YEARS
@@ -281,4 +308,11 @@ def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
     store.clean()
     assert len(list((tmp_path / "index").iterdir())) < files
     assert all(store.query_message("T", "k", 1000, 0, 1 << 62))
+    store.shutdown()
+
+
+def test_a_clock_beyond_all_dates_is_in_nobodys_way(tmp_path, disk, clock):
+    store = store_on(tmp_path, disk, clock)
+    store_at(store, clock, NOON + 8_000 * 365 * 24 * HOUR)
+    assert store.clean() == 0
     store.shutdown()

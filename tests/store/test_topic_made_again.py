@@ -38,6 +38,14 @@ def forget_manifest(root):
         path.unlink()
 
 
+def damage(root, texts):
+    for path in (root / "commitlog").iterdir():
+        data = path.read_bytes()
+        for text in texts:
+            data = data.replace(text.encode(), b"?" * len(text))
+        path.write_bytes(data)
+
+
 def contents(store):
     return {
         (topic, queue_id): bodies(store, topic, queue_id) for topic in TOPICS for queue_id in QUEUES
@@ -99,6 +107,33 @@ def test_a_queue_of_the_new_topic_that_had_no_message_before_keeps_all_of_its_ow
     assert (found["T", 0], found["T", 1], found["T", 2]) == (named("new", 2), named("first", 4), [])
     again.shutdown()
     assert_next_start_is_quiet(tmp_path, caplog, found)
+
+
+@pytest.mark.usefixtures("_dispatch")
+@pytest.mark.parametrize(
+    ("damaged", "check_whole_log_bytes"), [(["new0"], 1 << 20), (["new0", "new1", "old9"], 0)]
+)
+def test_the_new_topic_is_served_though_its_first_messages_are_damaged(
+    tmp_path, damaged, check_whole_log_bytes, caplog
+):
+    """Its offsets do not begin with 0 then, for those who look for them in the log."""
+    store = open_store(tmp_path)
+    put(store, *named("old", 10))
+    store.delete_topic("T")
+    put(store, *named("new", 5))
+    store.shutdown()
+    forget_manifest(tmp_path)
+    damage(tmp_path, damaged)
+    again = open_store(tmp_path, check_whole_log_bytes=check_whole_log_bytes)
+    whole = [text for text in named("new", 5) if text not in damaged]
+    assert bodies(again) == whole
+    assert again.queue_offsets("T", 0).next == 5
+    assert sum("T was deleted and made again" in text for text in warnings(caplog)) == 1
+    again.shutdown()
+    last = open_store(tmp_path, check_whole_log_bytes=check_whole_log_bytes)
+    put(last, "later")
+    assert bodies(last) == [*whole, "later"]
+    last.shutdown()
 
 
 def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """A page of the log that the disk does not give takes its own messages along, and no others."""
 
 import pytest
+from disks import ManualClock
 from stores import crash, message, messages_of, open_store, wants
 from unreadable_disks import UnreadableDisk
 
@@ -12,6 +13,8 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 COUNT = 200
+UP_TO_TOPIC_BYTES = 88 + 100 + 2
+"""What a search reads of a record whose body has 100 bytes: its head, and the topic behind that."""
 BAD = 16_384
 FILES = {
     "mapped_file_size_commit_log": 1 << 20,
@@ -111,3 +114,60 @@ def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
     record = store.record_at(last.physical_offset)
     assert decode_record(record).queue_offset == last.queue_offset
     store.shutdown()
+
+
+@pytest.fixture
+def timed(tmp_path):
+    """A store whose messages were stored a second apart, and when; a page of its log goes bad."""
+    disk, clock = UnreadableDisk(), ManualClock(0)
+    store = open_store(tmp_path, disk, clock=clock, **FILES)
+    times = range(10_000, 10_000 + 1_000 * COUNT, 1_000)
+    for clock.now_ms in times:
+        store.put_message(message("x" * 100))
+    found = store.get_message("T", 0, 0, count_max=COUNT, bytes_max=1 << 20)
+    yield store, disk, times, [each.physical_offset for each in messages_of(found)]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_a_search_by_time_fails_only_if_its_answer_lies_on_such_a_page(timed, place):
+    store, disk, times, places = timed
+    page = {"first": 0, "middle": BAD, "last": places[-1] // 4096 * 4096}[place]
+    disk.bad.add(("commitlog", page))
+    lost = [
+        at for at, at_byte in enumerate(places) if page - UP_TO_TOPIC_BYTES < at_byte < page + 4096
+    ]
+    before = times[lost[0] - 1] if lost[0] else 0
+    behind = times[lost[-1] + 1] if lost[-1] + 1 < COUNT else times[-1] + 1
+
+    def answer(timestamp, *, upper):
+        try:
+            return store.offset_by_time("T", 0, timestamp, upper=upper)
+        except UnreadableFile:
+            return None
+
+    for timestamp in (-1, 0, 1, *range(9_000, times[-1] + 2_000, 500), 1 << 42):
+        since = sum(each < timestamp for each in times)
+        until = max(sum(each <= timestamp for each in times) - 1, 0)
+        is_lost = before < timestamp <= min(behind, times[-1])
+        assert answer(timestamp, upper=False) == (None if is_lost else since)
+        is_lost = max(before, 1) <= timestamp < min(behind, times[-1])
+        assert answer(timestamp, upper=True) == (None if is_lost else until)
+
+
+def test_a_search_by_time_gives_up_where_page_after_page_is_bad(timed):
+    store, disk, times, places = timed
+    disk.bad |= {("commitlog", page) for page in range(0, places[-1], 4096)}
+    with pytest.raises(UnreadableFile):
+        store.offset_by_time("T", 0, times[50])
+    assert store.offset_by_time("T", 0, times[-1] + 1) == COUNT
+    assert disk.refused < 200
+
+
+def test_the_time_of_the_first_message_is_told_though_others_cannot_be_read(timed):
+    store, disk, times, _ = timed
+    disk.bad.add(("commitlog", BAD))
+    assert store.earliest_timestamp("T", 0) == times[0]
+    disk.bad.add(("commitlog", 0))
+    with pytest.raises(UnreadableFile):
+        store.earliest_timestamp("T", 0)

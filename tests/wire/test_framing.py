@@ -11,6 +11,7 @@ from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.framing import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
+    JOINED_MAX,
     ROOM_BYTES_MIN,
     Frame,
     FrameReader,
@@ -289,3 +290,52 @@ def test_a_frame_that_has_room_may_still_be_fed():
         *read_all(FrameReader(), large),
         AS_READ,
     ]
+
+
+frame_sizes = st.lists(st.integers(0, 200), min_size=1, max_size=12)
+
+
+@given(frame_sizes, st.lists(st.integers(0, 3_000), max_size=8), st.randoms())
+def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice):
+    frames = [frame_of(b"{}", bytes([number]) * size) for number, size in enumerate(sizes)]
+    data = b"".join(frames)
+    places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
+    reader = FrameReader()
+    taken = []
+    for start, end in itertools.pairwise(places):
+        reader.feed(data[start:end])
+        while True:
+            held = reader.bytes_held
+            piece = reader.several()
+            assert reader.bytes_held == held
+            at = len(b"".join(taken))
+            if piece is not None and dice.random() < 0.7:
+                whole, first_at = piece
+                assert whole[first_at:] == data[at:end]
+                if len(frames) > len(taken) and len(frames[len(taken)]) <= len(whole) - first_at:
+                    reader.pass_over(len(frames[len(taken)]))
+                    taken.append(frames[len(taken)])
+                    continue
+            frame = reader.next_frame()
+            if frame is None:
+                break
+            taken.append(frame_of(bytes(frame.header), bytes(frame.body)))
+    assert taken == frames
+    assert reader.bytes_held == 0
+
+
+def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind():
+    reader = FrameReader()
+    for piece in (A_FRAME[:5], A_FRAME[5:-1]):
+        reader.feed(piece)
+        assert reader.next_frame() is None
+        assert reader.several() is None
+    reader.feed(A_FRAME[-1:] + A_FRAME[:3])
+    assert reader.several() == (A_FRAME + A_FRAME[:3], 0)
+    reader = FrameReader()
+    large = frame_of(b"{}", bytes(JOINED_MAX))
+    reader.feed(large[:-1])
+    assert reader.next_frame() is None
+    reader.feed(large[-1:])
+    assert reader.several() is None
+    assert len(reader.next_frame().body) == JOINED_MAX

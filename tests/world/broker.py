@@ -29,6 +29,8 @@ class BrokerLife:
         self._loop = None
         self._stop = None
         self._serving_since = None
+        self.served_since = None
+        """Since when it was there for clients, if it ever was; its end does not change this."""
 
     def begin(self):
         """Start the process; ``started`` and ``ended`` say what becomes of it."""
@@ -78,7 +80,7 @@ class BrokerLife:
         except Exception as error:
             self.started.keep(error)
             return
-        self._serving_since = self._world.kernel.now
+        self._serving_since = self.served_since = self._world.kernel.now
         self.started.keep(True)
         await self._stop.wait()
         self._serving_since = None

@@ -43,15 +43,24 @@ class Connection(End):
 
     def ask(self, request, seconds=ANSWER_SECONDS):
         """Send a request: a promise of its answer."""
-        answer = Promise()
-        if self.is_gone.is_kept:
-            answer.keep(None)
-            return answer
-        opaque = self._opaque = self._opaque + 1
-        timer = self._world.kernel.after(seconds, partial(self._give_up, opaque))
-        self._waiting[opaque] = answer, timer
-        self.send(request._replace(opaque=opaque).encode())
+        (answer,) = self.ask_all([request], seconds)
         return answer
+
+    def ask_all(self, requests, seconds=ANSWER_SECONDS):
+        """Send requests by one write, as a busy client does: promises of their answers."""
+        answers = [Promise() for _ in requests]
+        if self.is_gone.is_kept:
+            for answer in answers:
+                answer.keep(None)
+            return answers
+        frames = []
+        for request, answer in zip(requests, answers, strict=True):
+            opaque = self._opaque = self._opaque + 1
+            timer = self._world.kernel.after(seconds, partial(self._give_up, opaque))
+            self._waiting[opaque] = answer, timer
+            frames.append(request._replace(opaque=opaque).encode())
+        self.send(b"".join(frames))
+        return answers
 
     def tell(self, request):
         """Send a request that wants no answer."""

@@ -7,6 +7,8 @@ a little longer, nobody is held to time. Each of these looks only at what it can
 
 from __future__ import annotations
 
+import math
+
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.store.errors import StoreError
 
@@ -30,6 +32,7 @@ class Watch:
         self._crashed_at = self._ended_at = -1.0
         self._moves_ahead = any(_is_ahead(each) for each in world.story.troubles)
         self._failed_at = None
+        self._served = []  # the lives that clients found, each up to when nothing had gone wrong
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
         self.may_expire = any(each.kind == "full" or _is_far_ahead(each) for each in story.troubles)
@@ -46,6 +49,10 @@ class Watch:
 
     def life_ended(self, kind):
         self._ended_at = self._world.kernel.now
+        is_flushed = kind == "stop" and not self.is_disk_in_trouble
+        if self._world.life.served_since is not None:
+            until = math.inf if is_flushed else self.calm_since()
+            self._served.append((self._world.life.served_since, until))
         if kind != "stop" or self.is_disk_in_trouble:  # which then keeps what it knows to itself
             self._crashed_at = self._ended_at
         self._failed_at = None
@@ -85,8 +92,16 @@ class Watch:
         return not self._moves_ahead or self._ended_at < time
 
     def was_flushed_since(self, time):
-        """With ASYNC_FLUSH: whether what was written then was on the disk when the power went."""
-        return time < self.calm_since() - _ASYNC_FLUSH_SECONDS - self.slack_seconds
+        """With ASYNC_FLUSH: whether what was written then was on the disk when the power went.
+
+        A broker flushes while it serves: killed before that, and without power before the next
+        one serves, it has lost it.
+        """
+        calm_since, served = self.calm_since(), [*self._served]
+        if self._world.life.served_since is not None:
+            served.append((self._world.life.served_since, calm_since))
+        flush_seconds = _ASYNC_FLUSH_SECONDS + self.slack_seconds
+        return any(max(time, begin) < min(end, calm_since) - flush_seconds for begin, end in served)
 
     def calm_since(self):
         """Up to when nothing had gone wrong, or had been over for long."""

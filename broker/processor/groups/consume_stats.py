@@ -30,7 +30,7 @@ from rocketpoll.broker.processor.request import (
     answer_in_steps,
     header_of,
 )
-from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.processor.store_times import earliest_timestamp, store_timestamp
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
@@ -177,7 +177,7 @@ class ConsumeStatsProcessor:
 
     def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
         low, high = self._store.queue_offsets(topic, queue_id)
-        earliest = max(self._store.earliest_timestamp(topic, queue_id), 0)
+        earliest = earliest_timestamp(self._store, topic, queue_id)
         consumed = store_timestamp(self._store, topic, queue_id, consumer_offset - 1)
         waiting = store_timestamp(self._store, topic, queue_id, max(consumer_offset, low))
         return QueueTimeSpan(

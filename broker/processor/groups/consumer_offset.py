@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import offsets as headers
@@ -27,10 +28,14 @@ from rocketpoll.broker.processor.request import (
 from rocketpoll.broker.state.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager, group_fault
 from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""
+
+LOOKED_AT_MAX: Final = 16
+"""Messages at the start of a queue that are looked at for one that can be read."""
 
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
@@ -50,11 +55,22 @@ class IsYoung:
             return False
         if high == 0:
             return self._store.queue_offsets(topic, queue_id) == (0, 0)
-        first = self._store.get_message(topic, queue_id, 0, count_max=1, scan_max=1)
-        if not first.message_count:
-            return False
-        place = decode_record(first.buffers[0], check_crc=False).physical_offset
-        return self._store.confirm_offset() - place <= self._near_bytes
+        place = self._first_place(topic, queue_id, high)
+        return place is not None and self._store.confirm_offset() - place <= self._near_bytes
+
+    def _first_place(self, topic: str, queue_id: int, high: int) -> int | None:
+        """Return where in the log the first message lies of those that can be read."""
+        places = (self._place(topic, queue_id, at) for at in range(min(high, LOOKED_AT_MAX)))
+        return next((place for place in places if place is not None), None)
+
+    def _place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        try:
+            found = self._store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)
+            if not found.message_count:
+                return None
+            return decode_record(found.buffers[0], check_crc=False).physical_offset
+        except (RecordError, UnreadableFile):  # whoever pulls it is told
+            return None
 
 
 class ConsumerOffsetProcessor:

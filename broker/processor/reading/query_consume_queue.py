@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
-from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
@@ -55,11 +57,12 @@ class QueryConsumeQueueProcessor:
         end = min(start + min(max(header.entry_count, 0), ENTRIES_MAX), high)
         matching = set()
         for message, _size in self._messages(topic, queue_id, start, end, message_filter):
-            matching.add(message.queue_offset)
+            if isinstance(message, StoredMessage):
+                matching.add(message.queue_offset)
             yield None
         entries = []
         for message, size in self._messages(topic, queue_id, start, end, None):
-            entries.append(_entry(message, size, is_match=message.queue_offset in matching))
+            entries.append(_entry(message, size, matching))
             yield None
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,
@@ -74,8 +77,8 @@ class QueryConsumeQueueProcessor:
 
     def _messages(
         self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
-    ) -> Iterator[tuple[StoredMessage, int]]:
-        """Yield the messages between two offsets, each with the size of its record."""
+    ) -> Iterator[tuple[StoredMessage | RecordError, int]]:
+        """Yield each message between two offsets, or its fault, with the size of its record."""
         left = LOOK_BYTES_MAX
         while start < end and left > 0:
             count = end - start
@@ -87,22 +90,32 @@ class QueryConsumeQueueProcessor:
                 scan_max=count,
                 message_filter=message_filter,
             )
-            data = b"".join(found.buffers)
+            data = memoryview(b"".join(found.buffers))
             left -= len(data)
             position = 0
-            while position < len(data):
-                size = record_size(data, position)
-                yield decode_record(data, position, check_crc=False), size
+            for size in map(int, found.sizes):
+                yield _decoded(data[position : position + size]), size
                 position += size
             if found.next_begin_offset <= start:
                 return
             start = found.next_begin_offset
 
 
-def _entry(message: StoredMessage, size: int, *, is_match: bool) -> ConsumeQueueData:
+def _decoded(record: Buffer) -> StoredMessage | RecordError:
+    try:
+        return decode_record(record, check_crc=False)
+    except RecordError as error:
+        return error
+
+
+def _entry(
+    message: StoredMessage | RecordError, size: int, matching: Container[int]
+) -> ConsumeQueueData:
+    if isinstance(message, RecordError):  # the operator who asks may be looking for just this one
+        return ConsumeQueueData(physic_size=size, msg=str(message))
     return ConsumeQueueData(
         physic_offset=message.physical_offset,
         physic_size=size,
         tags_code=tags_code(message.tags),
-        eval=is_match,
+        eval=message.queue_offset in matching,
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rocketpoll.broker.processor.runtime_info import SendQueue
 from rocketpoll.broker.store.errors import StoreError
@@ -26,6 +27,9 @@ _PUT_OK = PutMessageStatus.PUT_OK
 
 Then = Callable[[PutMessageResult], None]
 
+_Waiting: TypeAlias = tuple[PutMessageResult, Then, int]
+"""The result of a put, what is to be called with it, and the number of sends that it was."""
+
 
 @dataclass(slots=True)
 class _Turn:
@@ -33,7 +37,8 @@ class _Turn:
 
     since: float
     end_offset: int
-    waiting: list[tuple[PutMessageResult, Then]]
+    waiting: list[_Waiting]
+    sends: int = 0
 
 
 class Acknowledger:
@@ -48,7 +53,7 @@ class Acknowledger:
         timeout_ms: int,
         capacity: int,
         wait_max_ms: int,
-        took_ms: Callable[[int], None],
+        took_ms: Callable[[int, int], None],
         work: Callable[[Iterator[None]], None],
     ) -> None:
         """Begin with no waiting sends.
@@ -57,7 +62,8 @@ class Acknowledger:
         ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
         slow for more.
 
-        ``took_ms`` gets the time that each stored send has waited for the disk, 0 if it has not.
+        ``took_ms`` gets the time that stored sends have waited for the disk, 0 if they have not,
+        and how many they are.
         """
         self.is_sync = is_sync
         self._store = store
@@ -67,8 +73,8 @@ class Acknowledger:
         self._wait_max_seconds = wait_max_ms / 1000
         self._took_ms = took_ms
         self._work = work
-        self._known: deque[tuple[PutMessageResult, Then, int]] = deque()
-        """Results of sends that are yet to be answered, and how long these have waited."""
+        self._known: deque[tuple[PutMessageResult, Then, int, int]] = deque()
+        """Results of sends that are yet to be answered, their number, and how long they waited."""
         self._is_telling = False
         self._turn: _Turn | None = None
         self._ended: deque[_Turn] = deque()
@@ -100,8 +106,10 @@ class Acknowledger:
             )
         return None
 
-    def when_stored(self, result: PutMessageResult, then: Then, *, waits: bool = True) -> None:
-        """Call ``then`` with the result of a put once that is final.
+    def when_stored(
+        self, result: PutMessageResult, then: Then, *, waits: bool = True, sends: int = 1
+    ) -> None:
+        """Call ``then`` with the result of a put once that is final, of one send or of several.
 
         That is at once where it is known already, or where the sender does not wait for the disk.
         """
@@ -110,10 +118,11 @@ class Acknowledger:
                 turn = self._turn or self._begin_turn()
                 turn.end_offset = max(turn.end_offset, result.end_offset)
                 if waits:
-                    turn.waiting.append((result, then))
-                    self._sends += 1
+                    turn.waiting.append((result, then, sends))
+                    turn.sends += sends
+                    self._sends += sends
                     return
-            self._took_ms(0)
+            self._took_ms(0, sends)
         then(result)
 
     async def settled(self, seconds: float) -> None:
@@ -185,20 +194,20 @@ class Acknowledger:
 
     def _tell(self, turn: _Turn, status: PutMessageStatus, remark: str | None = None) -> None:
         """Have the sends of a turn answered, which wait for the disk no longer."""
-        self._sends -= len(turn.waiting)
+        self._sends -= turn.sends
         took_ms = int((self._loop.time() - turn.since) * 1000)
-        for result, then in turn.waiting:
+        for result, then, sends in turn.waiting:
             known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
-            self._known.append((known, then, took_ms))
+            self._known.append((known, then, sends, took_ms))
         if not self._is_telling:
             self._is_telling = True
             self._work(self._answers())
 
     def _answers(self) -> Iterator[None]:
-        """Answer one send at each step: thousands may have waited for one flush."""
+        """Answer one send, or a run of them, at each step: thousands may have waited."""
         while self._known:
-            result, then, took_ms = self._known.popleft()
-            self._took_ms(took_ms)
+            result, then, sends, took_ms = self._known.popleft()
+            self._took_ms(took_ms, sends)
             try:
                 then(result)
             except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
@@ -209,5 +218,5 @@ class Acknowledger:
             self._all_settled.set()
 
 
-def _end_of(waiting: tuple[PutMessageResult, Then]) -> int:
+def _end_of(waiting: _Waiting) -> int:
     return waiting[0].end_offset

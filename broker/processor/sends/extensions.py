@@ -11,6 +11,7 @@ from functools import partial
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.record import decode_record
@@ -98,14 +99,7 @@ class ExtensionsProcessor:
         from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized(request.body)
-        # The store ensures that all records are of one queue, so that the first speaks for all.
-        first = decode_record(records, check_crc=False)
-        if (first.topic, first.queue_id) != (header.topic, queue_id):
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the records are of queue {first.queue_id} of {first.topic}, "
-                f"the request of queue {queue_id} of {header.topic}",
-            )
+        refuse_other_queue(header.topic, queue_id, records)
         admit = partial(self._admitted, header, queue_id)
         result = yield from self._store.put_chunk_in_steps(records, sizes, admit)
         tell = partial(
@@ -136,3 +130,17 @@ class ExtensionsProcessor:
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )
         reply(connection, request, answer(request, sent))
+
+
+def refuse_other_queue(topic: str, queue_id: int, records: Buffer) -> None:
+    """Refuse records of another queue than their request is of.
+
+    The store ensures that all records are of one queue, so that the first speaks for all.
+    """
+    first = decode_record(records, check_crc=False)
+    if (first.topic, first.queue_id) != (topic, queue_id):
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the records are of queue {first.queue_id} of {first.topic}, "
+            f"the request of queue {queue_id} of {topic}",
+        )

@@ -28,6 +28,7 @@ from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.send_lane import SendLane
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 from rocketpoll.broker.processor.usual_answer import UsualAnswer
@@ -106,6 +107,17 @@ class SendMessageProcessor:
         self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
         self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
         self._plans = SendPlanTable(admission, advertised_host)
+        self.lane = SendLane(
+            config,
+            store,
+            self._plans,
+            self._properties,
+            acknowledger,
+            stats,
+            why_busy,
+            self._sent,
+            self._answer,
+        )
         self._unanswered: list[_Unanswered] = []
         self._taken_apart_bytes = 0
 
@@ -162,10 +174,14 @@ class SendMessageProcessor:
         return None
 
     def end_turn(self) -> None:
-        """Write the messages of a turn, and answer them."""
+        """Write the messages of a turn, and answer them and those that took the lane."""
         results = self._store.write_out()
-        if not results:
-            return
+        if results:
+            self._answer_all(results)
+        if self.lane.has_unanswered:
+            self.lane.answer_all()
+
+    def _answer_all(self, results: Sequence[PutMessageResult]) -> None:
         unanswered, self._unanswered = self._unanswered, []
         stored: dict[str, list[int]] = {}
         for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):

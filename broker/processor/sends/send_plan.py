@@ -24,6 +24,7 @@ from rmq_spark.wire.record import magic_of
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.processor.request import header_of
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.header_shape import HeaderShape, beginning_of, shape_of
 from rocketpoll.broker.store.record_draft import RecordDraft
 from rocketpoll.broker.store.record_template import RecordTemplate
 
@@ -37,6 +38,8 @@ PLANS_MAX: Final = 256
 PLANS_OF_ALL_MAX: Final = 64 * PLANS_MAX
 """Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
 _REMEMBERED_CHARACTERS_MAX = 2_048
+
+_SENDS_PER_LESSON = 8
 
 
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
@@ -55,6 +58,15 @@ class SendPlan(NamedTuple):
     is_retry: bool
     id_start: str
     """The start of the ids of all messages that are stored at this address."""
+
+
+class PlannedShape(NamedTuple):
+    """A shape of headers, and what is known of all requests that have it."""
+
+    shape: HeaderShape
+    plan: SendPlan
+    request: RemotingCommand
+    """One of them, without what is not needed for an answer."""
 
 
 class _Names(NamedTuple):
@@ -105,6 +117,9 @@ class SendPlans:
         self._sys_flag = _BORN_V6 * born_host.is_v6 | _STORE_V6 * store_host.is_v6
         self._id_start = self._store_host.hex().upper()
         self._plans: dict[_Key, SendPlan] = {}
+        self.shapes: dict[bytes, PlannedShape] = {}
+        """The shapes of headers whose plan is known, by what they begin with."""
+        self._debt = 0
 
     def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
         """Return the plan for a message, its birth timestamp and its properties.
@@ -116,11 +131,7 @@ class SendPlans:
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
         plan = self._plans.get(key)
-        if (
-            plan is not None
-            and self._config_of(plan.topic) is plan.topic_config
-            and plan.topic not in self._leaving
-        ):
+        if plan is not None and self._holds(plan):
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
@@ -132,15 +143,48 @@ class SendPlans:
             self._remember(key, plan)
         return plan, header.born_timestamp, header.properties
 
+    def learn(self, header: bytes, request: RemotingCommand) -> None:
+        """Remember the shape of the header of a send that was just put, if its plan is remembered.
+
+        A lesson takes the time that `_SENDS_PER_LESSON` sends save, which pay for it; a client has
+        credit for as many as it may have shapes.
+        """
+        known = self.shapes.get(beginning_of(header))
+        if known is not None and self._holds(known.plan):
+            return
+        same, _, _ = _NAMES[request.code]
+        plan = self._plans.get((request.code, tuple(map(request.ext_fields.get, same))))
+        debt_max = _SENDS_PER_LESSON * PLANS_MAX
+        if plan is None or plan.is_batch or plan.is_retry or self._debt >= debt_max:
+            return
+        self._debt += _SENDS_PER_LESSON
+        shape = shape_of(header, request)
+        if shape is None:
+            return
+        before = len(self.shapes)
+        if before >= PLANS_MAX:
+            self.shapes.clear()
+        self.shapes[shape.before] = PlannedShape(shape, plan, request.bare())
+        self._count(len(self.shapes) - before)
+
+    def _holds(self, plan: SendPlan) -> bool:
+        """Return whether the topic of a plan is as it was, and stays."""
+        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._leaving
+
+    def has_paid(self, sends: int) -> None:
+        """Note that sends had shapes that were known."""
+        self._debt = max(self._debt - sends, 0)
+
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._plans) + len(self.shapes)
 
     def _remember(self, key: _Key, plan: SendPlan) -> None:
-        before = len(self._plans)
-        if before >= PLANS_MAX:
+        before = len(self)
+        if len(self._plans) >= PLANS_MAX:
             self._plans.clear()
+            self.shapes.clear()
         self._plans[key] = plan
-        self._count(len(self._plans) - before)
+        self._count(len(self) - before)
 
     def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> SendPlan:
         topic = header.topic
@@ -181,12 +225,18 @@ class SendPlanTable:
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
         """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
         self._admission = admission
+        self.config_of, self.leaving = admission.config_of, admission.leaving
+        """A plan is good while its topic has the plan's configuration, and is not leaving."""
         self._store_host = store_host
         self._clients: dict[Connection, SendPlans] = {}
         self._plans = 0
 
     def __len__(self) -> int:
         return self._plans
+
+    def known_of(self, connection: Connection) -> SendPlans | None:
+        """Return the plans of a client that has sent something, or None."""
+        return self._clients.get(connection)
 
     def of(self, connection: Connection) -> SendPlans:
         """Return the plans of a client."""

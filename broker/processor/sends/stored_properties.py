@@ -27,6 +27,7 @@ TRAN_MSG: Final = "TRAN_MSG"
 _NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
 _WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
 _TIMER = "TIMER_DEL"  # what all of TIMERS begin with
+_INSTRUCTIONS = (*_NAMED, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
@@ -73,6 +74,23 @@ class PropertyRewriter:
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False, None))
+
+    def all_stored(self, texts: str, between: str) -> list[bytes] | None:
+        """Return the properties of many sends, each as `stored` does, that stand in one text.
+
+        ``between`` stands between each two and in none. None if one gives instructions other than
+        to wait for the disk.
+        """
+        text = texts.replace(_WAITS, PROPERTY_SEPARATOR)
+        if any(map(text.count, _INSTRUCTIONS)):
+            return None
+        cluster = self._cluster.encode()
+        return [
+            each + cluster
+            if each.endswith(_SEPARATOR) or not each
+            else b"".join((each, _SEPARATOR, cluster))
+            for each in text.encode().split(between.encode())
+        ]
 
     @staticmethod
     def of_batch(text: str) -> bytes:

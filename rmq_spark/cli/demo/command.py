@@ -11,24 +11,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import click
 
 from rmq_spark.cli.broker_command import broker_command
-from rmq_spark.cli.demo.view import Figures, line, screen, summary
+from rmq_spark.cli.demo.display import Display, Lines, Terminal, save_picture
+from rmq_spark.cli.demo.pace import Pace
+from rmq_spark.cli.demo.view import Figures, screen, summary
 from rmq_spark.cli.java import java_fault
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.demo.query import DemoQuery
     from rmq_spark.cli.demo.sender import Sender
 
 TOPIC: Final = "demo-orders"
 _QUEUES: Final = 4
+_RATES: Final = {True: 50_000, False: 5_000}
+"""The usual rates: a stream takes messages by columns, a consumer without Spark one by one."""
+_WARM_UP: Final = 2_000
+_PATIENCE_SECONDS: Final = 60.0
 _REFRESH_SECONDS: Final = 0.25
 _LAST_WORDS: Final = 4_000
 
@@ -38,44 +43,68 @@ class DemoFault(Exception):
 
 
 class Wish(NamedTuple):
-    """The size of the demo: seconds, messages per second, bytes of a body."""
+    """The size of the demo, its reader, and the file for a picture of it, if one is wanted."""
 
     seconds: float
     rate: int
     body_bytes: int
+    with_spark: bool
+    picture: Path | None
+
+
+class Reader(Protocol):
+    """A reader of the topic: a Spark query, or a consumer."""
+
+    def fault(self) -> str | None:
+        """Return the reason why it has stopped, or None while it runs."""
+
+    def finish(self) -> None:
+        """Have all read that there is."""
+
+    def stop(self) -> None:
+        """End it and all its threads."""
 
 
 class _Parts(NamedTuple):
-    address: str
+    title: str
     sender: Sender
-    query: DemoQuery
+    reader: Reader
     figures: Figures
+    display: Display
 
 
 @click.command(
     cls=Verb,
     context_settings=HELP_SETTINGS,
-    example="rocketpoll demo --seconds 10",
+    example="rocketpoll demo --no-spark --seconds 3",
 )
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0,
               show_default=True, help="How long it sends.")  # fmt: skip
-@click.option("--rate", type=click.IntRange(1), default=50_000, show_default=True,
-              help="Messages per second.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1),
+              help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
+                   "machine does not keep up.")  # fmt: skip
 @click.option("--bytes", "body_bytes", type=click.IntRange(1), default=100, show_default=True,
               help="Bytes of a message's body.")  # fmt: skip
-def demo(seconds: float, rate: int, body_bytes: int) -> int:
+@click.option("--spark/--no-spark", "with_spark", default=True, show_default=True,
+              help="Read by a Spark stream, or by a consumer that pulls.")  # fmt: skip
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path),
+              help="Save what it shows in the end as this SVG file.")  # fmt: skip
+def demo(
+    seconds: float, rate: int | None, body_bytes: int, *, with_spark: bool, picture: Path | None
+) -> int:
     """Show a broker, a producer and a Spark stream at work, in this terminal.
 
-    The exit code is 0 if all that was sent was read.
+    It counts once Spark is warm. The exit code is 0 if all that was sent was read.
     """
-    fault = _missing()
+    fault = _missing() if with_spark else None
     if fault is not None:
         return _failed(fault)
+    wish = Wish(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
     with tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
         directory = Path(name)
         with _stderr_to(directory / "spark.log") as stderr:
             try:
-                figures = _run(Wish(seconds, rate, body_bytes), directory)
+                return _run(wish, directory)
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
@@ -83,79 +112,113 @@ def demo(seconds: float, rate: int, body_bytes: int) -> int:
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())
                 return _failed(f"{type(error).__name__}: {error}", stderr)
-    sys.stdout.write("\n".join(["", *summary(figures), ""]))
-    return 0 if figures.read == figures.sent else 1
 
 
 def _missing() -> str | None:
     if not has_pyspark():
-        return f"pyspark is not installed for {sys.executable}: {INSTALL}"
-    return java_fault()
+        return f"pyspark is not installed for {sys.executable}: {INSTALL}; or try --no-spark"
+    fault = java_fault()
+    return None if fault is None else f"{fault}. Or try --no-spark"
 
 
-def _run(wish: Wish, directory: Path) -> Figures:
-    with _running_broker(directory) as address:
-        from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
+def _run(wish: Wish, directory: Path) -> int:
+    display: Display = Terminal() if sys.stdout.isatty() else Lines()
+    figures = Figures(wish.seconds)
+    with ExitStack() as running:
+        address = running.enter_context(_running_broker(directory))
         from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415  # it imports pyarrow
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not before it is needed
 
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
-        sys.stdout.write(f"a broker listens on {address}; Spark starts, which takes some seconds\n")
-        sys.stdout.flush()
-        figures = Figures(time.monotonic(), wish.seconds)
-        query = DemoQuery(address, TOPIC, directory, figures.batches.append)
-        sender = Sender(address, TOPIC, wish.rate, wish.body_bytes)
-        try:
-            figures.started_at = time.monotonic()
-            sender.start()
-            _watch(_Parts(address, sender, query, figures))
-        finally:
-            sender.stop()
-            query.stop()
-        return figures
+        title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {address}"
+        with display.waiting(_STARTS[wish.with_spark]):
+            reader = _reader(address, directory, figures, with_spark=wish.with_spark)
+        running.callback(reader.stop)
+        sender = running.enter_context(Sender(address, TOPIC, wish.body_bytes))
+        parts = _Parts(title, sender, reader, figures, display)
+        _warm_up(parts)
+        _watch(parts, wish.rate)
+    closing = summary(figures)
+    display.end(closing)
+    if wish.picture is not None:
+        lines = screen(figures, figures.started_at + figures.seconds)
+        save_picture(wish.picture, lines, title, closing)
+    return 0 if figures.read == figures.sent else 1
 
 
-def _watch(parts: _Parts) -> None:
+_STARTS: Final = {
+    True: "a broker listens; Spark starts: a JVM and a session, which takes some seconds",
+    False: "a broker listens; a consumer starts",
+}
+
+
+def _reader(address: str, directory: Path, figures: Figures, *, with_spark: bool) -> Reader:
+    if with_spark:
+        from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
+
+        return DemoQuery(address, TOPIC, directory, figures.batches.append)
+    from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not before it is needed
+
+    return DemoConsumer(address, TOPIC, figures.batches.append)
+
+
+def _warm_up(parts: _Parts) -> None:
+    """Have some messages read, and forget them: a first batch loads classes and starts Python."""
+    figures = parts.figures
+    with parts.display.waiting("the first batch warms it up; what follows is counted"):
+        parts.sender.send(_WARM_UP)
+        figures.sent = parts.sender.sent
+        _wait_until_read(parts)
+        if figures.read < figures.sent:
+            raise DemoFault(
+                f"{figures.sent} messages are not read: none came for {_PATIENCE_SECONDS:.0f} s"
+            )
+    figures.begin(time.monotonic())
+
+
+def _watch(parts: _Parts, rate: int) -> None:
     """Show figures while it sends, and until all was read."""
-    is_terminal = sys.stdout.isatty()
-    figures, shown = parts.figures, 0
-    title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {parts.address}"
+    figures, sender = parts.figures, parts.sender
+    pace = Pace(rate, figures.started_at)
+    sender.start(rate)
     while time.monotonic() < figures.started_at + figures.seconds:
         time.sleep(_REFRESH_SECONDS)
-        figures.sent = parts.sender.sent
+        figures.sent = sender.sent - _WARM_UP
+        if pace.look(time.monotonic(), figures.sent, figures.read):
+            sender.per_second = pace.rate
+            figures.note(
+                f"this machine does not read {pace.asked:,} messages a second beside sending "
+                f"them: {pace.rate:,} are sent"
+            )
         _check(parts)
-        shown = _show(figures, title, shown, is_terminal=is_terminal)
-    parts.sender.stop()
-    figures.sent = parts.sender.sent
-    parts.query.finish()
+        parts.display.show(figures, parts.title, time.monotonic())
+    sender.stop()
+    figures.sent = sender.sent - _WARM_UP
     _check(parts)
-    deadline = time.monotonic() + figures.seconds
-    while figures.read < figures.sent and time.monotonic() < deadline:
+    _wait_until_read(parts)
+    parts.display.show(figures, parts.title, time.monotonic())
+
+
+def _wait_until_read(parts: _Parts) -> None:
+    """Wait until all that was sent is read, or nothing more has come for so long."""
+    parts.reader.finish()
+    figures, seen, seen_at = parts.figures, -1, 0.0
+    while figures.read < figures.sent:
+        if figures.read != seen:
+            seen, seen_at = figures.read, time.monotonic()
+        if time.monotonic() > seen_at + _PATIENCE_SECONDS:
+            return
+        _check(parts)
         time.sleep(_REFRESH_SECONDS)  # Spark tells listeners of a batch a little after it has ended
-    _show(figures, title, shown, is_terminal=is_terminal)
 
 
 def _check(parts: _Parts) -> None:
     if parts.sender.fault is not None:
         raise DemoFault(f"the producer has stopped: {parts.sender.fault}")
-    fault = parts.query.fault()
+    fault = parts.reader.fault()
     if fault is not None:
-        raise DemoFault(f"the query has stopped: {fault}")
-
-
-def _show(figures: Figures, title: str, shown: int, *, is_terminal: bool) -> int:
-    """Redraw the screen, or write the new batches; return the number of lines or batches shown."""
-    if not is_terminal:
-        batches = figures.batches[shown:]
-        sys.stdout.writelines(f"{line(batch, shown + at)}\n" for at, batch in enumerate(batches))
-        sys.stdout.flush()
-        return shown + len(batches)
-    lines = screen(figures, title, time.monotonic())
-    up = f"\x1b[{shown}F" if shown else ""
-    sys.stdout.write(up + "".join(f"\x1b[2K{text}\n" for text in lines))
-    sys.stdout.flush()
-    return len(lines)
+        raise DemoFault(f"the reader has stopped: {fault}")
 
 
 @contextmanager

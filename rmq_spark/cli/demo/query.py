@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.cli.demo.view import Batch
-from rmq_spark.spark.lag import lag_of
 
 _METRIC: Final = "demo"
 
@@ -96,7 +95,6 @@ class _Batches(StreamingQueryListener):
             datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() + seconds
         )
         metrics = progress.observedMetrics[_METRIC]
-        lag = lag_of(progress)
         self._on_batch(
             Batch(
                 rows=progress.numInputRows,
@@ -104,9 +102,6 @@ class _Batches(StreamingQueryListener):
                 seconds=seconds,
                 latency_p50=ended - metrics.p50,
                 latency_p95=ended - metrics.p05,
-                lag_messages=lag.messages if lag is not None else 0,
-                lag_bytes=lag.bytes if lag is not None else None,
-                lag_ms=lag.ms if lag is not None else None,
             )
         )
 

@@ -12,55 +12,74 @@ import pyarrow as pa
 from rmq_spark.client.producer.producer import Producer
 
 _TURN_SECONDS: Final = 0.05
+_TURNS_AT_ONCE: Final = 4
+"""A limit: of what fell behind on a busy machine, so many turns are made up for at a time."""
 _TAGS: Final = ("created", "paid", "sent")
 _BODIES: Final = 1_000
 
 
 class Sender:
-    """A thread that sends messages until it is told to stop."""
+    """A producer of orders, and the thread on which it sends until it is told to stop."""
 
-    def __init__(self, address: str, topic: str, per_second: int, body_bytes: int) -> None:
-        self._address = address
+    def __init__(self, address: str, topic: str, body_bytes: int) -> None:
         self._topic = topic
-        self._per_second = per_second
-        self._body_bytes = body_bytes
+        self._bodies = [random.randbytes(body_bytes) for _ in range(_BODIES)]  # noqa: S311  # no secrets
+        self._producer = Producer("demo-producer", address)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-sender", daemon=True)
+        self.per_second = 0
+        """The rate, which may be changed at any time."""
         self.sent = 0
+        """How many messages were stored."""
         self.fault: Exception | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> Sender:
+        """Start the producer."""
+        self._producer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Send nothing more, and end the producer."""
+        self.stop()
+        self._producer.shutdown()
+
+    def send(self, count: int) -> None:
+        """Send messages at once, on the caller's thread; before `start`."""
+        rows = range(self.sent, self.sent + count)
+        table = pa.table(
+            {
+                "body": [self._bodies[row % _BODIES] for row in rows],
+                "keys": [f"order-{row}" for row in rows],
+                "tags": [_TAGS[row % len(_TAGS)] for row in rows],
+            }
+        )
+        self._producer.send_table(table, self._topic)
+        self.sent += count
+
+    def start(self, per_second: int) -> None:
         """Start the thread that sends."""
+        self.per_second = per_second
         self._thread.start()
 
     def stop(self) -> None:
         """Send nothing more; all that was counted is stored."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
-            with Producer("demo-producer", self._address) as producer:
-                self._send_on(producer)
+            self._send_on()
         except Exception as error:  # noqa: BLE001  # the thread that waits for the figures reports it
             self.fault = error
 
-    def _send_on(self, producer: Producer) -> None:
-        bodies = [random.randbytes(self._body_bytes) for _ in range(_BODIES)]  # noqa: S311  # no secrets
-        started = time.monotonic()
+    def _send_on(self) -> None:
+        owed, last = 0.0, time.monotonic()
         while not self._stopping.wait(_TURN_SECONDS):
-            due = int((time.monotonic() - started) * self._per_second) - self.sent
-            # What fell behind while the machine was busy is made up for a piece at a time.
-            count = min(due, max(int(self._per_second * _TURN_SECONDS * 4), 1))
-            if count <= 0:
-                continue
-            rows = range(self.sent, self.sent + count)
-            table = pa.table(
-                {
-                    "body": [bodies[row % _BODIES] for row in rows],
-                    "keys": [f"order-{row}" for row in rows],
-                    "tags": [_TAGS[row % len(_TAGS)] for row in rows],
-                }
-            )
-            producer.send_table(table, self._topic)
-            self.sent += count
+            now, rate = time.monotonic(), self.per_second
+            most = max(rate * _TURN_SECONDS * _TURNS_AT_ONCE, 1)
+            owed, last = min(owed + (now - last) * rate, rate), now
+            count = int(min(owed, most))
+            if count:
+                self.send(count)
+                owed -= count

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
-_BARS_SHOWN: Final = 32
+_BARS_SHOWN: Final = 20
 _RATE_BATCHES: Final = 8
 
 
@@ -21,19 +21,28 @@ class Batch:
     seconds: float
     latency_p50: float
     latency_p95: float
-    lag_messages: int = 0
-    lag_bytes: int | None = None
-    lag_ms: int | None = None
 
 
 @dataclass(slots=True)
 class Figures:
     """The figures of all that was sent and read so far."""
 
-    started_at: float
     seconds: float
+    started_at: float = 0.0
     sent: int = 0
     batches: list[Batch] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Lines to show beside figures, as that the rate was lowered."""
+
+    def note(self, text: str) -> None:
+        """Say something from now on, in place of what was said before."""
+        self.notes[:] = [text]
+
+    def begin(self, now: float) -> None:
+        """Forget what was a warm-up, and count from now on."""
+        self.started_at = now
+        self.sent = 0
+        self.batches.clear()
 
     @property
     def read(self) -> int:
@@ -48,59 +57,49 @@ class Figures:
         return sum(batch.rows for batch in last[1:]) / seconds if seconds > 0 else 0.0
 
 
-def screen(figures: Figures, title: str, now: float) -> list[str]:
+def screen(figures: Figures, now: float) -> list[str]:
     """Return the lines shown while the demo runs."""
     elapsed = min(now - figures.started_at, figures.seconds)
-    rate = f"{figures.rows_per_second:>10,.0f} rows/s"
+    batches = figures.batches
+    rates = [batch.rows / batch.seconds if batch.seconds else 0.0 for batch in batches]
     lines = [
-        f"{title}   {elapsed:3.0f} s of {figures.seconds:.0f}",
-        f"  sent     {figures.sent:>12,}",
-        f"  read     {figures.read:>12,}   {rate}  {_bars(figures.batches)}",
+        f"time      {elapsed:>10.0f} s   of {figures.seconds:.0f}",
+        f"sent      {figures.sent:>12,}",
+        f"read      {figures.read:>12,}   {figures.rows_per_second:,.0f} rows/s {_bars(rates)}",
+        f"behind    {max(figures.sent - figures.read, 0):>12,}   messages, sent and not read yet",
     ]
-    if not figures.batches:
-        return [
-            *lines,
-            "  lag                 -",
-            "  latency             -   the first batch warms Spark up",
+    if batches:
+        last = batches[-1]
+        p95, since = _time(last.latency_p95), _bars([batch.latency_p50 for batch in batches])
+        lines += [
+            f"latency   {_time(last.latency_p50):>12}   p50, {p95} p95, from send to here {since}",
+            f"batches   {len(batches):>12,}   the last: {last.rows:,} rows in {last.seconds:.2f} s",
         ]
-    last = figures.batches[-1]
-    p95 = f"{last.latency_p95:.2f} s p95"
-    return [
-        *lines,
-        f"  lag      {last.lag_messages:>12,}   messages{_lag_text(last)}",
-        f"  latency  {last.latency_p50:>10.2f} s   p50, {p95}, from send to the end of its batch",
-        (
-            f"  batches  {len(figures.batches):>12,}   the last: {last.rows:,} rows in "
-            f"{last.seconds:.2f} s"
-        ),
-    ]
+    return [*lines, *figures.notes]
 
 
 def line(batch: Batch, number: int) -> str:
     """Return a batch as a line, for output that is not a terminal."""
     return (
         f"batch {number}: {batch.rows:,} rows in {batch.seconds:.2f} s, "
-        f"latency p50 {batch.latency_p50:.2f} s, lag {batch.lag_messages:,} messages"
+        f"latency p50 {_time(batch.latency_p50)}, p95 {_time(batch.latency_p95)}"
     )
 
 
 def summary(figures: Figures) -> list[str]:
-    """Return the closing lines; medians leave out the first batch, which warms Spark up."""
-    warm = figures.batches[1:] or figures.batches
-    if not warm:
+    """Return the closing lines."""
+    batches = figures.batches
+    if not batches:
         return [f"sent {figures.sent:,} messages; no batch has ended"]
-    seconds = warm[-1].ended_at - figures.batches[0].ended_at
-    is_timed = seconds > 0 and len(figures.batches) > 1
-    rate = sum(batch.rows for batch in warm) / seconds if is_timed else 0.0
+    rate = figures.read / max(batches[-1].ended_at - figures.started_at, 0.001)
     verdict = "every one of them once" if figures.read == figures.sent else "NOT the same number"
-    batches = f"{len(figures.batches)} batches"
-    p50, p95, each = (_median(warm, name) for name in ("latency_p50", "latency_p95", "seconds"))
+    p50, p95 = (_median(batches, name) for name in ("latency_p50", "latency_p95"))
+    each = _median(batches, "seconds")
+    medians = f"latency p50 {_time(p50)}, p95 {_time(p95)}, batch {each:.2f} s"
+    count = f"{len(batches)} batches"
     return [
-        f"sent {figures.sent:,} messages, read {figures.read:,} rows in {batches}: {verdict}",
-        (
-            f"rows per second {rate:,.0f}; medians: latency p50 {p50:.2f} s, p95 {p95:.2f} s, "
-            f"batch {each:.2f} s"
-        ),
+        f"sent {figures.sent:,} messages, read {figures.read:,} rows in {count}: {verdict}",
+        f"rows per second {rate:,.0f}; medians: {medians}",
     ]
 
 
@@ -109,14 +108,13 @@ def _median(batches: Sequence[Batch], name: str) -> float:
     return statistics.median(values)
 
 
-def _bars(batches: Sequence[Batch]) -> str:
-    rates = [
-        batch.rows / batch.seconds if batch.seconds else 0.0 for batch in batches[-_BARS_SHOWN:]
-    ]
-    most = max(rates, default=0.0)
-    return "".join(_BARS[int(rate / most * (len(_BARS) - 1))] for rate in rates) if most else ""
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def _lag_text(batch: Batch) -> str:
-    size = "" if batch.lag_bytes is None else f", {batch.lag_bytes / 1e6:.1f} MB"
-    return size + ("" if batch.lag_ms is None else f", {batch.lag_ms} ms")
+def _bars(values: Sequence[float]) -> str:
+    shown = values[-_BARS_SHOWN:]
+    most = max(shown, default=0.0)
+    if most <= 0:
+        return ""
+    return "".join(_BARS[int(max(value, 0) / most * (len(_BARS) - 1))] for value in shown)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import click
 
 from rmq_spark.cli.connection import Access, connected
-from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.connections.connection import parse_address
 
@@ -48,37 +45,26 @@ def exporter(*, host: str, port: int, interval: float, access: Access) -> None:
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
     # Only this command needs them, and the library behind them.
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
-    from rmq_spark.cli.exporter.http_server import HttpServer  # noqa: PLC0415
+    from rmq_spark.cli.exporter.http_server import Answering, HttpServer  # noqa: PLC0415
+    from rmq_spark.cli.http_server import port_explained  # noqa: PLC0415
 
     metrics = ClusterMetrics(admin, interval_seconds)
-    try:
-        server = HttpServer(
-            host,
-            port,
-            {
-                "/metrics": lambda: (HTTPStatus.OK, metrics.text),
-                "/healthz": lambda: (HTTPStatus.OK, b"ok\n"),
-                "/readyz": lambda: _readiness(metrics),
-            },
-        )
-    except OSError as error:
-        raise Failure(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port or "
-            "--host"
-        ) from error
+    answers: dict[str, Answering] = {
+        "/metrics": lambda: (HTTPStatus.OK, metrics.text),
+        "/healthz": lambda: (HTTPStatus.OK, b"ok\n"),
+        "/readyz": lambda: _readiness(metrics),
+    }
+    with port_explained(host, port):
+        server = HttpServer(host, port, answers)
     with server:
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        serving = threading.Thread(target=server.serve_forever, name="HttpServer", daemon=True)
         metrics.start()
-        serving.start()
-        shown = f"[{host}]" if ":" in host else host
-        sys.stdout.write(f"metrics at http://{shown}:{server.server_address[1]}/metrics\n")
-        sys.stdout.flush()
-        stop.wait()
-        server.shutdown()
+        server.serve_until_told(lambda: _say(server.url))
         metrics.stop()
+
+
+def _say(url: str) -> None:
+    sys.stdout.write(f"metrics at {url}/metrics\n")
+    sys.stdout.flush()
 
 
 def _readiness(metrics: ClusterMetrics) -> tuple[HTTPStatus, bytes]:

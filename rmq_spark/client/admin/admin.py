@@ -45,7 +45,9 @@ class Admin(GroupOffsets):
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
     that they list, they raise a `ClientError` if a name server or a broker that has to be asked
-    does not answer, or refuses.
+    does not answer, or refuses. Changes are made on one broker after the other, in the order of
+    their names: behind such an error the ones before it have the change, and the others have not.
+    Any call may be repeated: it changes nothing twice.
 
     Example:
         with Admin("localhost:9876") as admin:

@@ -21,6 +21,7 @@ from rmq_spark.client.arguments import check_kind, check_text, wrong_kind
 from rmq_spark.client.errors import MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
@@ -95,13 +96,38 @@ def table_of(
     for span in spans_to_read(instance, topic, start, end):
         bad = Refused(span.address)
         rows = RecordBatches(schema, bad, tags=wanted.tags_set)
-        for records, next_offset, fault in readable_chunks(
-            _pull(instance, span, rules), span.start, is_filtered=bool(wanted.tags_set)
+        is_filtered = bool(wanted.tags_set)
+        at = span.start
+        for records, next_offset, fault, _ in readable_chunks(
+            _pull(instance, span, rules), at, is_filtered=is_filtered
         ):
-            batches += rows.of(records, span.queue.broker_name)
+            if not is_filtered:
+                offsets = records.head["queue_offset"].tolist()
+                refuse_left_out(instance, span, left_out(offsets, at, next_offset))
+            at = next_offset
+            batches += rows.of(records, span.queue)
             if fault is not None:
                 bad.met(span.queue, next_offset, fault)
+        if not is_filtered:
+            refuse_left_out(instance, span, left_out((), at, span.end))
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def refuse_left_out(
+    instance: ClientInstance, span: Span, ranges: Iterable[tuple[int, int]]
+) -> None:
+    """Raise an error if a broker has left out messages that it has not deleted of old age.
+
+    Raises:
+        ProtocolError: It has, as they cannot be read.
+    """
+    for first, last in ranges:
+        if last > instance.api.min_offset(span.address, span.queue):
+            raise ProtocolError(
+                span.address,
+                f"it leaves out {span.queue}, offsets {first} to {last - 1}, which it should hold: "
+                "they cannot be read there",
+            )
 
 
 def checked_columns(names: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ table is for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,8 +18,8 @@ from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
-    Refused,
     checked_columns,
+    refuse_left_out,
     schema_of,
 )
 from rmq_spark.client.arguments import check_text
@@ -28,13 +29,15 @@ from rmq_spark.client.manifest import (
     CommitState,
     CommittedSpan,
     Manifest,
+    ManifestId,
     added,
     commits_topic,
     decoded,
 )
-from rmq_spark.client.message import decode_messages
+from rmq_spark.client.message import MessageExt, decode_messages
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
@@ -82,6 +85,39 @@ def read_committed(
         return admin.read_committed(topic, start=start, end=end, columns=columns, tags=tags)
 
 
+class SinkBatch(NamedTuple):
+    """A batch that a sink has committed to a topic, as its manifest says.
+
+    Attributes:
+        id: The query and batch, or the batch write.
+        row_count: Number of rows.
+        stored_ms: Milliseconds since the epoch at which the manifest was stored.
+        counts: False for a repeat, which readers pass over.
+    """
+
+    id: ManifestId
+    row_count: int
+    stored_ms: int
+    counts: bool
+
+
+def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
+    """Return all batches that sinks have committed to a topic, in the order of their manifests.
+
+    Raises:
+        RouteNotFound: Nothing was committed to the topic yet.
+        ManifestError: A manifest is damaged, or is of a newer release.
+    """
+    found: list[SinkBatch] = []
+    state = CommitState()
+    for place in spans_to_read(instance, commits_topic(topic), EARLIEST, LATEST):
+        for message, manifest in _manifests(instance, place):
+            state, counting = state.take([(message.queue_offset, manifest.id)])
+            rows = manifest.stated[0] if manifest.parts else manifest.row_count
+            found.append(SinkBatch(manifest.id, rows, message.store_timestamp, bool(counting)))
+    return found
+
+
 def committed_table_of(
     instance: ClientInstance,
     topic: str,
@@ -118,12 +154,14 @@ def _counting(instance: ClientInstance, place: Span) -> list[Manifest]:
     first = min(instance.api.min_offset(place.address, place.queue), place.start)
     state = CommitState()
     found: dict[int, Manifest] = {}
-    for at, manifest in _manifests(instance, place._replace(start=first)):
+    for message, manifest in _manifests(instance, place._replace(start=first)):
+        at = message.queue_offset
         state, counting = state.take([(at, manifest.id)])
         if counting and at >= place.start:
             parts: dict[int, bytes] = {}
             for part in manifest.parts:
-                parts.update(_messages(instance, place._replace(start=part, end=part + 1)))
+                for each in _messages(instance, place._replace(start=part, end=part + 1)):
+                    parts[each.queue_offset] = bytes(each.body)
             found[at] = manifest.whole(parts) if manifest.parts else manifest
     whole = list(found.values())
     begins: dict[MessageQueue, int] = {}
@@ -141,20 +179,26 @@ def _begin(instance: ClientInstance, queue: MessageQueue, known: dict[MessageQue
     return known[queue]
 
 
-def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[int, Manifest]]:
-    for at, body in _messages(instance, place):
+def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageExt, Manifest]]:
+    for message in _messages(instance, place):
         try:
-            manifest = decoded(body)
+            manifest = decoded(bytes(message.body))
         except ManifestError as error:
-            raise ManifestError(f"offset {at} of {place.queue}: {error}") from error
+            at = f"offset {message.queue_offset} of {place.queue.topic}"
+            raise ManifestError(f"{at}: {error}") from error
         if manifest is not None:
-            yield at, manifest
+            yield message, manifest
 
 
-def _messages(instance: ClientInstance, place: Span) -> Iterator[tuple[int, bytes]]:
+def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
+    at = place.start
     for chunk in _pull(instance, place):
-        for message in decode_messages(chunk.records, place.queue.broker_name):
-            yield message.queue_offset, bytes(message.body)
+        messages = list(decode_messages(chunk.records, place.queue.broker_name))
+        offsets = [message.queue_offset for message in messages]
+        refuse_left_out(instance, place, left_out(offsets, at, chunk.next_offset))
+        at = chunk.next_offset
+        yield from messages
+    refuse_left_out(instance, place, left_out((), at, place.end))
 
 
 def _rows_of(
@@ -163,16 +207,16 @@ def _rows_of(
     """Return the rows of a span, if they are those that were committed."""
     address = instance.routes.address_for_read(span.queue.broker_name)
     place = Span(span.queue, address, span.queue_offset, span.queue_offset + span.message_count)
-    bad = Refused(address)
+    bad = _Damaged()
     rows = RecordBatches(schema, bad, tags=tags)
     batches: list[pa.RecordBatch] = []
     count = crc = 0
-    for records, next_offset, fault in readable_chunks(
+    for records, next_offset, fault, _ in readable_chunks(
         _pull(instance, place), place.start, is_filtered=False
     ):
         count += len(records)
         crc = added(crc, int(records.head["body_crc"].astype("int64").sum()))
-        batches += rows.of(records, span.queue.broker_name)
+        batches += rows.of(records, span.queue)
         if fault is not None:
             bad.met(span.queue, next_offset, fault)
     if (count, crc) != (span.message_count, span.crc):
@@ -181,6 +225,19 @@ def _rows_of(
             "those that were committed, or not all of them"
         )
     return batches
+
+
+class _Damaged:
+    """Ends a read with the first message of committed rows that cannot be read."""
+
+    are_kept = False
+
+    def met(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
+        """End the read with the name of the message."""
+        raise ManifestError(
+            f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
+            f"cannot be read: {problem}; so these rows are damaged, or are others by now"
+        )
 
 
 def _pull(instance: ClientInstance, place: Span) -> BulkPull:

@@ -26,11 +26,8 @@ from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP,
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import WireError, legible
-from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import UNIQ_KEY
 
@@ -129,20 +126,7 @@ class MessageLookups:
         check_offset("queue_offset", queue_offset)
         self.instance.routes.refresh(queue.topic)
         address = self.instance.routes.address_for_read(queue.broker_name)
-        header = PullMessageRequestHeader(
-            consumer_group=READER_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=queue_offset,
-            max_msg_nums=1,
-            sys_flag=PullSysFlag.SUBSCRIPTION.value,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type=TAG_EXPRESSION,
-        )
-        pulled = self._api.pull(address, header)
+        pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
         if pulled.pull_status is not PullStatus.FOUND:
             return None
         found = self._decoded(address, partial(_messages, pulled.records, queue.broker_name))

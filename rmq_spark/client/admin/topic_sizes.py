@@ -14,17 +14,12 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import READER_GROUP
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.bodies.stats import TopicOffset
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 
 _SAMPLED: Final = 32
 """Messages looked at, at each end of a queue."""
-
-_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 
 
 class TopicSize(NamedTuple):
@@ -74,20 +69,7 @@ def _means_of_ends(
     if held.max_offset > behind_first:
         starts.append(max(held.max_offset - _SAMPLED, behind_first))
     for start in starts:
-        header = PullMessageRequestHeader(
-            consumer_group=READER_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=start,
-            max_msg_nums=_SAMPLED,
-            sys_flag=_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type=TAG_EXPRESSION,
-        )
-        pulled = instance.api.pull(address, header)
+        pulled = instance.api.peek(address, READER_GROUP, queue, start, _SAMPLED)
         if pulled.pull_status is PullStatus.FOUND:
             sizes = list(_sizes(memoryview(pulled.records)))
             if sizes:

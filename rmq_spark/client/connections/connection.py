@@ -108,7 +108,6 @@ class Connection:
         self._received_at = clock()
         self._silent_since: float | None = None
         self.fell_silent = False
-        self._swept_at = clock()
         self._reads_itself = reads_itself
         self._is_read = False
         self._turn = threading.Condition()
@@ -312,7 +311,7 @@ class Connection:
         """Read until the connection ends: the work of its thread."""
         while not self.is_closed:
             self._read_once(None)
-            if self.clock() - self._swept_at >= TICK_SECONDS:
+            if self.clock() >= self._waiters.due_at:
                 self._sweep()
 
     def _read_once(self, seconds: float | None) -> None:
@@ -393,8 +392,7 @@ class Connection:
 
     def _sweep(self) -> None:
         """Tell the waiters whose time is over."""
-        self._swept_at = now = self.clock()
-        for waiter in self._waiters.late(now):
+        for waiter in self._waiters.late(self.clock()):
             self._give_up_on(waiter)
 
     def _give_up_on(self, waiter: Waiter) -> None:

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
@@ -142,6 +143,8 @@ class Waiters:
         self._waiters: dict[int, Waiter] = {}
         self._given_up: dict[int, None] = {}
         self._strays = 0
+        self.due_at = inf
+        """When the time of a waiter may be over; of none it is before."""
         self.ended: ClientError | None = None
 
     def __len__(self) -> int:
@@ -166,6 +169,7 @@ class Waiters:
             self.check_has_not_ended()
             self._opaque = waiter.opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
             self._waiters[opaque] = waiter
+            self.due_at = min(self.due_at, waiter.deadline)
         return opaque
 
     def remove(self, waiter: Waiter) -> bool:
@@ -203,7 +207,11 @@ class Waiters:
     def late(self, now: float) -> list[Waiter]:
         """Return the waiters whose time is over."""
         with self._lock:
-            return [waiter for waiter in self._waiters.values() if waiter.deadline <= now]
+            waiters = self._waiters.values()
+            self.due_at = min(
+                (each.deadline for each in waiters if each.deadline > now), default=inf
+            )
+            return [waiter for waiter in waiters if waiter.deadline <= now]
 
     def give_up(self, waiter: Waiter, error: ClientError) -> bool:
         """Tell a waiter that nothing came in time; return whether it was still waiting."""

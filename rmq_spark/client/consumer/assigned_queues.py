@@ -1,7 +1,8 @@
 """The queues that are assigned to a lite pull consumer, and how far each has come.
 
     pull offset        where the next pull begins
-    delivered offset   behind what `poll` has returned
+    delivered offset   behind what `poll` has taken to return it
+    returned offset    behind what it has returned; an exception, out of a signal, may cut it short
     consume offset     behind what was returned before the last `poll`: that has been dealt with
 
 A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
@@ -41,6 +42,8 @@ class AssignedQueue:
         self._pull_offset: int | None = None
         self._delivered_offset: int | None = None
         self._consume_offset: int | None = None
+        self.returned_offset: int | None = None
+        """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
 
     @property
     def is_dropped(self) -> bool:
@@ -54,7 +57,7 @@ class AssignedQueue:
 
     @property
     def delivered_offset(self) -> int | None:
-        """Offset behind the messages that `poll` has returned."""
+        """Offset behind the messages that `poll` has taken."""
         return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
@@ -70,23 +73,37 @@ class AssignedQueue:
         """Begin at an offset, unless the queue was sought in, or has begun, meanwhile."""
         with self._mutex:
             if epoch == self._epoch and self._pull_offset is None:
-                self._pull_offset = self._delivered_offset = self._consume_offset = offset
+                self._begin_at(offset)
 
     def seek(self, offset: int) -> None:
         """Go on at an offset, and drop messages that were pulled from elsewhere."""
         with self._mutex:
             self._epoch += 1
             self.process_queue.clear()
-            self._pull_offset = self._delivered_offset = self._consume_offset = offset
+            self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        self._pull_offset = self._delivered_offset = self._consume_offset = offset
+        self.returned_offset = offset
+
+    def return_again(self) -> None:
+        """Go on behind what `poll` has returned: what it took since has not reached its caller."""
+        with self._mutex:
+            if self.returned_offset is not None:
+                self.begin_again(self._epoch, self.returned_offset)
 
     def begin_again(self, epoch: int, offset: int) -> int:
-        """Seek an offset of a queue that is another one now; return the epoch that has begun.
+        """Go on at an offset of a queue that is another one now; return the epoch that has begun.
 
-        If it was sought in meanwhile, nothing changes, and ``epoch`` is returned.
+        Nothing counts as dealt with that did not before. If it was sought in meanwhile, nothing
+        changes, and ``epoch`` is returned.
         """
         with self._mutex:
             if epoch == self._epoch:
+                consumed = self._consume_offset
                 self.seek(offset)
+                if consumed is not None:
+                    self._consume_offset = min(consumed, offset)
                 return self._epoch
             return epoch
 
@@ -108,6 +125,8 @@ class AssignedQueue:
                 # The filter passed over all messages before.
                 if self._consume_offset == self._delivered_offset:
                     self._consume_offset = next_offset
+                if self.returned_offset == self._delivered_offset:
+                    self.returned_offset = next_offset
                 self._delivered_offset = next_offset
             return True
 

@@ -17,6 +17,7 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
+    as_delivered,
     number_of,
     status_of,
 )
@@ -29,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 TRY_AGAIN_HERE_MS = 5_000
 _LEVEL_MAX = (1 << 31) - 1
+_Failed = tuple[MessageExt, MessageExt]
+"""A message as a listener has left it, and as it was delivered."""
+
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
@@ -80,25 +84,28 @@ class ConsumeMessageConcurrentlyService:
         if not batch or request.process_queue.is_dropped:
             return
         request.process_queue.start_consuming(batch)
+        properties = [dict(message.properties) for message in batch]
         failed_from, delay_level = self.call(request, batch)
         if request.process_queue.is_dropped:  # also in a process that the listener has forked
             return
         if done := batch[:failed_from]:
             self._acknowledge(request, done)
         if failed := batch[failed_from:]:
-            self._lane(request).schedule(lambda: self._settle(request, failed, delay_level))
+            pairs = list(zip(failed, as_delivered(failed, properties[failed_from:]), strict=True))
+            self._lane(request).schedule(lambda: self._settle(request, pairs, delay_level))
 
     def _lane(self, request: PullRequest) -> Scheduler:
         return self._lanes.of(request.queue.broker_name)
 
-    def _settle(self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int) -> None:
+    def _settle(self, request: PullRequest, failed: Sequence[_Failed], delay_level: int) -> None:
         """Give failed messages back to a broker, or else have them tried again here."""
         if request.process_queue.is_dropped:
             return
         kept = self._give_back(request, failed, delay_level)
-        again = [replace(message, reconsume_times=message.reconsume_times + 1) for message in kept]
-        request.process_queue.keep(list(zip(kept, again, strict=True)))
-        given = [message for message in failed if message not in kept]
+        again = [replace(sent, reconsume_times=sent.reconsume_times + 1) for _, sent in kept]
+        here = [message for message, _ in kept]
+        request.process_queue.keep(list(zip(here, again, strict=True)))
+        given = [message for message, _ in failed if message not in here]
         if self._acknowledge(request, given) and again:
             self._submit_batch(request, again, TRY_AGAIN_HERE_MS)
 
@@ -115,15 +122,15 @@ class ConsumeMessageConcurrentlyService:
         return number_of("ack_index", context.ack_index, -1, -1, len(batch) - 1) + 1, delay_level
 
     def _give_back(
-        self, request: PullRequest, failed: Sequence[MessageExt], delay_level: int
-    ) -> list[MessageExt]:
+        self, request: PullRequest, failed: Sequence[_Failed], delay_level: int
+    ) -> list[_Failed]:
         """Give messages back to their broker; return those that none has taken."""
         if self._retries is None:
-            for message in failed:
+            for message, _ in failed:
                 _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)
             return []
-        waiting = [message for message in failed if request.process_queue.waits(message)]
-        return [message for message in waiting if not self._retries.give_back(message, delay_level)]
+        waiting = [each for each in failed if request.process_queue.waits(each[0])]
+        return [each for each in waiting if not self._retries.give_back(each[1], delay_level)]
 
     def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
         """Give back what listeners have had for too long: it keeps the offset from moving."""

@@ -19,6 +19,7 @@ from rmq_spark.client.consumer.listeners import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerOrderly,
+    as_delivered,
     number_of,
     status_of,
 )
@@ -87,11 +88,12 @@ class ConsumeMessageOrderlyService:
         while queue.has_waiting and _goes_on(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
                 return  # the thread that holds it looks once more afterwards
+            delay_ms = self._suspend_ms  # should anything fail
             try:
                 delay_ms = self._consume_alone(request)
+            finally:
                 if delay_ms:
                     self._later(request, delay_ms)
-            finally:
                 queue.consuming.release()
 
     def _consume_alone(self, request: PullRequest) -> int:
@@ -120,17 +122,23 @@ class ConsumeMessageOrderlyService:
         return 0
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> int:
-        status, suspend_ms = self.call(request, batch)
-        if status is not ConsumeOrderlyStatus.SUCCESS:
-            again = [message for message in batch if not self._is_given_up(message)]
-            if again:
-                request.process_queue.put_back(
-                    [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
-                )
-                gone = [message for message in batch if message not in again]
-                self._acknowledge(request, gone)
-                return suspend_ms
-        self._acknowledge(request, batch)
+        properties = [dict(message.properties) for message in batch]
+        try:
+            status, suspend_ms = self.call(request, batch)
+            if status is not ConsumeOrderlyStatus.SUCCESS:
+                batch = as_delivered(batch, properties)
+                again = [message for message in batch if not self._is_given_up(message)]
+                if again:
+                    request.process_queue.put_back(
+                        [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
+                    )
+                    gone = [message for message in batch if message not in again]
+                    self._acknowledge(request, gone)
+                    return suspend_ms
+            self._acknowledge(request, batch)
+        except BaseException:  # what is not settled waits again, before all behind it
+            request.process_queue.put_back(as_delivered(batch, properties))
+            raise
         return 0
 
     def call(
@@ -164,7 +172,7 @@ class ConsumeMessageOrderlyService:
         return (
             retries is not None
             and message.reconsume_times >= retries.max_reconsume_times
-            and retries.send_again(message)
+            and retries.give_up(message)
         )
 
 

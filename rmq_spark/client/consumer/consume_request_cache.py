@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
@@ -24,19 +25,28 @@ class ConsumeRequestCache:
         self._state = threading.Condition()
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False
+        self._on_change: Callable[[], object] = lambda: None
+
+    def on_change(self, call: Callable[[], object]) -> None:
+        """Have a function called whenever `poll` may have another outcome; it must not wait."""
+        self._on_change = call
 
     def put(self, request: ConsumeRequest) -> None:
         """Add the messages of a pull."""
         with self._state:
             self._requests.append(request)
             self._state.notify()
+        self._on_change()
 
-    def poll(self, timeout_ms: int) -> ConsumeRequest | None:
-        """Return the next request, waiting so long for it; None without one, or once closed."""
+    def poll(self, timeout_ms: int, most: int | None = None) -> ConsumeRequest | None:
+        """Return the next request, waiting so long for it; None without one, or once closed.
+
+        With ``most``, one of more messages is parted: the rest stays for the next.
+        """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._state:
             while not self._is_closed:
-                request = self._next()
+                request = self._next(most)
                 if request is not None:
                     return request
                 remaining = deadline - time.monotonic()
@@ -45,11 +55,16 @@ class ConsumeRequestCache:
                 self._state.wait(min(remaining, _SIGNALS_SECONDS))
         return None
 
-    def _next(self) -> ConsumeRequest | None:
+    def _next(self, most: int | None) -> ConsumeRequest | None:
         paused: list[ConsumeRequest] = []
         found = None
         while found is None and self._requests:
             request = self._requests.popleft()
+            is_paused = request.assigned.is_paused  # it stays whole then
+            if most is not None and len(request.messages) > most and not is_paused:
+                messages, of = request.messages, (request.assigned, request.epoch)
+                self._requests.appendleft(ConsumeRequest(*of, messages[most:]))
+                request = ConsumeRequest(*of, messages[:most])
             taking = request.assigned.take(request)
             if taking is Taking.PAUSED:
                 paused.append(request)
@@ -71,9 +86,11 @@ class ConsumeRequestCache:
         """Look again: a queue was resumed."""
         with self._state:
             self._state.notify_all()
+        self._on_change()
 
     def close(self) -> None:
         """Make every `poll` return None, those that wait included."""
         with self._state:
             self._is_closed = True
             self._state.notify_all()
+        self._on_change()

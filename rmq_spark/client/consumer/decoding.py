@@ -28,6 +28,7 @@ from rmq_spark.errors import BodyError, RecordError, Verbatim, WireError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _log = logging.getLogger(__name__)
@@ -37,9 +38,6 @@ _DAMAGED_BODY = "compressed body"
 
 PULLED_BYTES_MAX: Final = 32 << 20
 """Bytes of inflated bodies behind which no more of a pull is taken."""
-
-_LIGHT_QUEUE = "%LMQ%"
-"""Begins topics whose records bear the name of another."""
 
 _HEAD = struct.Struct(layout.struct_format(layout.HEAD))
 _SIZE_AND_MAGIC = struct.Struct(layout.struct_format(layout.HEAD[:2]))
@@ -110,7 +108,7 @@ def _as_they_should_be(
 
 
 def _is_foreign(message: MessageExt, queue: MessageQueue) -> bool:
-    return message.queue != queue and not queue.topic.startswith(_LIGHT_QUEUE)
+    return message.queue != queue and not queue.topic.startswith(LIGHT_QUEUE_PREFIX)
 
 
 def _record_by_record(

@@ -14,11 +14,12 @@ from typing import NamedTuple, Protocol
 from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
-from rmq_spark.client.message import MessageExt
+from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.subscriptions import ALL, wanted
+from rmq_spark.client.subscriptions import wanted
+from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -93,8 +94,19 @@ class Client(Protocol):
 class GroupBrokers:
     """Brokers, as one member of one group sees them. Methods may be called from any thread."""
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        subscription_of: Callable[[str], SubscriptionData | None],
+    ) -> None:
+        """Take a function that returns the subscription to a topic as it is now, if there is one.
+
+        An answer by one that was replaced meanwhile counts as none: the broker has passed over
+        messages that are wanted now.
+        """
         self._client = client  # its id is read when needed: it changes with a fork
+        self._subscription_of = subscription_of
         self._api = client.api
         self._routes = client.routes
         self._group = group
@@ -166,6 +178,9 @@ class GroupBrokers:
             # The suggested broker may be the one that is gone: ask the master again.
             self._suggested.pop(pull.queue, None)
             return error
+        if self._is_replaced(pull) and result.pull_status is not PullStatus.OFFSET_ILLEGAL:
+            bounds = result.min_offset, result.max_offset
+            return Pulled(PullStatus.NO_MATCHED_MSG, pull.queue_offset, *bounds, ())
         try:
             decoded = decoded_pull(
                 result.records,
@@ -192,6 +207,9 @@ class GroupBrokers:
             tuple(unreadable),
         )
 
+    def _is_replaced(self, pull: Pull) -> bool:
+        return self._subscription_of(pull.queue.topic) not in (None, pull.subscription)
+
     # ---- offsets
 
     def consumer_offset(self, queue: MessageQueue) -> int | None:
@@ -216,29 +234,19 @@ class GroupBrokers:
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         return self._api.search_offset(self._master(queue), queue, timestamp_ms)
 
-    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
-        """Return when the message at an offset was stored (ms since the epoch), if it is there."""
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset, whatever its tags, if it is there."""
         broker_id = self._suggested.get(queue, MASTER_ID)
         address = self._found(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
-        header = PullMessageRequestHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=queue_offset,
-            max_msg_nums=1,
-            sys_flag=PullSysFlag.SUBSCRIPTION.value,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=ALL,
-            expression_type=TAG_EXPRESSION,
-        )
-        message = self._api.pull(address, header).first_message()
-        if message is None or message.queue_offset != queue_offset:
+        stored = self._api.peek(address, self._group, queue, queue_offset).first_message()
+        if stored is None or stored.queue_offset != queue_offset:
             return None
-        return message.store_timestamp
+        try:
+            return received(stored, queue.broker_name)
+        except BodyError:
+            return received(stored, queue.broker_name, is_readable=False)
 
     # ---- the group
 
@@ -287,11 +295,14 @@ class GroupBrokers:
                 continue
         return held
 
-    def unlock(self, queues: Iterable[MessageQueue], *, one_way: bool) -> None:
-        """Unlock queues at their brokers; with ``one_way``, without a response."""
+    def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Unlock queues at their brokers, and wait until that is done.
+
+        One that arrived later would take the lock from the next consumer of this process.
+        """
         for broker_name, own in by_broker(queues).items():
             address = self._routes.master_address(broker_name)
-            self._api.unlock(address, self._group, self.client_id, own, one_way=one_way)
+            self._api.unlock(address, self._group, self.client_id, own)
 
     def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
         """Have a message delivered again later, or put among the dead letters."""

@@ -21,7 +21,8 @@ from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
-from rmq_spark.client.consumer.offset_table import OffsetStore
+from rmq_spark.client.consumer.last_known import LastKnown, those_known
+from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
@@ -32,7 +33,7 @@ from rmq_spark.client.consumer.service_state import (
     own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -44,10 +45,11 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
+from rmq_spark.client.threads.crews import Crew, OwnCrew
 from rmq_spark.client.threads.ending import Ending
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.threads.scheduled_tasks import Repeated, Workers
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
@@ -104,29 +106,28 @@ class GroupConsumer(ProcessBound, ABC):
         self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._changing_subscriptions = threading.Lock()
-        self._brokers = GroupBrokers(self._instance, group)
+        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
+        self._brokers = GroupBrokers(self._instance, group, current)
         self._offset_store = self._new_offset_store()
         self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
-        self._lanes = Lanes(group)
-        self._retry_lanes = Lanes(
-            f"{group} gives back", threads_max=4
-        )  # messages are given back one by one
-        is_clustering = settings.message_model is MessageModel.CLUSTERING
-        self._dead_letters = DeadLetters(
-            group, self._brokers, self._retry_lanes, is_clustering=is_clustering
-        )
-        self._services = ScheduledTasks(f"{group} services", threads_max=3)
-        self._rebalancing = Repeated(
-            self._services, self._rebalance, settings.rebalance_interval_ms
-        )
-        self._persisting = Repeated(
-            self._services, self._persist, settings.persist_consumer_offset_interval_ms
-        )
+        crew = self._crew()
+        self._lanes = crew.lanes(group)
+        self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
+        lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING
+        self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
+        self._services = crew.services(group)
+        rebalance_ms = settings.rebalance_interval_ms
+        self._rebalancing = Repeated(self._services, self._rebalance, rebalance_ms)
+        persist_ms = settings.persist_consumer_offset_interval_ms
+        self._persisting = Repeated(self._services, self._persist, persist_ms)
         self._started_ms = 0
         self._is_registered = False
         self._has_joined = False
         ProcessBound.__init__(self)
+
+    def _crew(self) -> Crew:
+        return OwnCrew()
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
@@ -158,18 +159,17 @@ class GroupConsumer(ProcessBound, ABC):
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, without asking or waiting for anybody."""
         queues, caches = sorted(self._queues()), self._process_queues()
+        unreachable = tuple(queue for queue in queues if not self._brokers.is_ready(queue))
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
-            unreachable_queues=tuple(
-                queue for queue in queues if not self._brokers.is_ready(queue)
-            ),
+            unreachable_queues=unreachable,
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=sum(cache.body_bytes for cache in caches),
             threads=sum(each.thread_count for each in self._schedulers()),
         )
 
-    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+    def _schedulers(self) -> list[Workers | Lanes]:
         return [self._services, self._lanes, self._retry_lanes]
 
     def start(self) -> None:
@@ -242,9 +242,8 @@ class GroupConsumer(ProcessBound, ABC):
             try:
                 step()
             except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
-                _log.warning(
-                    "%s could not leave in order: %s: %s", self.group, type(error).__name__, error
-                )
+                kind = type(error).__name__
+                _log.warning("%s could not leave in order: %s: %s", self.group, kind, error)
 
     def _stop_threads(self) -> None:
         self._services.stop(0)
@@ -262,6 +261,11 @@ class GroupConsumer(ProcessBound, ABC):
         if self._instance.is_shut_down:
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
+    def _check_not_over(self) -> None:
+        """Raise an error if the consumer neither runs nor can be started any more."""
+        if self._life.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
+            self._check_running()
+
     # ---- subscriptions
 
     def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
@@ -276,9 +280,10 @@ class GroupConsumer(ProcessBound, ABC):
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
                 has changed.
+            ClientShutDown: The consumer has ended, or is the parent process's.
         """
-        if isinstance(selector, str):
-            selector = by_tag(selector)
+        self._check_not_over()
+        selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         if self.is_running:
@@ -288,12 +293,14 @@ class GroupConsumer(ProcessBound, ABC):
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic. A listener that is busy with its messages ends first."""
+        """Stop consuming a topic, behind a listener that is busy; refuse as `subscribe` does."""
+        self._check_not_over()
         check_topic(topic)
+        if topic.startswith(RETRY_PREFIX):
+            raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
         with self._changing_subscriptions:
-            self._subscriptions = {
-                name: each for name, each in self._subscriptions.items() if name != topic
-            }
+            known = self._subscriptions.items()
+            self._subscriptions = {name: each for name, each in known if name != topic}
         self._take_share(topic, Share((), ()))
         self._subscriptions_changed()
 
@@ -320,10 +327,9 @@ class GroupConsumer(ProcessBound, ABC):
     # ---- rebalancing and offsets
 
     def _rebalance(self) -> int | None:
-        balanced = True
-        for topic in sorted({*self._subscriptions, *self._topics_of_queues()}):
-            balanced &= self._rebalance_topic(topic)
-        return None if balanced else UNBALANCED_MS
+        topics = sorted({*self._subscriptions, *self._topics_of_queues()})
+        balanced = [self._rebalance_topic(topic) for topic in topics]
+        return None if all(balanced) else UNBALANCED_MS
 
     def _rebalance_topic(self, topic: str) -> bool:
         if topic not in self._subscriptions:
@@ -335,9 +341,8 @@ class GroupConsumer(ProcessBound, ABC):
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
-            _log.exception(
-                "%s keeps its queues of %s: the strategy %s failed", self.group, topic, name
-            )
+            said = "%s keeps its queues of %s: the strategy %s failed"
+            _log.exception(said, self.group, topic, name)
             return True
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
@@ -351,17 +356,34 @@ class GroupConsumer(ProcessBound, ABC):
         """Store all offsets: each broker is told in its lane, and waited for a moment."""
         queues = by_broker(self._queues())
         self._lanes.at_each(
-            queues, lambda broker: self._offset_store.persist_all(queues[broker]), PERSIST_WAIT_MS
+            queues, lambda broker: self._persist_known(queues[broker]), PERSIST_WAIT_MS
         )
+
+    def _persist_known(self, queues: Iterable[MessageQueue]) -> None:
+        all_known = self._last_known()
+        known = {queue: all_known[queue] for queue in queues if queue in all_known}
+        for queue in those_known(known, self.message_at):
+            self._offset_store.persist_all((queue,))
 
     def _persist_soon(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
-        self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.persist_all((queue,)))
+        self._lanes.of(queue.broker_name).schedule(lambda: self._persist_known((queue,)))
 
-    def _forget_offset(self, queue: MessageQueue) -> None:
+    def _forget_offset(self, queue: MessageQueue, last_known: LastKnown) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
-        self._persist_soon(queue)
-        self._lanes.of(queue.broker_name).schedule(lambda: self._offset_store.remove_offset(queue))
+
+        def forget() -> None:
+            self._offset_store.persist_all([*those_known({queue: last_known}, self.message_at)])
+            self._offset_store.remove_offset(queue)
+
+        self._lanes.of(queue.broker_name).schedule(forget)
+
+    def take_back(self, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        known = self._offset_store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        if known is not None and offset < known:
+            self._offset_store.update_offset(queue, offset, increase_only=False)
+            self._persist_soon(queue)
 
     def _offset_to_begin_at(self, queue: MessageQueue) -> int:
         """Return the offset to begin a queue at, which another member may have moved."""
@@ -372,9 +394,9 @@ class GroupConsumer(ProcessBound, ABC):
         """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         return self._brokers.search_offset(queue, store_ms)
 
-    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
-        """Return when the message at an offset was stored (ms since the epoch), if it is there."""
-        return self._brokers.stored_ms(queue, queue_offset)
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset, if it is there."""
+        return self._brokers.message_at(queue, queue_offset)
 
     def _topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
@@ -390,6 +412,10 @@ class GroupConsumer(ProcessBound, ABC):
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has."""
+
+    @abstractmethod
+    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+        """Return what is known of each queue that this consumer pulls."""
 
     @abstractmethod
     def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
@@ -412,15 +438,13 @@ class GroupConsumer(ProcessBound, ABC):
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in the queues that this consumer has."""
         for queue, offset in offsets.items():
-            if (
-                queue.topic == topic
-                and offset >= 0
-                and self.is_running
-                and self._go_on_at(queue, offset)
-            ):
+            is_meant = queue.topic == topic and offset >= 0 and self.is_running
+            if is_meant and self._go_on_at(queue, offset):
                 _log.warning("%s: %s was reset to %d", self.group, queue, offset)
-                self._offset_store.update_offset(queue, offset, increase_only=False)
-                self._offset_store.persist(queue)
+                try:
+                    self._offset_store.persist(queue, offset)
+                except ClientError as error:  # it is stored with the next offsets
+                    _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
 
     @abstractmethod
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:

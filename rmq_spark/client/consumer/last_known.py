@@ -6,7 +6,14 @@
     another message stands in its place          made again, or an older copy: lost
     messages come                                not lost (any more)
 
-Who is lost goes on with the first message stored at the time of the last one, or later. Without a
+It is another message if two of these differ: when it was stored, where it is in the log, and what
+it is. Only one may be an answer that was damaged on its way, and moves nobody.
+
+Nor is an offset stored that may be of another queue (`those_known`): a member that begins there
+would pass over what has come before it in the new one.
+
+Who is lost goes on with the first message stored at the time of the last one, or later, and never
+further on than before: that time may be damaged, too. Without a
 last message that is not known: at the first there is if the topic was gone, else where the broker
 says. Who chooses an offset, a user or an operator, begins with a `LastKnown` of its own. This
 module asks nobody by itself.
@@ -15,14 +22,16 @@ module asks nobody by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.group_brokers import Pulled
 from rmq_spark.client.consumer.process_queue import Clock
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -33,13 +42,43 @@ DOUBT_MS: Final = 500
 """Milliseconds without a pull after which the queue may be another one: nobody has told of it."""
 
 
+MessageAt = Callable[[MessageQueue, int], MessageExt | None]
+"""Returns the message at an offset of a queue, None if it is not there."""
+
+
+class _Witnesses(NamedTuple):
+    """Three marks of a message, of which one flipped bit changes one."""
+
+    store_ms: int
+    commit_log_offset: int
+    content: tuple[str, int, int]
+
+    @classmethod
+    def of(cls, message: MessageExt) -> _Witnesses:
+        is_unique = message.message_id != message.offset_message_id  # else it is the place again
+        return cls(
+            message.store_timestamp,
+            message.commit_log_offset,
+            (
+                message.message_id if is_unique else "",
+                message.born_timestamp,
+                zlib.crc32(message.body),
+            ),
+        )
+
+    def are_of_another(self, message: MessageExt) -> bool:
+        """Return whether a message is not the one of these marks, whichever of them is damaged."""
+        found = _Witnesses.of(message)
+        return sum(own != its for own, its in zip(self, found, strict=True)) > 1
+
+
 class LastKnown:
     """Knowledge of one queue, for one pull at a time."""
 
     def __init__(self, clock: Clock = monotonic_ms) -> None:
         self._clock = clock
         self._offset: int | None = None
-        self._store_ms: int | None = None
+        self._witnesses: _Witnesses | None = None
         self._heard_ms = clock()
         self._is_doubted = False
         self._is_lost = False
@@ -47,7 +86,7 @@ class LastKnown:
     @property
     def must_be_found(self) -> bool:
         """True while `find` is to tell where the queue goes on."""
-        return self._is_lost and self._store_ms is not None
+        return self._is_lost and self._witnesses is not None
 
     @property
     def is_in_doubt(self) -> bool:
@@ -61,7 +100,7 @@ class LastKnown:
         self._heard_ms = self._clock()
         if messages:
             self._offset = messages[-1].queue_offset
-            self._store_ms = messages[-1].store_timestamp
+            self._witnesses = _Witnesses.of(messages[-1])
 
     def paused(self) -> None:
         """Note that nothing is asked for: nobody would be told if the topic was made again."""
@@ -73,26 +112,36 @@ class LastKnown:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
             self._is_lost = True
 
-    def look(
-        self, queue: MessageQueue, stored_ms: Callable[[MessageQueue, int], int | None]
-    ) -> None:
+    def look(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Find out whether the queue is the one that it was, if that is in doubt.
 
-        ``stored_ms`` returns when the message at an offset was stored, None if it is not there.
-        Then nothing is known: it may have been old enough to go.
+        Where the last message is not there, nothing is known: it may have been old enough to go.
         """
-        if self._offset is None or not self.is_in_doubt:
+        if self._offset is None or self._witnesses is None or not self.is_in_doubt:
             return
-        found = stored_ms(queue, self._offset)
+        found = message_at(queue, self._offset)
         self._is_doubted = False
         self._heard_ms = self._clock()
-        if found is not None and found != self._store_ms:
+        if found is not None and self._witnesses.are_of_another(found):
             self._is_lost = True
+
+    def is_known(self, queue: MessageQueue, message_at: MessageAt) -> bool:
+        """Return whether the queue is the one whose messages came, without settling any doubt.
+
+        Unlike `look`, this takes a message that is not there for that of another queue.
+        """
+        if self._is_lost:
+            return False
+        offset, witnesses = self._offset, self._witnesses
+        if offset is None or witnesses is None or not self.is_in_doubt:
+            return True
+        found = message_at(queue, offset)
+        return found is not None and not witnesses.are_of_another(found)
 
     def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
         self._offset = None
-        if asked > outcome.max_offset and self._store_ms is not None:
+        if asked > outcome.max_offset and self._witnesses is not None:
             self._is_lost = True
             return None
         # Of a topic that was gone nothing is passed over: all that is there now is new.
@@ -107,9 +156,10 @@ class LastKnown:
     def find(
         self, queue: MessageQueue, asked: int, offset_since: Callable[[MessageQueue, int], int]
     ) -> int:
-        """Return the offset to go on at; ``offset_since`` finds messages by their time."""
+        """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        found = offset_since(queue, (self._store_ms or 0) - 1)
+        store_ms = self._witnesses.store_ms if self._witnesses is not None else 0
+        found = min(asked, offset_since(queue, store_ms - 1))
         self._is_lost = False
         self._offset = None
         if found != asked:
@@ -119,3 +169,20 @@ class LastKnown:
                 *(queue, found, asked),
             )
         return found
+
+
+def those_known(
+    queues: Mapping[MessageQueue, LastKnown], message_at: MessageAt
+) -> Iterator[MessageQueue]:
+    """Yield the queues that are still the ones they were; where in doubt, after a look at them.
+
+    Those in doubt come last: if their broker cannot be asked, they are left out.
+    """
+    for queue in sorted(queues, key=lambda queue: queues[queue].is_in_doubt):
+        try:
+            is_known = queues[queue].is_known(queue, message_at)
+        except RocketPollError as error:
+            _log.info("no more offsets are stored for now, as %s is in doubt: %s", queue, error)
+            return
+        if is_known:
+            yield queue

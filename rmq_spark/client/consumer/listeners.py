@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import CoroutineType, GeneratorType
 from typing import TypeVar
@@ -144,9 +144,13 @@ def status_of(
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         said: object = listener(list(messages), context)  # which it may change as it likes
+        return _understood(said, messages, success)  # which runs code of the listener's, too
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
         _log.exception("the listener failed on %s", _which(messages))
         return None
+
+
+def _understood(said: object, messages: Sequence[MessageExt], success: _Status) -> _Status | None:
     if said is None:
         return success
     if isinstance(said, type(success)):
@@ -161,10 +165,27 @@ def status_of(
 
 def number_of(name: str, found: object, otherwise: int, least: int, most: int) -> int:
     """Return a number that a listener has set, moved to within limits; log any other value."""
-    if isinstance(found, int) and not isinstance(found, bool):
-        return max(least, min(found, most))
-    _log.error("the listener set %s to %s: needed a number from %d on", name, excerpt(found), least)
+    try:
+        if isinstance(found, int) and not isinstance(found, bool):
+            return int(max(least, min(found, most)))
+        text = "the listener set %s to %s: needed a number from %d on"
+        _log.error(text, name, excerpt(found), least)
+    except BaseException:  # noqa: BLE001  # as above: such a value may do anything when it is shown
+        _log.exception("the listener set %s to what is no number", name)
     return otherwise
+
+
+def as_delivered(
+    messages: Sequence[MessageExt], properties: Sequence[Mapping[str, str]]
+) -> list[MessageExt]:
+    """Return messages with the properties that they had before a listener got them.
+
+    A listener may write into those that it gets, also what no broker takes.
+    """
+    return [
+        replace(message, properties=before)
+        for message, before in zip(messages, properties, strict=True)
+    ]
 
 
 def _which(messages: Sequence[MessageExt]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import TYPE_CHECKING
 
+from rmq_spark.client import observing
 from rmq_spark.client.arguments import (
     check_kind,
     check_number,
@@ -24,9 +25,11 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
 from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.commits import store_offsets
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.group_brokers import Pull, by_broker
+from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
+from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
@@ -46,7 +49,6 @@ from rmq_spark.client.subscriptions import (
     subscription_data,
 )
 from rmq_spark.client.threads.scheduled_tasks import Repeated
-from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -130,7 +132,9 @@ class LitePullConsumer(GroupConsumer):
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
+            ClientShutDown: The consumer has ended, or is the parent process's.
         """
+        self._check_not_over()
         wanted = checked_queues("queues", queues)
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
@@ -170,6 +174,9 @@ class LitePullConsumer(GroupConsumer):
     def _queues(self) -> frozenset[MessageQueue]:
         return self._assigned.queues
 
+    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+        return {queue: task.last_known for queue, task in list(self._tasks.items())}
+
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
         return [assigned.process_queue for assigned in self._assigned.all()]
 
@@ -201,7 +208,8 @@ class LitePullConsumer(GroupConsumer):
         self._cache.forget_stale()
         if self._lite.auto_commit and consumed is not None:
             self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
-        self._forget_offset(assigned.queue)
+        if task is not None:
+            self._forget_offset(assigned.queue, task.last_known)
 
     def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
         for assigned in new:
@@ -235,7 +243,6 @@ class LitePullConsumer(GroupConsumer):
         with self._changing_tasks:
             for task in self._tasks.values():
                 task.cancel()
-            self._tasks.clear()
         self._cache.close()
         for assigned in self._assigned.all():
             consumed = assigned.drop()
@@ -286,7 +293,8 @@ class LitePullConsumer(GroupConsumer):
 
         def done() -> None:
             assigned.buried(epoch, message)
-            self._to_confirm[assigned] = None
+            with self._polling:
+                self._to_confirm[assigned] = None
 
         self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
 
@@ -314,29 +322,42 @@ class LitePullConsumer(GroupConsumer):
         self._check_running()
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
-        with self._polling:
-            if self._lite.auto_commit:
-                self._confirm_returned()
-                self._commit_if_due()
-            request = self._cache.poll(
-                self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms
-            )
-            if request is None:
+        self._confirm_returned()
+        return self._take(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _take(self, timeout_ms: int, most: int | None = None) -> list[MessageExt]:
+        try:  # Without the lock: another thread may have less time.
+            if (request := self._cache.poll(timeout_ms, most)) is None:
                 return []
-            self._to_confirm[request.assigned] = None
-            self._wake_throttled()
-            return list(request.messages)
+            with self._polling:
+                self._to_confirm[request.assigned] = None
+                self._wake_throttled()
+            messages = observing.taken(self.group, request.messages)
+            request.assigned.returned_offset = request.assigned.delivered_offset
+        except BaseException:  # out of a signal handler, at any line: what was taken comes again
+            with self._changing_tasks:
+                for task in self._tasks.values():
+                    task.assigned.return_again()
+                    task.wake()
+                self._cache.forget_stale()
+            raise
+        return messages
 
     def _confirm_returned(self) -> None:
-        for assigned in list(self._to_confirm):
-            del self._to_confirm[assigned]
-            assigned.confirm_delivered()
+        if not self._lite.auto_commit:
+            return
+        with self._polling:
+            for assigned in list(self._to_confirm):
+                assigned.confirm_delivered()
+                del self._to_confirm[assigned]
+            self._commit_if_due()
 
     def _commit_if_due(self) -> None:
         now_ms = monotonic_ms()
         if now_ms >= self._next_commit_ms:
             self._next_commit_ms = now_ms + self._lite.auto_commit_interval_ms
-            self._store_consume_offsets(self._assigned.all())
+            for queue, offset in _consume_offsets(self._assigned.all()).items():
+                self._offset_store.update_offset(queue, offset, increase_only=False)
 
     def _wake_throttled(self) -> None:
         """Let pulling go on before the cache has run dry."""
@@ -359,41 +380,25 @@ class LitePullConsumer(GroupConsumer):
             NotAssigned: One of the queues is not this consumer's.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
+        self._persist_now(self._offsets_to_commit(offsets))
+
+    def _offsets_to_commit(
+        self, offsets: Mapping[MessageQueue, int] | None
+    ) -> Mapping[MessageQueue, int]:
         self._check_running()
         if offsets is None:
             all_assigned = self._assigned.all()
             for assigned in all_assigned:
                 assigned.confirm_delivered()
-            self._store_consume_offsets(all_assigned)
-            queues: Iterable[MessageQueue] = [assigned.queue for assigned in all_assigned]
-        else:
-            check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
-            for queue, offset in offsets.items():
-                check_queue("a key of offsets", queue)
-                self._checked(queue)
-                check_offset("offset", offset)
-            for queue, offset in offsets.items():
-                self._offset_store.update_offset(queue, offset, increase_only=False)
-            queues = offsets
-        self._persist_now(queues)
+            return _consume_offsets(all_assigned)
+        check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
+        for queue, offset in offsets.items():
+            self._checked(queue, "a key of offsets")
+            check_offset("offset", offset)
+        return dict(offsets)
 
-    def _persist_now(self, queues: Iterable[MessageQueue]) -> None:
-        """Wait until all brokers have the offsets; one that fails keeps none from the others."""
-        failures: list[RocketPollError] = []
-        for own in by_broker(queues).values():
-            try:
-                for queue in own:
-                    self._offset_store.persist(queue)
-            except RocketPollError as error:  # noqa: PERF203  # the broker's other queues would fail, too
-                failures.append(error)
-        if failures:
-            raise failures[0]
-
-    def _store_consume_offsets(self, all_assigned: Iterable[AssignedQueue]) -> None:
-        for assigned in all_assigned:
-            consumed = assigned.consume_offset
-            if consumed is not None and not assigned.is_dropped:
-                self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
+    def _persist_now(self, offsets: Mapping[MessageQueue, int]) -> None:
+        store_offsets(self._offset_store, offsets, self._last_known(), self.message_at)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None."""
@@ -456,9 +461,9 @@ class LitePullConsumer(GroupConsumer):
                 task.wake()
             return True
 
-    def _checked(self, queue: MessageQueue) -> AssignedQueue:
+    def _checked(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
         self._check_running()
-        check_queue("queue", queue)
+        check_queue(name, queue)
         assigned = self._assigned.get(queue)
         if assigned is None:
             raise NotAssigned(queue)
@@ -484,3 +489,12 @@ class LitePullConsumer(GroupConsumer):
             assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
             for assigned in self._assigned.all()
         }
+
+
+def _consume_offsets(all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
+    """Return how far each queue has been dealt with, where that is known."""
+    return {
+        assigned.queue: consumed
+        for assigned in all_assigned
+        if (consumed := assigned.consume_offset) is not None and not assigned.is_dropped
+    }

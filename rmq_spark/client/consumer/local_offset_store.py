@@ -80,12 +80,13 @@ class LocalFileOffsetStore:
                 _log.warning("offsets are not kept for now: %s", error)
             self._is_failing = True
 
-    def persist(self, queue: MessageQueue) -> None:  # noqa: ARG002  # as above
-        """Write the file, if there is anything new.
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Remember an offset and write the file, if there is anything new.
 
         Raises:
             OffsetFileFailed: The file cannot be written.
         """
+        self._table.update(queue, offset, increase_only=False)
         self._save()
 
     def _save(self) -> None:

@@ -37,8 +37,8 @@ class OffsetStore(Protocol):
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Keep the offsets of these queues for good; a failure of one does not stop the others."""
 
-    def persist(self, queue: MessageQueue) -> None:
-        """Keep the offset of one queue for good, and wait until it is kept."""
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Remember an offset, keep it for good, and wait until it is kept."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop a queue's offset from memory: another member has the queue."""

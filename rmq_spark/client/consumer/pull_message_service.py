@@ -84,8 +84,8 @@ class PullingConsumer(Protocol):
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
 
-    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
-        """Return when the message at an offset was stored, None if it is not there; or raise."""
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset, None if it is not there; or raise an error."""
 
     @property
     def cached_bytes(self) -> int:
@@ -203,7 +203,7 @@ class PullMessageService:
         """
         asked = request.next_offset or 0
         try:
-            request.last_known.look(request.queue, self._consumer.stored_ms)
+            request.last_known.look(request.queue, self._consumer.message_at)
             if not request.last_known.must_be_found:
                 return False
             if request.process_queue.message_count:

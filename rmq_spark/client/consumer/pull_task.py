@@ -76,8 +76,11 @@ class PullSource(Protocol):
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
 
-    def stored_ms(self, queue: MessageQueue, queue_offset: int) -> int | None:
-        """Return when the message at an offset was stored, None if it is not there; or raise."""
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at an offset, None if it is not there; or raise an error."""
+
+    def take_back(self, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in a queue that is another one now back to an offset of that."""
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether `pull` would ask at once, without waiting for anybody."""
@@ -123,7 +126,8 @@ class PullTask:
         self._pulling_epoch: int | None = None
         self._abandon: Abandon | None = None
         self._is_cancelled = False
-        self._last_known = LastKnown()
+        self.last_known = LastKnown()
+        """Knowledge of the queue since it was begun or sought in."""
         self._last_known_in = 0  # the epoch
         self.is_throttled = False
         """True while the task waits for `poll` to make room."""
@@ -169,7 +173,7 @@ class PullTask:
                 return
             self._pulling_epoch = epoch
             if epoch != self._last_known_in:  # it was sought in: that is where it goes on
-                self._last_known, self._last_known_in = LastKnown(), epoch
+                self.last_known, self._last_known_in = LastKnown(), epoch
             abandon, self._abandon = self._abandon, None
         if abandon is not None:  # the pull from before the seek
             abandon()
@@ -182,7 +186,7 @@ class PullTask:
         queue, limits = self.assigned.process_queue, self._limits
         queue.touch_pull()
         if self.assigned.is_paused:
-            self._last_known.paused()
+            self.last_known.paused()
             return PAUSED_MS
         self.is_throttled = (
             self._source.cached_messages >= limits.pull_threshold_for_all
@@ -213,19 +217,21 @@ class PullTask:
         """
         queue = self.assigned.queue
         try:
-            self._last_known.look(queue, self._source.stored_ms)
-            if not self._last_known.must_be_found:
+            self.last_known.look(queue, self._source.message_at)
+            if not self.last_known.must_be_found:
                 return False
             if self.assigned.process_queue.message_count:
                 self._ended(epoch, FLOW_CONTROL_MS)
                 return True
-            found = self._last_known.find(queue, offset, self._source.offset_since)
+            found = self.last_known.find(queue, offset, self._source.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._ended(epoch, self._failed(error))
             return True
         if found == offset:
             return False
         self._last_known_in = self.assigned.begin_again(epoch, found)
+        if self._last_known_in != epoch:
+            self._source.take_back(queue, found)
         self._ended(epoch, 0)
         return True
 
@@ -258,13 +264,15 @@ class PullTask:
         self._outages.went_well(self.assigned.queue)
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
-            legal = self._last_known.legal_offset(self.assigned.queue, offset, outcome)
+            legal = self.last_known.legal_offset(self.assigned.queue, offset, outcome)
             if legal is None:
                 return 0
             next_offset = legal
         if not self.assigned.found(epoch, outcome.messages, next_offset, outcome.unreadable):
             return 0
-        self._last_known.came(outcome.messages)
+        if next_offset < offset:
+            self._source.take_back(self.assigned.queue, next_offset)
+        self.last_known.came(outcome.messages)
         for message in outcome.unreadable:
             self._source.bury(self.assigned, epoch, message)
         if outcome.messages:
@@ -274,7 +282,7 @@ class PullTask:
     def _failed(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
-        self._last_known.failed(error)
+        self.last_known.failed(error)
         self._outages.failed(self.assigned.queue, error)
         return self._failed_ms
 
@@ -286,7 +294,7 @@ class PullTask:
             self._abandon = None
         if (
             goes_on
-            and not (delay_ms or self._last_known.must_be_found or self._last_known.is_in_doubt)
+            and not (delay_ms or self.last_known.must_be_found or self.last_known.is_in_doubt)
             and self._source.is_ready(self.assigned.queue)
         ):
             self.run()  # in the reading thread, which must not wait

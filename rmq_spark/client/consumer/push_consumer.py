@@ -28,6 +28,8 @@ from rmq_spark.client.consumer.group_brokers import Pull, by_broker
 from rmq_spark.client.consumer.group_consumer import GroupConsumer
 from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     check_listener,
@@ -46,9 +48,10 @@ from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.observing import observed
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.threads.lanes import Lanes
-from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks
+from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks, Workers
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
@@ -143,19 +146,18 @@ class PushConsumer(GroupConsumer):
         size = self._push.consume_message_batch_max_size
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
-            retries = self._retries(CONCURRENT_TIMES_MAX)
             return ConsumeMessageConcurrentlyService(
-                listener=listener,
+                listener=observed(self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
                 threads=self._threads,
                 lanes=self._retry_lanes,
-                retries=retries,
+                retries=self._retries(CONCURRENT_TIMES_MAX),
                 acknowledge=self._acknowledge,
                 batch_size=size,
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
             return ConsumeMessageOrderlyService(
-                listener=orderly_listener,
+                listener=observed(self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS),
                 threads=self._threads,
                 retries=self._retries(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
@@ -164,10 +166,8 @@ class PushConsumer(GroupConsumer):
                 suspend_ms=self._push.suspend_current_queue_time_ms,
             )
         found = "neither" if listener is None else "both"
-        raise TypeError(
-            "a push consumer has one listener: needed listener= or orderly_listener=, found "
-            f"{found}"
-        )
+        needed = "listener= or orderly_listener="
+        raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
 
     def _retries(self, times_max: int) -> Retries | None:
         if not self._is_clustering:
@@ -219,10 +219,12 @@ class PushConsumer(GroupConsumer):
 
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages that were pulled are still consumed."""
+        self._check_not_over()
         self._is_paused = True
 
     def resume(self) -> None:
         """Pull again after `suspend`."""
+        self._check_not_over()
         self._is_paused = False
 
     @property
@@ -236,11 +238,15 @@ class PushConsumer(GroupConsumer):
         with self._changing_requests:
             return frozenset(self._requests)
 
+    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+        with self._changing_requests:
+            return {queue: request.last_known for queue, request in self._requests.items()}
+
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
         with self._changing_requests:
             return [request.process_queue for request in self._requests.values()]
 
-    def _schedulers(self) -> list[ScheduledTasks | Lanes]:
+    def _schedulers(self) -> list[Workers | Lanes]:
         return [*super()._schedulers(), self._threads]
 
     def assignment(self) -> frozenset[MessageQueue]:
@@ -311,7 +317,7 @@ class PushConsumer(GroupConsumer):
         with self._changing_requests:
             if self._requests.get(request.queue) is request:
                 del self._requests[request.queue]
-        self._forget_offset(request.queue)
+        self._forget_offset(request.queue, request.last_known)
 
     # ---- locks of orderly consumers
 
@@ -355,9 +361,9 @@ class PushConsumer(GroupConsumer):
             self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
 
     def _unlock_now(self, queues: Sequence[MessageQueue]) -> None:
-        self._offset_store.persist_all(queues)  # the next owners begin at these offsets
+        self._persist_known(queues)  # the next owners begin at these offsets
         try:
-            self._brokers.unlock(queues, one_way=True)
+            self._brokers.unlock(queues)
         except ClientError as error:
             _log.warning("%s: queues stay locked for a minute: %s", self.group, error)
 
@@ -482,11 +488,9 @@ class PushConsumer(GroupConsumer):
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         with self._changing_requests:
             requests = list(self._requests.values())
+        read, memory = self._offset_store.read_offset, ReadOffsetType.READ_FROM_MEMORY
         return {
-            request.queue: request.process_queue.info(
-                self._offset_store.read_offset(request.queue, ReadOffsetType.READ_FROM_MEMORY),
-                now_ms,
-            )
+            request.queue: request.process_queue.info(read(request.queue, memory), now_ms)
             for request in requests
         }
 

@@ -56,11 +56,13 @@ class RemoteBrokerOffsetStore:
         else:
             self._outages.went_well(queue)
 
-    def persist(self, queue: MessageQueue) -> None:
-        """Tell the broker, and wait until it has stored the offset."""
-        offset = self._table.get(queue)
-        if offset is not None:
-            self._update(queue, offset, one_way=False)
+    def persist(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker, and wait until it has stored the offset.
+
+        It is told this very offset: whoever begins the queue may forget it here meanwhile.
+        """
+        self._table.update(queue, offset, increase_only=False)
+        self._update(queue, offset, one_way=False)
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop an offset here; the broker keeps it."""

@@ -5,7 +5,8 @@
                  the dead letters; where the broker does not take them back, sent to the retry topic
                  of any broker
     orderly      tried again in place; after enough times sent to the retry topic as used up, which
-                 makes dead letters of them
+                 makes dead letters of them; what is too large for that, with what is added to it,
+                 is given back to its broker, which makes a dead letter of the stored record
 
 Nothing is given up here: a message that no broker takes stays with its consumer.
 """
@@ -17,10 +18,13 @@ import random
 from dataclasses import dataclass
 
 from rmq_spark.client.consumer.group_brokers import GroupBrokers
+from rmq_spark.client.errors import MessageIllegal
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, retry_topic
@@ -34,6 +38,8 @@ DEAD_LETTER = -1
 
 CONCURRENT_TIMES_MAX = 16
 ORDERLY_TIMES_MAX = (1 << 31) - 1
+_COMPRESSED = MessageSysFlag.COMPRESSED
+_TYPE = MessageSysFlag.COMPRESSION_MASK
 _DROPPED = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET")
 
 
@@ -59,25 +65,40 @@ class Retries:
     def send_again(self, message: MessageExt) -> bool:
         """Send a message to the group's retry topic; return whether any broker has taken it."""
         try:
-            queues = self.routes.publish_queues(retry_topic(self.group))
-            reachable = [queue for queue in queues if not self._is_silent(queue)]
-            queue = random.choice(reachable or queues)  # noqa: S311  # any will do
-            header = self._header(message, queue.queue_id)
-            self.api.send(
-                self.routes.master_address(queue.broker_name),
-                header,
-                message.body,
-                message.message_id,
-            )
-        except RocketPollError as error:
+            self._send(message)
+        except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
             _log.warning("%s cannot be sent again now: %s", message.message_id, error)
             return False
         return True
 
+    def give_up(self, message: MessageExt) -> bool:
+        """Make a dead letter of a used-up message; return whether any broker has taken it."""
+        try:
+            try:
+                self._send(message)
+            except MessageIllegal as refused:
+                _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
+                self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
+        except RocketPollError as error:
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
+            return False
+        return True
+
+    def _send(self, message: MessageExt) -> None:
+        queues = self.routes.publish_queues(retry_topic(self.group))
+        reachable = [queue for queue in queues if not self._is_silent(queue)]
+        queue = random.choice(reachable or queues)  # noqa: S311  # any will do
+        compression, body = _as_sent(message)
+        header = self._header(message, queue.queue_id, compression)
+        address = self.routes.master_address(queue.broker_name)
+        self.api.send(address, header, body, message.message_id)
+
     def _is_silent(self, queue: MessageQueue) -> bool:
         return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
 
-    def _header(self, message: MessageExt, queue_id: int) -> SendMessageRequestHeader:
+    def _header(
+        self, message: MessageExt, queue_id: int, compression: int
+    ) -> SendMessageRequestHeader:
         properties = {
             name: text for name, text in message.properties.items() if name not in _DROPPED
         }
@@ -91,7 +112,7 @@ class Retries:
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=1,
             queue_id=queue_id,
-            sys_flag=0,  # the body is plain
+            sys_flag=compression,
             born_timestamp=message.born_timestamp,
             flag=message.flag,
             properties=encode_properties(properties),
@@ -100,3 +121,15 @@ class Retries:
             max_reconsume_times=self.max_reconsume_times,
             batch=False,
         )
+
+
+def _as_sent(message: MessageExt) -> tuple[int, bytes]:
+    """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
+
+    The limit of brokers is one of bytes as they are stored.
+    """
+    if not message.sys_flag & _COMPRESSED:
+        return 0, message.body
+    found = MessageSysFlag(message.sys_flag) & _TYPE
+    body = compress_body(message.body, found or MessageSysFlag.COMPRESSION_ZLIB)
+    return int(found | _COMPRESSED), body

@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
+_DIGITS_MAX: Final = 10
+"""Digits of a count that is believed to be one."""
+
 _READ: Final = TopicPermission.READ.value
 _WRITE: Final = TopicPermission.WRITE.value
 
@@ -70,6 +73,7 @@ class Routes(ProcessBound):
         """Make an empty table; ``ask`` returns a name server's answer about a topic."""
         self._ask = ask
         self._lock = threading.Lock()
+        self._asking: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
         ProcessBound.__init__(self)
@@ -108,6 +112,11 @@ class Routes(ProcessBound):
             )
             raise TopicNotUsable(topic, why)
         return queues
+
+    def known_publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return `publish_queues` without asking anybody; none if they are not known."""
+        route = self._table.get(topic)
+        return route.publish_queues if route is not None else ()
 
     def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may be pulled from.
@@ -211,6 +220,26 @@ class Routes(ProcessBound):
             }
         return found
 
+    def refresh_within(self, topic: str, seconds: float) -> None:
+        """Ask for a topic's route again, and wait at most so long: an answer may come later."""
+        with self._lock:
+            asking = self._asking.get(topic)
+            if asking is None:
+                asking = self._asking[topic] = threading.Thread(
+                    target=self._refresh_aside, args=(topic,), name="rocketpoll-route", daemon=True
+                )
+                asking.start()
+        asking.join(seconds)
+
+    def _refresh_aside(self, topic: str) -> None:
+        try:
+            self.refresh(topic)
+        except ClientError as error:
+            _log.debug("the route of %s stays as it is: %s", topic, error)
+        finally:
+            with self._lock:
+                del self._asking[topic]
+
     def refresh_all(self) -> None:
         """Ask again for the route of every known topic; keep those that cannot be found out now."""
         for topic in sorted(self._table):
@@ -230,6 +259,7 @@ class Routes(ProcessBound):
     def forked(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
+        self._asking = {}  # whoever asked is a thread of the parent
 
     def _broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)
@@ -244,7 +274,9 @@ def _has_master(broker: BrokerData | None) -> bool:
 
 def _queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
     if sum(count for _, count in counts) > QUEUES_MAX:
-        raise RouteNotFound(topic, f"its route claims over {QUEUES_MAX} queues")
+        raise TopicNotUsable(
+            topic, f"its route claims over {QUEUES_MAX} queues; ask its name server"
+        )
     return tuple(
         MessageQueue(topic, name, number) for name, count in counts for number in range(count)
     )
@@ -256,5 +288,5 @@ def _ordered_queues(text: str | None) -> list[tuple[str, int]]:
     for part in (text or "").split(";"):
         name, _, count = part.rpartition(":")
         if name and count.isascii() and count.isdigit():
-            found.append((name, int(count)))
+            found.append((name, int(count) if len(count) < _DIGITS_MAX else QUEUES_MAX + 1))
     return found

@@ -36,6 +36,7 @@ from rmq_spark.client.producer.outgoing import (
     encoded_batch,
 )
 from rmq_spark.client.producer.sends import RETRIED_CODES
+from rmq_spark.client.producer.topic_sender import may_be_elsewhere
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_batch_columns, encode_chunk
@@ -52,6 +53,8 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 CHUNK_ROWS: Final = 50_000
 CHUNK_TIMEOUT_MS: Final = 30_000
 """Milliseconds to wait for a response: several megabytes wait for those before them."""
+_ROUTE_SECONDS: Final = 1.0
+"""The wait for a topic's new route: without it, what is known is tried again."""
 
 
 class SentSpan(NamedTuple):
@@ -216,6 +219,8 @@ class _Bulk:
                 if self.spans:
                     raise PartlySent(request.topic, request.tries, self.spans, self.sent) from error
                 raise SendFailed(request.topic, request.tries) from error
+            if may_be_elsewhere(error):
+                self._sender.instance.routes.refresh_within(request.topic, _ROUTE_SECONDS)
             self.start(request)
 
     def _outcome(self, request: _Request) -> ClientError | None:

@@ -19,13 +19,14 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
     ClientError,
+    ClientShutDown,
     MessageRejected,
     SendFailed,
     TooManyPending,
 )
 from rmq_spark.client.producer.outgoing import Outgoing
 from rmq_spark.client.producer.pending_sends import PendingSends
-from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, forget_frames
+from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, SendOutcome, forget_frames
 from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
 from rmq_spark.client.requests.answers import sent
 from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
@@ -87,9 +88,21 @@ class AsyncSends:
             raise MessageRejected("send_async", needed, "reads_itself=True")
         if not self.pending.enter(len(prepared.body), timeout_ms / 1000):
             raise TooManyPending(self.pending.count, self.pending.bytes)
-        send = _AsyncSend(self, prepared, fixed, timeout_ms, SendFuture(self._callbacks))
-        send.attempt()
-        return send.future
+        future = SendFuture(self._callbacks)
+        _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
+        return future
+
+    def begin(
+        self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int, outcome: SendOutcome
+    ) -> bool:
+        """Send a message without waiting for anybody; return False if there is no room for it.
+
+        Where a route has to be asked for, or a broker to be connected, a thread does so.
+        """
+        if not self.pending.enter(len(prepared.body), 0):
+            return False
+        _AsyncSend(self, prepared, fixed, timeout_ms, outcome).attempt(may_wait=False)
+        return True
 
     def try_again(self, send: _AsyncSend) -> bool:
         """Have a send tried again soon; return False if no thread can do that."""
@@ -119,7 +132,7 @@ class _AsyncSend(Waiter):
         prepared: Outgoing,
         fixed: MessageQueue | None,
         timeout_ms: int,
-        future: SendFuture,
+        future: SendOutcome,
     ) -> None:
         super().__init__(RequestCode.SEND_MESSAGE_V2, timeout_ms, time.monotonic())
         self.future = future
@@ -128,22 +141,52 @@ class _AsyncSend(Waiter):
         self._fixed = fixed
         self._tries: list[ClientError] = []
         self._failed: str | None = None
+        self._chosen: MessageQueue | None = None  # the queue of a try that waits for a thread
+        self._turn: int | None = None  # the turn of one whose queues are not known yet
 
-    def attempt(self) -> None:
-        """Send the message, to a queue that has not failed."""
-        sender, prepared = self._sends.sender, self._prepared
+    def attempt(self, *, may_wait: bool = True) -> None:
+        """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""
+        if self.future.cancelled():
+            self._leave()
+            self.future.set_running_or_notify_cancel()
+            return
         try:
-            chosen = self._fixed or sender.choice.choose(
-                sender.publish_queues(prepared.topic), self._failed
-            )
-            self._failed = chosen.broker_name  # the queue to avoid, should this try fail
-            self.asked_at = time.monotonic()
-            self._address = sender.instance.routes.master_address(chosen.broker_name)
-            self._header = prepared.header(chosen)
-            sender.instance.connections.reach(self._address, self._connect_ms())
-            sender.instance.api.send_to(self, self._address, self._header, prepared.body)
+            if may_wait or self._needs_no_wait():
+                self._ask()
+                return
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
+            return
+        if not self._sends.try_again(self):
+            self._ends_with(ClientShutDown("no thread can be started that connects"))
+
+    def _needs_no_wait(self) -> bool:
+        """Choose the queue, and return whether its broker can be asked at once."""
+        sender = self._sends.sender
+        queues = sender.known_queues(self._prepared.topic)
+        if not queues:
+            self._turn = sender.choice.next_turn()  # the caller's, not that of the thread
+            return False
+        if self._chosen is None:
+            self._chosen = self._fixed or sender.choice.choose(queues, self._failed)
+        try:
+            address = sender.instance.routes.master_address(self._chosen.broker_name)
+        except BrokerNotFound:
+            return False  # the thread finds that out as well, and says so
+        return sender.instance.connections.is_ready(address)
+
+    def _ask(self) -> None:
+        sender, prepared = self._sends.sender, self._prepared
+        chosen, self._chosen = self._chosen or self._fixed, None
+        if chosen is None:
+            queues, (turn, self._turn) = sender.publish_queues(prepared.topic), (self._turn, None)
+            chosen = sender.choice.choose(queues, self._failed, turn)
+        self._failed = chosen.broker_name  # the queue to avoid, should this try fail
+        self.asked_at = time.monotonic()
+        self._address = sender.instance.routes.master_address(chosen.broker_name)
+        self._header = prepared.header(chosen)
+        sender.instance.connections.reach(self._address, self._connect_ms())
+        sender.instance.api.send_to(self, self._address, self._header, prepared.body)
 
     def _connect_ms(self) -> int:
         """Return the milliseconds that connecting may take: other brokers have their share."""
@@ -180,6 +223,9 @@ class _AsyncSend(Waiter):
 
     def ends(self) -> None:
         """Let the future fail: the send is not tried again."""
+        if not self._tries:  # it has yet to be tried
+            self._ends_with(ClientShutDown("the producer was shut down before the first try"))
+            return
         error = SendFailed(self._prepared.topic, self._tries)
         error.__cause__ = self._tries[-1]
         self._ends_with(error)

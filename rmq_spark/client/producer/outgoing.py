@@ -192,6 +192,9 @@ def batch_parts(messages: Iterable[Message], rules: SendRules, ids: UniqueIds) -
             raise MessageRejected("wait_store_ok " + _OF_A_BATCH, "the same for all", "both")
         if message.delay_level:
             raise MessageRejected("delay_level " + _OF_A_BATCH, "0", message.delay_level)
+        if message.sharding_key != first.sharding_key:  # they are stored in one queue
+            needed = f"{first.sharding_key!r} for all, or a batch for each"
+            raise MessageRejected("sharding_key " + _OF_A_BATCH, needed, repr(message.sharding_key))
         check_topic_of_batch(message.topic)
         message_id = ids.next()
         parts.append(BatchPart(message, message_id, message.properties_text(message_id)))

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_spark.client import observing
 from rmq_spark.client.arguments import (
     check_flag,
     check_kind,
@@ -43,6 +44,7 @@ from rmq_spark.client.producer.send_checks import check_bulk_settings, check_mem
 from rmq_spark.client.producer.sends import Sends
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
+from rmq_spark.client.serializers import Serializer, chosen
 from rmq_spark.client.threads.ending import Ending
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.message_queue import MessageQueue
@@ -87,6 +89,9 @@ class Producer(ProcessBound):
             10,000 by default.
         pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
             default.
+        serializer: What makes bodies of values that are no bytes: ``"json"``, ``"msgpack"``,
+            ``"text"``, `avro`, or an object with ``dumps`` and ``loads``. Without it, bodies are
+            bytes.
         member: Answers the requests that brokers make of producers (transaction checks).
 
     Raises:
@@ -108,6 +113,7 @@ class Producer(ProcessBound):
         send_latency_fault_enable: bool = False,
         pending_max: int = PENDING_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
+        serializer: str | Serializer | None = None,
         member: ProducerMember | None = None,
     ) -> None:
         self.group = check_group(group)
@@ -135,6 +141,7 @@ class Producer(ProcessBound):
             self.instance,
             rules or SendRules(group),
             send_latency_fault_enable=send_latency_fault_enable,
+            serializer=chosen(serializer),
         )
         self.send_timeout_ms = send_timeout_ms
         self._member = member
@@ -263,6 +270,17 @@ class Producer(ProcessBound):
             SendFailed: All tries failed. The message may have been stored all the same.
             ClientError: The only try of a message with a given queue or a sharding key failed.
         """
+        sending = observing.sending((message,))
+        if sending is None:
+            return self._send(message, queue, timeout_ms)
+        with sending:
+            result = self._send(sending.messages[0], queue, timeout_ms)
+            sending.sent((result,))
+        return result
+
+    def _send(
+        self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
+    ) -> SendResult:
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
         fixed = self.sender.fixed_queue(message, queue)
@@ -297,6 +315,17 @@ class Producer(ProcessBound):
             MessageRejected: No broker would accept the message.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
+        sending = observing.sending((message,))
+        if sending is None:
+            return self._send_async(message, queue, timeout_ms)
+        with sending:
+            future = self._send_async(sending.messages[0], queue, timeout_ms)
+            sending.ends_with(future)
+        return future
+
+    def _send_async(
+        self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
+    ) -> Future[SendResult]:
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
         fixed = self.sender.fixed_queue(message, queue)
@@ -317,6 +346,14 @@ class Producer(ProcessBound):
             ConnectionClosed: The connection failed while the message was written.
             SendFailed: No broker that was tried can be reached.
         """
+        sending = observing.sending((message,))
+        if sending is None:
+            self._send_one_way(message, queue)
+            return
+        with sending:
+            self._send_one_way(sending.messages[0], queue)
+
+    def _send_one_way(self, message: Message, queue: MessageQueue | Selector | None) -> None:
         prepared = self._prepared(message)
         fixed = self.sender.fixed_queue(message, queue)
         if fixed is not None:
@@ -330,7 +367,8 @@ class Producer(ProcessBound):
         """Send messages of one topic together, in as few requests as the brokers' limits allow.
 
         Args:
-            messages: Messages with the same ``topic`` and ``wait_store_ok``, without a delay level.
+            messages: Messages with the same ``topic``, ``sharding_key`` and ``wait_store_ok``,
+                without a delay level.
             timeout_ms: Milliseconds for each request; ``send_timeout_ms`` by default.
 
         Returns:
@@ -350,7 +388,14 @@ class Producer(ProcessBound):
         check_kind(
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
         )
-        return self._sends.send_batch(messages, timeout_ms)
+        messages = list(messages)
+        sending = observing.sending(messages)
+        if sending is None:
+            return self._sends.send_batch(messages, timeout_ms)
+        with sending:
+            results = self._sends.send_batch(sending.messages, timeout_ms)
+            sending.sent(results)
+        return results
 
     def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
         """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.

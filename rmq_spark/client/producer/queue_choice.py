@@ -50,10 +50,16 @@ class QueueChoice:
         self._available_at: dict[str, float] = {}
 
     def choose(
-        self, queues: Sequence[MessageQueue], failed_broker: str | None = None
+        self,
+        queues: Sequence[MessageQueue],
+        failed_broker: str | None = None,
+        turn: int | None = None,
     ) -> MessageQueue:
-        """Return the next of a topic's queues; not on the failed broker, if there is another."""
-        turn = self._next_turn()
+        """Return the next of a topic's queues; not on the failed broker, if there is another.
+
+        ``turn`` is one that was taken before, perhaps by another thread; by default, the next.
+        """
+        turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
         for step in range(len(queues)):
             queue = queues[(turn + step) % len(queues)]
@@ -84,7 +90,8 @@ class QueueChoice:
         available_at = self._available_at
         return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
 
-    def _next_turn(self) -> int:
+    def next_turn(self) -> int:
+        """Take the next turn of this thread, and return its number."""
         turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
         self._turns.turn = turn + 1
         return turn

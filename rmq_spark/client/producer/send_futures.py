@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.results import SendResult
@@ -20,6 +20,22 @@ _log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 1.0
 """Seconds that the thread waits for more callbacks before it ends."""
+
+
+class SendOutcome(Protocol):
+    """The part of a future that a send needs, to tell its result."""
+
+    def cancelled(self) -> bool:
+        """Return whether nobody wants the result any more."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether a result may be set, which is next."""
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Take the result: the message is stored."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Take the error: the message is not known to be stored."""
 
 
 class Callbacks:

@@ -25,7 +25,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.async_sends import RETRY_MS_MIN
-from rmq_spark.client.producer.outgoing import Outgoing
+from rmq_spark.client.producer.outgoing import BatchPart, Outgoing
 from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.codes import ResponseCode
@@ -90,7 +90,7 @@ class Sends:
                         raise
                     break
                 tries.append(error)
-                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
+                self._refresh_after(error, prepared.topic, each)
             else:
                 is_ok = stored.send_status is SendStatus.SEND_OK
                 if is_ok or not self._retries_not_ok or not each.left:
@@ -138,7 +138,7 @@ class Sends:
         while todo:
             parts = todo.pop()
             try:
-                results.append(self.send(self._sender.prepared_batch(parts), timeout_ms))
+                results.append(self._send_parts(parts, timeout_ms))
             except ClientError as error:
                 half = len(parts) // 2
                 if not half or not isinstance(error, MessageIllegal):
@@ -148,6 +148,14 @@ class Sends:
             else:
                 sent += len(parts)
         return results
+
+    def _send_parts(self, parts: Sequence[BatchPart], timeout_ms: int) -> SendResult:
+        """Send a batch: with a sharding key, to the key's queue, with one try."""
+        prepared = self._sender.prepared_batch(parts)
+        fixed = self._sender.fixed_queue(parts[0].message, None)
+        if fixed is not None:
+            return self.send_once(prepared, fixed, timeout_ms)
+        return self.send(prepared, timeout_ms)
 
     def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
         """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
@@ -165,7 +173,7 @@ class Sends:
                 )
             except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
                 tries.append(error)
-                self._refresh_after(error, prepared.topic, is_waited_for=each.is_followed)
+                self._refresh_after(error, prepared.topic, each)
         raise SendFailed(prepared.topic, tries) from tries[-1]
 
     def send_one_way_once(self, prepared: Outgoing, target: MessageQueue, timeout_ms: int) -> None:
@@ -197,20 +205,21 @@ class Sends:
             yield _Try(target, remaining_ms, left, deadline)
             failed = target.broker_name
 
-    def _refresh_after(self, error: ClientError, topic: str, *, is_waited_for: bool) -> None:
-        """Refresh the topic's route, if the error says that it has changed.
+    def _refresh_after(self, error: ClientError, topic: str, failed: _Try) -> None:
+        """Refresh the topic's route, if the error of a try says that it may have changed.
 
-        Where there will be no other try, that is done in the background, for the next sends.
+        Where there will be no other try, or one at another broker, nobody waits for the answer; a
+        broker that answers has told of its own queues alone, and not that others are well.
         """
         if not may_be_elsewhere(error):
             return
-        if not is_waited_for:
+        if not failed.is_followed:
             self._instance.refresh_routes_soon()
             return
-        try:
-            self._instance.routes.refresh(topic)
-        except ClientError:
-            return  # the known route stays
+        known = {queue.broker_name for queue in self._sender.publish_queues(topic)}
+        has_another = isinstance(error, CONNECTION_FAULTS) and known - {failed.target.broker_name}
+        seconds = 0 if has_another else (failed.deadline - time.monotonic()) / (failed.left + 1)
+        self._instance.routes.refresh_within(topic, max(seconds, 0))
 
 
 def _not_all(error: ClientError, results: Sequence[SendResult], sent: int) -> ClientError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.errors import (
@@ -22,7 +23,7 @@ from rmq_spark.client.errors import (
     TopicNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.message import Message
+from rmq_spark.client.message import BUFFERS, Message
 from rmq_spark.client.producer.outgoing import (
     BatchPart,
     Outgoing,
@@ -35,6 +36,7 @@ from rmq_spark.client.producer.outgoing import (
 from rmq_spark.client.producer.queue_choice import QueueChoice, queue_of_key
 from rmq_spark.client.producer.send_checks import of_topic
 from rmq_spark.client.producer.unique_ids import UniqueIds, now_ms
+from rmq_spark.client.serializers import Serializer, encoded
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -50,9 +52,15 @@ class TopicSender:
     """
 
     def __init__(
-        self, instance: ClientInstance, rules: SendRules, *, send_latency_fault_enable: bool
+        self,
+        instance: ClientInstance,
+        rules: SendRules,
+        *,
+        send_latency_fault_enable: bool,
+        serializer: Serializer | None = None,
     ) -> None:
         self.instance = instance
+        self._serializer = serializer
         self.rules = rules
         self.ids = UniqueIds(instance.local_address)
         self.choice = QueueChoice(
@@ -70,40 +78,59 @@ class TopicSender:
             topic, rules.create_topic_key, rules.default_topic_queue_nums
         )
 
+    def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that a topic's messages may go to, as far as known without asking."""
+        return self.instance.routes.known_publish_queues(topic)
+
     def fixed_queue(
-        self, message: Message, queue: MessageQueue | Selector | None
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None,
+        known: tuple[MessageQueue, ...] = (),
     ) -> MessageQueue | None:
         """Return the one queue that a message has to go to, None if any queue of the topic will do.
+
+        The topic's queues are asked for where they are needed, unless they are ``known``.
 
         Raises:
             TypeError, MessageRejected: ``queue`` is, or chooses, no queue of the message's topic.
         """
+        if queue is None and message.sharding_key is None:
+            return None
+        if not isinstance(queue, MessageQueue) and not callable(queue) and queue is not None:
+            example = "lambda queues: queues[0]"
+            raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
+        queues = known or self.publish_queues(message.topic)  # and so the broker's address is known
         if isinstance(queue, MessageQueue):
-            self.publish_queues(message.topic)  # so that the broker's address is known
             return of_topic("queue", queue, message.topic)
         if queue is not None:
-            example = "lambda queues: queues[0]"
-            if not callable(queue):
-                raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
-            return of_topic(
-                "what queue= has chosen", queue(self.publish_queues(message.topic)), message.topic
-            )
-        if message.sharding_key is not None:
-            return queue_of_key(self.publish_queues(message.topic), message.sharding_key)
-        return None
+            return of_topic("what queue= has chosen", queue(queues), message.topic)
+        return queue_of_key(queues, message.sharding_key or "")
 
     def prepared(self, message: Message) -> Outgoing:
         """Check a message, and return what is sent of it."""
+        if self._serializer is not None:
+            message = self._encoded(message)
         return outgoing(message, self.rules, self.ids, now_ms())
 
     def prepared_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
         """Check messages, and return their parts in as few batches as their sizes allow."""
+        if self._serializer is not None:
+            messages = map(self._encoded, messages)
         parts = batch_parts(messages, self.rules, self.ids)
         return list(split(parts, self.rules.max_message_bytes))
 
     def prepared_batch(self, parts: Sequence[BatchPart]) -> Outgoing:
         """Return what is sent of a batch."""
         return batch_of(parts, self.rules, now_ms())
+
+    def _encoded(self, message: Message) -> Message:
+        """Return a message whose body is bytes; what is no message is refused later."""
+        if self._serializer is None or not isinstance(message, Message):
+            return message
+        if isinstance(message.body, BUFFERS):
+            return message
+        return replace(message, body=encoded(message.body, self._serializer))
 
     def _is_silent(self, broker_name: str) -> bool:
         connections = self.instance.connections

@@ -17,9 +17,6 @@ from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfR
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.reading.time_search import Search
-from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 EARLIEST: Final = "earliest"
@@ -27,7 +24,6 @@ LATEST: Final = "latest"
 READER_GROUP: Final = "TOOLS_CONSUMER"
 """RocketMQ's own name for programs that look without consuming: every broker has this group."""
 
-_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS: Final = timedelta(milliseconds=1)
 _NEEDED: Final = (
@@ -142,20 +138,7 @@ def _first_since(instance: ClientInstance, held: Span, timestamp_ms: int) -> int
         hint = held.start
     search = Search(timestamp_ms, held.start, held.end, hint)
     while (probe := search.probe()) is not None:
-        header = PullMessageRequestHeader(
-            consumer_group=READER_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=probe,
-            max_msg_nums=1,
-            sys_flag=_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type=TAG_EXPRESSION,
-        )
-        pulled = api.pull(held.address, header)
+        pulled = api.peek(held.address, READER_GROUP, queue, probe)
         message = pulled.first_message()
         if message is None:
             search.found(pulled.next_begin_offset, None)

@@ -23,11 +23,15 @@ GATHERED_BYTES: Final = 2 * 1024 * 1024
 
 
 class ReadableChunk(NamedTuple):
-    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if so."""
+    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if so.
+
+    ``stated_crc`` is what that one says of its body, damaged or not; None if it is too short.
+    """
 
     records: RecordChunk
     next_offset: int
     fault: RecordError | None
+    stated_crc: int | None = None
 
 
 def readable_chunks(
@@ -40,10 +44,11 @@ def readable_chunks(
     at = start
     for chunk in gathered(answers):
         records, fault = readable_records(chunk.records, chunk.sizes)
-        next_offset = chunk.next_offset
+        next_offset, stated_crc = chunk.next_offset, None
         if fault is not None:
             next_offset = _offset_behind(records, at, chunk, is_filtered=is_filtered)
-        yield ReadableChunk(records, next_offset, fault)
+            stated_crc = _stated(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
+        yield ReadableChunk(records, next_offset, fault, stated_crc)
         at = next_offset
 
 
@@ -85,9 +90,13 @@ def _offset_behind(before: RecordChunk, at: int, chunk: RawChunk, *, is_filtered
     Offsets are dense; where a filter leaves some out, the record itself may say where it stands.
     """
     last = int(before.head["queue_offset"][-1]) if len(before) else at - 1
+    stated = _stated(chunk, before, layout.QUEUE_OFFSET_AT, layout.PHYSICAL_OFFSET_AT)
+    is_possible = stated is not None and last < stated < chunk.next_offset
+    return stated if is_filtered and stated is not None and is_possible else last + 1
+
+
+def _stated(chunk: RawChunk, before: RecordChunk, start: int, end: int) -> int | None:
+    """Return the number between two places of the record behind those that can be read."""
     place = int(before.ends[-1]) if len(before) else 0
-    stated = bytes(
-        chunk.records[place + layout.QUEUE_OFFSET_AT : place + layout.PHYSICAL_OFFSET_AT]
-    )
-    queue_offset = int.from_bytes(stated, "big", signed=True)
-    return queue_offset if is_filtered and last < queue_offset < chunk.next_offset else last + 1
+    found = bytes(chunk.records[place + start : place + end])
+    return int.from_bytes(found, "big", signed=True) if len(found) == end - start else None

@@ -22,7 +22,7 @@ from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import without_namespace
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of compressed bodies, once inflated, in one record batch."""
@@ -33,6 +33,7 @@ BROKER_NAME: Final = "brokerName"
 _BODY: Final = "body"
 _TAGS: Final = "tags"
 _TOPIC: Final = "topic"
+_QUEUE_ID: Final = "queueId"
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 _CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
@@ -78,13 +79,20 @@ class RecordBatches:
         self._checks_crc = checks_crc and self._has_body
         self._namespace = namespace
 
-    def of(self, chunk: RecordChunk, broker_name: str) -> Iterator[pa.RecordBatch]:
+    def of(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk, in order.
+
+        Args:
+            chunk: The records.
+            origin: The queue that all of them were pulled from, which is known better than each
+                record says, or the name of the broker, if they are of several.
 
         Raises:
             RecordFault: A body cannot be read, and that is to end the query.
         """
-        built: dict[str, pa.Array] = {}
+        queue = None if isinstance(origin, str) else origin
+        broker_name = origin if isinstance(origin, str) else origin.broker_name
+        built: dict[str, pa.Array] = {} if queue is None else self._known_of(queue, len(chunk))
 
         def column(name: str) -> pa.Array:
             if name not in built:
@@ -115,9 +123,7 @@ class RecordBatches:
             part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
             kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
             if wrong:
-                part[_BODY], kept = self._without_wrong(
-                    chunk, broker_name, first, bodies, kept, wrong
-                )
+                part[_BODY], kept = self._without_wrong(chunk, origin, first, bodies, kept, wrong)
             else:
                 part[_BODY] = bodies
             yield from self._batch(part, kept)
@@ -129,11 +135,17 @@ class RecordBatches:
         known = {
             _TOPIC: without_namespace(self._namespace, queue.topic),
             BROKER_NAME: queue.broker_name,
-            "queueId": queue.queue_id,
+            _QUEUE_ID: queue.queue_id,
             "queueOffset": queue_offset,
         }
         arrays = [pa.array([known.get(field.name)], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _known_of(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
+        known = {_QUEUE_ID: pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count)}
+        if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records bear another topic's name
+            known[_TOPIC] = pa.repeat(without_namespace(self._namespace, queue.topic), count)
+        return known
 
     def _within_namespace(self, topics: pa.Array) -> pa.Array:
         if self._namespace is None:
@@ -145,19 +157,16 @@ class RecordBatches:
     def _without_wrong(
         self,
         chunk: RecordChunk,
-        broker_name: str,
+        origin: MessageQueue | str,
         first: int,
         bodies: pa.Array,
         kept: pa.Array | None,
         wrong: dict[int, object],
     ) -> tuple[pa.Array, pa.Array | None]:
         """Say which bodies cannot be read; return them as null, and which rows are kept."""
-        topics = COLUMNS[_TOPIC].build(chunk)
         for row in sorted(wrong):
             if kept is None or kept[row - first].as_py():
-                queue = MessageQueue(
-                    topics[row].as_py(), broker_name, int(chunk.head["queue_id"][row])
-                )
+                queue = _queue_of(chunk, row, origin) if isinstance(origin, str) else origin
                 self._bad.met(queue, int(chunk.head["queue_offset"][row]), wrong[row])
         is_right = np.ones(len(bodies), bool)
         is_right[np.fromiter(wrong, np.int64, len(wrong)) - first] = False
@@ -175,6 +184,11 @@ class RecordBatches:
             batch = batch.filter(kept)
         if batch.num_rows:
             yield batch
+
+
+def _queue_of(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:
+    topic = COLUMNS[_TOPIC].build(chunk)[row].as_py()
+    return MessageQueue(topic, broker_name, int(chunk.head["queue_id"][row]))
 
 
 def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -18,7 +18,9 @@ from rmq_spark.client.connections.lines import Agreement
 from rmq_spark.client.connections.waiters import Answer, Waiter
 from rmq_spark.client.requests.answers import pulled, sent
 from rmq_spark.client.results import AppendResult, PullResult, SendResult
+from rmq_spark.client.subscriptions import ALL
 from rmq_spark.wire.bodies.clients import (
+    TAG_EXPRESSION,
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
@@ -56,6 +58,7 @@ LOCK_TIMEOUT_MS: Final = 1_000
 
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 
 
@@ -182,6 +185,25 @@ class BrokerApi:
         command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=False)
         answer = self.connections.request(address, command, timeout_ms)
         return pulled(address, command.code, answer)
+
+    def peek(
+        self, address: str, group: str, queue: MessageQueue, queue_offset: int, count: int = 1
+    ) -> PullResult:
+        """Pull messages from an offset on, whatever their tags, without waiting for any."""
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=count,
+            sys_flag=_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=ALL,
+            expression_type=TAG_EXPRESSION,
+        )
+        return self.pull(address, header)
 
     def pull_async(
         self,
@@ -331,23 +353,13 @@ class BrokerApi:
         return body_of(address, LockBatchResponseBody, answer).lock_ok_mq_set
 
     def unlock(
-        self,
-        address: str,
-        group: str,
-        client_id: str,
-        queues: Iterable[MessageQueue],
-        *,
-        one_way: bool = False,
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Unlock queues; with ``one_way``, without a response."""
+        """Unlock queues that a client has locked; those of others stay as they are."""
         body = LockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )
-        code = RequestCode.UNLOCK_BATCH_MQ
-        if one_way:
-            self.connections.send_one_way(address, command_of(code, None, body), self.timeout_ms)
-        else:
-            self.calls.call(address, code, None, body)
+        self.calls.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body)
 
     def _timeout(self, timeout_ms: int | None) -> int:
         return self.timeout_ms if timeout_ms is None else timeout_ms

@@ -15,29 +15,33 @@ import time
 from collections.abc import Callable, Iterable
 
 from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks, Task
+from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks, Task, Workers
 
 
 class Lanes(ProcessBound):
     """The lanes of one client, made as they are needed. Methods may be called from any thread."""
 
-    def __init__(self, name: str, threads_max: int = 1) -> None:
-        """Make lanes of up to ``threads_max`` threads for each broker."""
+    def __init__(
+        self, name: str, threads_max: int = 1, *, make: Callable[[str], Workers] | None = None
+    ) -> None:
+        """Make lanes of up to ``threads_max`` threads for each broker, or those of ``make``."""
         self._name = name
         self._threads_max = threads_max
+        self._make = make or self._own
         self._lock = threading.Lock()
-        self._lanes: dict[str, ScheduledTasks] = {}
+        self._lanes: dict[str, Workers] = {}
         self._is_stopped = False
         ProcessBound.__init__(self)
 
-    def of(self, broker: str) -> ScheduledTasks:
+    def _own(self, broker: str) -> Workers:
+        return ScheduledTasks(f"{self._name} {broker}", self._threads_max)
+
+    def of(self, broker: str) -> Workers:
         """Return the lane of a broker."""
         with self._lock:
             lane = self._lanes.get(broker)
             if lane is None:
-                lane = self._lanes[broker] = ScheduledTasks(
-                    f"{self._name} {broker}", self._threads_max
-                )
+                lane = self._lanes[broker] = self._make(broker)
                 if self._is_stopped:
                     lane.stop(0)
             return lane

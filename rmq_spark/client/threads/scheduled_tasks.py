@@ -60,6 +60,17 @@ class Scheduler(Protocol):
         """Have an action run after a delay in milliseconds, if the scheduler still runs then."""
 
 
+class Workers(Scheduler, Protocol):
+    """A `Scheduler` that can be stopped, with threads that can be counted."""
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads of its own that are alive."""
+
+    def stop(self, wait_ms: int) -> bool:
+        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+
+
 class ScheduledTasks(ProcessBound):
     """A `Scheduler` with threads of its own."""
 

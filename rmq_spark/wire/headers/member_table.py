@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import ExtensionsHeader
-from rmq_spark.wire.headers import groups, offsets, pull, routes, send
+from rmq_spark.wire.headers import groups, offsets, pull, routes, send, staging
 from rmq_spark.wire.headers.codec import HeaderCodec
 
 
@@ -31,6 +31,7 @@ _pulled = HeaderCodec(pull.PullMessageResponseHeader)
 _offset = HeaderCodec(offsets.OffsetResponseHeader)
 _group = HeaderCodec(groups.ConsumerGroupRequestHeader)
 _extensions = HeaderCodec(ExtensionsHeader)
+_batch = HeaderCodec(staging.BatchRequestHeader)
 
 MEMBER_HEADERS: Mapping[int, Exchange] = {
     # sending
@@ -83,6 +84,12 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.APPEND_CHUNK: Exchange(
         HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
     ),
+    RequestCode.STAGE_CHUNK: Exchange(
+        HeaderCodec(staging.StageChunkRequestHeader), HeaderCodec(staging.StageChunkResponseHeader)
+    ),
+    RequestCode.COMMIT_BATCH: Exchange(_batch),
+    RequestCode.ABORT_BATCH: Exchange(_batch),
+    RequestCode.LAST_BATCH: Exchange(HeaderCodec(staging.LastBatchRequestHeader)),
 }
 
 

@@ -6,7 +6,8 @@ from rmq_spark.cli.main import main
 
 
 @pytest.mark.parametrize(
-    "given", [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"]]
+    "given",
+    [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"], ["--picture", "/"]],
 )
 def test_arguments_that_cannot_be_meant_are_refused(given, capsys):
     assert main(["demo", *given]) == 2
@@ -26,3 +27,20 @@ def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
 def test_without_pyspark_it_says_how_to_get_it(pyspark_that_is_missing, capfd):
     assert main(["demo"]) == 1
     assert f"{sys.executable} -m pip install '{pyspark_that_is_missing}'" in capfd.readouterr().err
+
+
+def test_without_spark_it_is_there_at_once_and_reads_all_that_it_sends(tmp_path, capfd):
+    picture = tmp_path / "demo.svg"
+    given = ["--no-spark", "--seconds", "1", "--rate", "500", "--picture", str(picture)]
+    assert main(["demo", *given]) == 0
+    said = capfd.readouterr()
+    assert "batch 0: " in said.out
+    assert "every one of them once" in said.out
+    assert said.err == ""
+    assert "every" in picture.read_text(encoding="utf-8")
+
+
+def test_a_picture_that_cannot_be_saved_is_told(tmp_path, capfd):
+    given = ["--no-spark", "--seconds", "0.5", "--rate", "500"]
+    assert main(["demo", *given, "--picture", str(tmp_path / "no" / "demo.svg")]) == 1
+    assert "No such file or directory" in capfd.readouterr().err

@@ -1,22 +1,36 @@
+import pytest
+
 from rmq_spark.cli.demo.sender import Sender
 
 
 def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(
     rocketpoll_broker, rocketpoll_topic
 ):
-    sender = Sender(rocketpoll_broker.address, rocketpoll_topic, 10_000, 10)
-    sender.start()
-    rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)
-    sender.stop()
-    messages = rocketpoll_broker.messages(rocketpoll_topic)
+    with Sender(rocketpoll_broker.address, rocketpoll_topic, 10) as sender:
+        sender.send(7)
+        sender.start(10_000)
+        rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)
+        sender.stop()
+        messages = rocketpoll_broker.messages(rocketpoll_topic)
     assert sender.fault is None
     assert len(messages) == sender.sent
     assert {len(message.body) for message in messages} == {10}
     assert {message.keys for message in messages} == {(f"order-{n}",) for n in range(sender.sent)}
 
 
-def test_what_stops_it_can_be_asked_for(rocketpoll_broker):
-    sender = Sender("127.0.0.1:1", "T", 10_000, 10)
-    sender.start()
-    sender.stop()
-    assert sender.fault is None or "127.0.0.1:1" in str(sender.fault)
+def test_a_rate_that_is_lowered_holds_from_then_on(rocketpoll_broker, rocketpoll_topic):
+    with Sender(rocketpoll_broker.address, rocketpoll_topic, 10) as sender:
+        sender.start(10_000)
+        rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)
+        sender.per_second = 0
+        sender.stop()
+        assert len(rocketpoll_broker.messages(rocketpoll_topic)) == sender.sent
+
+
+def test_what_stops_it_can_be_asked_for():
+    with Sender("127.0.0.1:1", "T", 10) as sender:
+        with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+            sender.send(1)
+        sender.start(1_000)
+        sender._thread.join(60)
+        assert "127.0.0.1:1" in str(sender.fault)

@@ -11,7 +11,8 @@ from http import HTTPStatus
 import pytest
 
 from rmq_spark.cli.exporter import http_server
-from rmq_spark.cli.exporter.http_server import CLIENTS_MAX, HttpServer
+from rmq_spark.cli.exporter.http_server import HttpServer
+from rmq_spark.cli.http_server import CLIENTS_MAX
 
 
 @pytest.fixture

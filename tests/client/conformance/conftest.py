@@ -3,7 +3,7 @@ with our clients."""
 
 import pytest
 from broker_kinds import NAME
-from conforming_clients import Clients
+from conforming_clients import AioClients, Clients
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
 
 
@@ -30,3 +30,15 @@ def is_ours(brokers):
 @pytest.fixture
 def clients(cluster):
     return Clients(cluster)
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def both_clients(request, cluster):
+    """Our clients by threads and by asyncio, for what both can do: `clients` of such a module."""
+    if request.param == "threads":
+        yield Clients(cluster)
+        return
+    clients = AioClients(cluster)
+    yield clients
+    cluster.close()  # first: what it ends lives in the loop
+    clients.close()

@@ -22,6 +22,12 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
 
 @pytest.fixture
+def clients(both_clients):
+    """All of this holds for the threaded client and for that of asyncio."""
+    return both_clients
+
+
+@pytest.fixture
 def send(clients):
     """Sends bodies to a topic, in order, to one queue or to all in turn."""
     producer = clients.producer()

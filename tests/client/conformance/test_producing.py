@@ -18,6 +18,12 @@ LONG = "".join(f"line {number}\n" for number in range(10_000)).encode()
 COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
+@pytest.fixture
+def clients(both_clients):
+    """All of this holds for the threaded client and for that of asyncio."""
+    return both_clients
+
+
 def test_all_that_a_message_carries_arrives(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
@@ -104,6 +110,15 @@ def test_a_batch_stands_in_one_queue_in_a_row(cluster, clients):
     assert [(each.tags, each.keys, each.properties["n"]) for each in found] == [
         (f"t{body}", (body,), body) for body in numbers(50)
     ]
+
+
+def test_a_batch_goes_where_its_sharding_key_goes(cluster, clients):
+    topic, producer = cluster.topic(), clients.producer()
+    for key in ("ada", "bob", "eve"):
+        alone = producer.send(Message(topic, b"alone", sharding_key=key))
+        batch = [Message(topic, body.encode(), sharding_key=key) for body in numbers(3)]
+        (result,) = producer.send_batch(batch)
+        assert (result.queue, result.queue_offset) == (alone.queue, alone.queue_offset + 1)
 
 
 def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):

@@ -1,3 +1,5 @@
+from math import inf
+
 import pytest
 
 from rmq_spark.client.connections.waiters import STRAYS_MAX, Waiter, Waiters
@@ -71,11 +73,16 @@ def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waite
 
 def test_time_is_over_for_each_by_itself(waiters):
     soon, later = Told(100), Told(10_000)
-    for each in (soon, later):
+    assert waiters.due_at == inf
+    for each in (later, soon):
         waiters.add(each)
+    assert waiters.due_at == soon.deadline
     assert waiters.late(0.05) == []
+    assert waiters.due_at == soon.deadline
     assert waiters.late(0.1) == [soon]
-    assert waiters.late(10) == [soon, later]
+    assert waiters.due_at == later.deadline
+    assert waiters.late(10) == [later, soon]
+    assert waiters.due_at == inf
 
 
 def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):

@@ -216,3 +216,16 @@ class NothingIsSkipped(RuleBasedStateMachine):
 
 
 TestNothingIsSkipped = NothingIsSkipped.TestCase
+
+
+@pytest.mark.parametrize(("found", "dealt_with"), [(11, 10), (4, 4)])
+def test_a_queue_that_begins_again_counts_nothing_as_dealt_with_that_did_not(
+    assigned, found, dealt_with
+):
+    request = pulled(assigned, 0, 10, 11, then=12)
+    assert assigned.take(request) is Taking.TAKEN
+    epoch = assigned.begin_again(0, found)
+    assert assigned.begin() == (epoch, found)
+    assert assigned.consume_offset == dealt_with
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == found

@@ -4,7 +4,10 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
+from rmq_spark.client.consumer.consume_concurrently import (
+    TRY_AGAIN_HERE_MS,
+    ConsumeMessageConcurrentlyService,
+)
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_message_service import PullRequest
@@ -17,6 +20,7 @@ class Retries:
         self.given, self.takes = [], True
 
     def give_back(self, message, delay_level):
+        assert message.properties == {}
         self.given.append((message.queue_offset, delay_level))
         return self.takes
 
@@ -152,6 +156,23 @@ def test_what_was_dropped_while_it_was_consumed_moves_no_offset_and_is_not_given
     bench = Bench(lambda *_: bench.request.process_queue.drop())
     bench.submit(0)
     assert (bench.committed, bench.retries.given) == ([], [])
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_what_a_listener_writes_into_a_message_that_fails_is_not_given_back(takes):
+    seen = []
+
+    def listen(messages, _):
+        seen.append(dict(messages[0].properties))
+        messages[0].properties["attempt"] = 3
+        raise RuntimeError
+
+    bench = Bench(listen)
+    bench.retries.takes = takes
+    bench.submit(0)
+    bench.tasks.move(TRY_AGAIN_HERE_MS)
+    assert bench.retries.given == ([(0, 0)] if takes else [(0, 0), (0, 0)])
+    assert seen == ([{}] if takes else [{}, {}])
 
 
 def test_what_takes_too_long_is_given_back_once():

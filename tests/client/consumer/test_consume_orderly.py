@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
@@ -19,8 +21,13 @@ class Retries:
 
     def __init__(self, max_reconsume_times=2):
         self.max_reconsume_times, self.dead, self.takes = max_reconsume_times, [], True
+        self.fails = False
 
-    def send_again(self, message):
+    def give_up(self, message):
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("nobody expects this")
+        assert "attempt" not in message.properties
         if self.takes:
             self.dead.append(message.queue_offset)
         return self.takes
@@ -29,6 +36,7 @@ class Retries:
 class Bench:
     def __init__(self, listener, batch_size=1, locks=True, retries=None):
         self.tasks, self.committed, self.asked_for_locks, self.grants = MovedTasks(), [], 0, True
+        self.fails = False
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
         self.request.process_queue.set_locked(self.tasks(), locked=True)
         self.service = ConsumeMessageOrderlyService(
@@ -42,6 +50,9 @@ class Bench:
         )
 
     def acknowledge(self, request, messages):
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("nobody expects this")
         return request.process_queue.acknowledge(messages, self.committed.append)
 
     def lock(self, request):
@@ -50,8 +61,8 @@ class Bench:
             request.process_queue.set_locked(self.tasks(), locked=self.grants)
         return request.process_queue.is_locked
 
-    def submit(self, *offsets):
-        self.request.process_queue.put_messages(several(*offsets))
+    def submit(self, *offsets, **properties):
+        self.request.process_queue.put_messages(several(*offsets, **properties))
         self.service.submit(self.request)
         self.tasks.move(0)
 
@@ -171,6 +182,53 @@ def test_a_listener_that_raises_gets_the_same_again():
     bench.submit(0, 1)
     bench.tasks.move(1_000)
     assert calls == [0, 0, 1]
+
+
+class Unshown:
+    def __repr__(self):
+        raise SystemExit("what has no text")
+
+
+@given(
+    failures=st.lists(
+        st.sampled_from(["raise", "return", "time", "written", "dead letter", "offset"]),
+        max_size=6,
+    ),
+    batch_size=st.integers(1, 3),
+)
+def test_whatever_fails_and_wherever_nothing_is_overtaken_or_left(failures, batch_size):
+    """Of the failures, each comes once, at the message that comes next."""
+    left, finished = list(failures), []
+
+    def listen(messages, context):
+        assert all(each.properties == {"colour": "red"} for each in messages)
+        how = left.pop() if left else None
+        for message in messages:
+            message.properties["attempt"] = 3
+        if how == "raise":
+            raise SystemExit
+        if how == "return":
+            return Unshown()
+        if how == "time":
+            context.suspend_current_queue_time_ms = Unshown()
+            return SUSPEND
+        if how in {"written", "dead letter"}:
+            retries.fails = how == "dead letter"
+            return SUSPEND
+        bench.fails = how == "offset"
+        finished.extend(each.queue_offset for each in messages)
+        return None
+
+    retries = Retries(max_reconsume_times=1)
+    bench = Bench(listen, batch_size, retries=retries)
+    bench.submit(0, 1, colour="red")
+    bench.submit(2, 3, 4, colour="red")
+    bench.tasks.move(60_000)
+    assert not bench.request.process_queue.message_count
+    assert bench.request.process_queue.commit_offset == 5
+    first_times = list(dict.fromkeys(finished))
+    assert first_times == sorted(first_times)
+    assert {*finished, *retries.dead} == set(range(5))
 
 
 @pytest.mark.parametrize("takes", [True, False])

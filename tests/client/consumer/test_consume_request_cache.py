@@ -112,3 +112,34 @@ def test_closing_lets_everybody_go(cache):
     put(cache, assigned_queue(), 0)
     assert found == [None]
     assert polled(cache) is None
+
+
+def test_who_wants_fewer_gets_the_first_and_the_rest_comes_next(cache):
+    assigned = assigned_queue()
+    put(cache, assigned, 0, 1, 2)
+    put(cache, assigned, 3)
+    assert [each.queue_offset for each in cache.poll(0, 2).messages] == [0, 1]
+    assert assigned.delivered_offset == 2
+    assert polled(cache) == [2]
+    assert polled(cache) == [3]
+
+
+def test_what_is_left_of_a_parted_pull_stays_while_its_queue_is_paused_and_goes_when_sought(cache):
+    assigned = assigned_queue()
+    put(cache, assigned, 0, 1, 2)
+    assert len(cache.poll(0, 1).messages) == 1
+    assigned.is_paused = True
+    assert cache.poll(0, 1) is None
+    assigned.is_paused = False
+    assert len(cache.poll(0, 1).messages) == 1
+    assigned.seek(0)
+    assert cache.poll(0, 1) is None
+
+
+def test_whoever_wants_to_know_is_told_of_each_change(cache):
+    told = []
+    cache.on_change(lambda: told.append(cache.poll(0) is not None))
+    put(cache, assigned_queue(), 0)
+    cache.wake()
+    cache.close()
+    assert told == [True, False, False]

@@ -26,6 +26,7 @@ COUNT, DAMAGED = 10, 5
 BODIES = [f"body number {number}" for number in range(COUNT)]
 FIRST = From.CONSUME_FROM_FIRST_OFFSET
 PATIENCE_S = 30
+STORED_EVERY_MS = 200
 
 # Offset in the record, and what is written there; negative ones count from its body's first byte.
 DAMAGES = {
@@ -53,14 +54,21 @@ def push(broker, seen, *, orderly):
         seen.extend(message.body.decode() for message in messages)
 
     name = "orderly_listener" if orderly else "listener"
-    settings = PushSettings(consume_from_where=FIRST)
+    settings = PushSettings(
+        consume_from_where=FIRST, persist_consumer_offset_interval_ms=STORED_EVERY_MS
+    )
     consumer = PushConsumer("G", broker.address, **{name: listen}, settings=settings)
     consumer.subscribe("T")
     return consumer
 
 
 def lite(broker):
-    consumer = LitePullConsumer("G", broker.address, LitePullSettings(consume_from_where=FIRST))
+    settings = LitePullSettings(
+        consume_from_where=FIRST,
+        persist_consumer_offset_interval_ms=STORED_EVERY_MS,
+        auto_commit_interval_ms=1_000,
+    )
+    consumer = LitePullConsumer("G", broker.address, settings)
     consumer.subscribe("T")
     return consumer
 

@@ -75,8 +75,14 @@ def name_server():
 
 
 @pytest.fixture
-def brokers(api, name_server):
-    return GroupBrokers(SimpleNamespace(client_id="me", api=api, routes=Routes(name_server)), "G")
+def subscriptions():
+    return {}
+
+
+@pytest.fixture
+def brokers(api, name_server, subscriptions):
+    client = SimpleNamespace(client_id="me", api=api, routes=Routes(name_server))
+    return GroupBrokers(client, "G", subscriptions.get)
 
 
 def pull_of(queue=A, selector=None, **more):
@@ -105,6 +111,15 @@ def found(*messages, next_offset=9, suggests=0):
 def stored(queue_offset, tags=None, topic="T", **properties):
     named = {**({"TAGS": tags} if tags else {}), **properties}
     return StoredMessage(topic, b"body", encode_properties(named), queue_offset=queue_offset)
+
+
+def test_an_answer_by_a_subscription_that_was_replaced_moves_nothing(brokers, api, subscriptions):
+    pull = pull_of(selector=by_tag("red"))
+    subscriptions["T"] = pull.subscription
+    assert answered(brokers, api, pull, found(stored(5, "red"))).next_begin_offset == 9
+    subscriptions["T"] = pull_of(selector=by_tag("red || blue")).subscription
+    outcome = answered(brokers, api, pull, found(stored(7, "red")))
+    assert outcome == Pulled(PullStatus.NO_MATCHED_MSG, 5, 1, 20, ())
 
 
 def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
@@ -266,8 +281,8 @@ def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brok
     assert brokers.lock([A, B]) == {A, B}
     api.down = {"a:1"}
     assert brokers.lock([A, B]) == {B}
-    brokers.unlock([B], one_way=True)
-    assert api.asked[-1] == ("unlock", "b:1", "G", "me", [B], True)
+    brokers.unlock([B])
+    assert api.asked[-1][:5] == ("unlock", "b:1", "G", "me", [B])
 
 
 def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):

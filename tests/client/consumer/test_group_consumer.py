@@ -260,6 +260,25 @@ def test_a_group_may_share_its_queues_in_another_way(cluster, strategy):
         member.leave()
 
 
+@pytest.mark.parametrize("kind", [Member, PushMember])
+def test_a_strategy_that_returns_no_queues_of_one_topic_lets_the_others_go_on(cluster, kind):
+    class Strategy:
+        name = "MINE"
+
+        def allocate(self, _, queues, __):
+            return ["queue 0"] if queues[0].topic == first else queues
+
+    first, second = sorted(cluster.topic(queues=1) for _ in range(2))
+    seen = set()
+    cluster.send(second, "seen", queue_id=0)
+    member = kind(cluster, cluster.group(), first, seen, allocate_message_queue_strategy=Strategy())
+    member.consumer.subscribe(second)
+    wait_until("a message of the other topic", lambda: seen == {"seen"}, REBALANCE_S)
+    assert first not in {queue.topic for queue in member.consumer.assignment()}
+    assert member.consumer.health().is_running
+    member.leave()
+
+
 def test_one_client_has_one_consumer_of_a_group(cluster):
     topic, group, instance = cluster.topic(), cluster.group(), cluster.instance()
     first, second = LitePullConsumer(group, instance), LitePullConsumer(group, instance)

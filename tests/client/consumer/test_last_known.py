@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import pytest
 from received_messages import received
 
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown
+from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, those_known
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
+from rmq_spark.client.message import decode_messages
 from rmq_spark.client.results import PullStatus
+from rmq_spark.errors import WireError
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import StoredMessage, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 GONE = BrokerRefused(17, "topic[T] not exist", "b:1", 11)
@@ -28,13 +33,13 @@ def known(clock=None):
     return last
 
 
-def stands(stored_ms):
+def stands(message):
     """What is found where a message was looked for, and where that was."""
     looked_at = []
 
     def look(queue, queue_offset):
         looked_at.append((queue, queue_offset))
-        return stored_ms
+        return message
 
     return look, looked_at
 
@@ -104,7 +109,7 @@ def test_who_cannot_find_it_is_still_lost():
 
 def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
     last = known(clock := Clock())
-    look, looked_at = stands(received(5).store_timestamp)
+    look, looked_at = stands(received(5))
     last.look(QUEUE, look)
     assert looked_at == []
     clock.now += DOUBT_MS
@@ -119,7 +124,7 @@ def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
 def test_another_message_in_the_place_of_the_last_one_makes_it_another_queue():
     last = known()
     last.failed(ConnectionClosed("b:1", "gone"))
-    last.look(QUEUE, stands(received(5).store_timestamp + 1)[0])
+    last.look(QUEUE, stands(replace(received(5), message_id="new", store_timestamp=9))[0])
     assert last.must_be_found
     assert last.find(QUEUE, 6, searches([], 2)) == 2
     last.failed(ConnectionClosed("b:1", "gone"))
@@ -151,3 +156,97 @@ def test_who_has_had_nothing_has_nothing_to_look_at():
     clock.now += DOUBT_MS
     last.failed(ConnectionClosed("b:1", "gone"))
     assert not last.is_in_doubt
+
+
+# ---- nor is anybody moved by a bit that was flipped on its way
+
+
+@pytest.mark.parametrize("properties", ["", "UNIQ_KEY\x010A01\x02TAGS\x01red"])
+def test_one_flipped_bit_of_the_last_message_or_of_the_look_makes_no_other_queue(properties):
+    stored = StoredMessage(
+        *("T", b"body", properties),
+        queue_offset=5,
+        physical_offset=1 << 20,
+        born_timestamp=1_700_000_000_000,
+        store_timestamp=1_700_000_000_007,
+    )
+    record = encode_record(stored)
+    [sound] = decode_messages(record, "broker-a")
+    readable = 0
+    for bit in range(8 * len(record)):
+        flipped = bytearray(record)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            [damaged] = decode_messages(bytes(flipped), "broker-a")
+        except WireError:
+            continue
+        readable += 1
+        for came, stood in ((damaged, sound), (sound, damaged)):
+            last = LastKnown(Clock())
+            last.came([came])
+            last.paused()
+            last.look(QUEUE, stands(stood)[0])
+            assert not last.must_be_found, f"bit {bit}"
+    assert readable > 8 * 16  # the two times among them
+
+
+def test_a_damaged_time_leads_nobody_further_on_than_it_was():
+    last = LastKnown(Clock())
+    last.came([replace(received(5), store_timestamp=1 << 50)])
+    last.failed(GONE)
+    assert last.find(QUEUE, 6, searches([], 300)) == 6
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"commit_log_offset": 900, "message_id": "new"},  # made again within a millisecond
+        {"store_timestamp": 9, "message_id": "new"},  # an older copy, with as long a message
+        {"store_timestamp": 9, "commit_log_offset": 900},  # the same one, sent again
+    ],
+)
+def test_two_marks_that_differ_make_it_another_queue(differs):
+    last = known()
+    last.paused()
+    last.look(QUEUE, stands(replace(received(5), **differs))[0])
+    assert last.must_be_found
+
+
+# ---- whose offsets may be stored
+
+
+OTHER = replace(received(5), message_id="new", store_timestamp=9)
+
+
+@pytest.mark.parametrize(
+    ("stands_there", "is_stored"), [(received(5), True), (OTHER, False), (None, False)]
+)
+def test_an_offset_in_doubt_is_stored_where_the_last_message_stands(stands_there, is_stored):
+    last = known()
+    last.paused()
+    look, looked_at = stands(stands_there)
+    assert list(those_known({QUEUE: last}, look)) == [QUEUE] * is_stored
+    assert looked_at == [(QUEUE, 5)]
+    assert last.is_in_doubt  # whoever pulls looks again
+
+
+def test_no_offset_is_stored_of_a_queue_that_is_lost_until_it_is_found():
+    last = known()
+    look, looked_at = stands(received(5))
+    assert list(those_known({QUEUE: last}, look)) == [QUEUE]
+    last.failed(GONE)
+    assert list(those_known({QUEUE: last}, look)) == []
+    last.find(QUEUE, 6, searches([], 0))
+    assert list(those_known({QUEUE: last}, look)) == [QUEUE]
+    assert looked_at == []
+
+
+def test_a_broker_that_cannot_be_asked_keeps_back_offsets_in_doubt_and_no_others():
+    doubtful, others = known(), [MessageQueue("T", "broker-a", number) for number in (1, 2)]
+    doubtful.paused()
+
+    def look(*_):
+        raise ConnectionClosed("b:1", "gone")
+
+    queues = {QUEUE: doubtful, **{other: known() for other in others}}
+    assert list(those_known(queues, look)) == others

@@ -130,6 +130,53 @@ def test_what_nobody_can_understand_is_no_success_and_is_shown_with_its_kind(non
     assert "from offset 7 on" in caplog.text
 
 
+class Unshown:
+    def __repr__(self):
+        raise SystemExit("what has no text")
+
+
+class Pretender:
+    @property
+    def __class__(self):
+        raise KeyboardInterrupt("what has no kind")
+
+
+def begun_and_not_to_be_ended():
+    def steps():
+        try:
+            yield
+        finally:
+            raise RuntimeError("what cannot be cleaned up")
+
+    begun = steps()
+    next(begun)
+    return begun
+
+
+UNJUDGED = {
+    "what shows itself by leaving": Unshown,
+    "what raises when it is asked what it is": Pretender,
+    "a list of a number that is too long to be shown": lambda: [10**5_000],
+    "a generator that fails when it is closed": begun_and_not_to_be_ended,
+}
+
+
+@pytest.mark.parametrize("made", UNJUDGED.values(), ids=list(UNJUDGED))
+def test_what_cannot_even_be_looked_at_is_no_success_and_reaches_nobody_else(made, caplog):
+    assert said_by(lambda *_: made()) is None
+    assert "from offset 7 on" in caplog.text
+
+
+def test_a_coroutine_that_runs_elsewhere_is_no_success():
+    async def say_again():
+        said.append(said_by(lambda *_: running))
+
+    said = []
+    running = say_again()
+    asyncio.run(running)
+    assert said == [None]
+
+
 @pytest.mark.parametrize("begun", [coroutine, generator, async_generator])
 def test_what_a_listener_has_only_begun_is_no_success(begun):
     assert said_by(begun) is None
@@ -157,6 +204,11 @@ def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog)
 
 def test_a_number_that_makes_no_sense_is_the_nearest_that_does():
     assert [number_of("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [-1, -1, 0, 3, 3]
+
+
+def test_a_number_that_cannot_be_shown_is_logged_and_something_else_stands(caplog):
+    assert number_of("ack_index", Unshown(), 9, -1, 3) == 9
+    assert "set ack_index to" in caplog.text
 
 
 @pytest.mark.parametrize("found", ["1", 1.0, True, None])

@@ -407,8 +407,14 @@ def test_a_consumer_lives_once(cluster, lite):
             consumer.start()
     assert consumer.service_state is ServiceState.SHUTDOWN_ALREADY
     consumer.shutdown()
-    with pytest.raises(ClientShutDown, match="make a new one"):
-        consumer.poll(0)
+    for use in (
+        lambda: consumer.poll(0),
+        lambda: consumer.subscribe(topic),
+        lambda: consumer.unsubscribe(topic),
+        lambda: consumer.assign([cluster.queue(topic)]),
+    ):
+        with pytest.raises(ClientShutDown, match="make a new one"):
+            use()
 
 
 def test_a_topic_that_is_not_there_is_said_at_the_start(lite):
@@ -429,6 +435,43 @@ def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, 
     consumer.shutdown()
     poller.join(PATIENCE_MS / 1000)
     assert ended == [[]]
+
+
+def test_a_thread_that_polls_for_an_hour_keeps_no_other_waiting(cluster, lite, monkeypatch):
+    consumer, at_it, ended = lite(topic=cluster.topic()), threading.Event(), []
+    cache = consumer._cache
+    poll = cache.poll
+    monkeypatch.setattr(cache, "poll", lambda *given: (at_it.set(), poll(*given))[1])
+    patient = threading.Thread(target=lambda: consumer.poll(3_600_000))
+    patient.start()
+    assert at_it.wait(PATIENCE_MS / 1000)
+    hasty = threading.Thread(target=lambda: ended.append(consumer.poll(10)))
+    hasty.start()
+    hasty.join(PATIENCE_MS / 1000)
+    assert ended == [[]]
+    assert patient.is_alive()
+    consumer.shutdown()
+    patient.join(PATIENCE_MS / 1000)
+
+
+def test_threads_that_poll_one_consumer_get_each_message_once_and_all_are_committed(cluster, lite):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *numbers(200), queues=2)
+    consumer, seen = lite(group, topic, pull_batch_size=3), []
+
+    def poll():
+        while len(seen) < 200:
+            seen.extend(message.body.decode() for message in consumer.poll(50))
+
+    threads = [threading.Thread(target=poll) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_MS / 1000)
+    assert sorted(seen) == numbers(200)
+    consumer.poll(0)
+    consumer.shutdown()
+    assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [100, 100]
 
 
 def test_operators_see_and_move_a_consumer(cluster, lite):

@@ -77,8 +77,8 @@ def test_what_is_written_is_read_again_and_java_can(path):
 def test_a_queue_that_goes_away_is_not_forgotten(path):
     store = written(path, first=12)
     store.remove_offset(QUEUE)
-    store.persist(OTHER)
-    assert opened(path).offsets("T") == {QUEUE: 12}
+    store.persist(OTHER, 3)
+    assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 3}
 
 
 def test_the_store_is_asked_where_memory_does_not_know(path):

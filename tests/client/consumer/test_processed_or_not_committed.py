@@ -18,9 +18,13 @@ from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, Consu
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import OffsetFileFailed
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.outgoing import SendRules
+from rmq_spark.client.producer.producer import Producer
 
 BODIES = ["0", "1", "2", "3"]
 PATIENCE_S = 30
+STORED_EVERY_MS = 200
 
 
 class Listener:
@@ -79,6 +83,18 @@ def generator():
     yield  # nobody asks for it
 
 
+def begun_generator():
+    def steps():
+        try:
+            yield
+        finally:
+            raise RuntimeError("what cannot be cleaned up")
+
+    begun = steps()
+    next(begun)
+    return begun
+
+
 SAID = {
     "False": lambda _: False,
     "a number": lambda _: 0,
@@ -86,6 +102,8 @@ SAID = {
     "a coroutine": lambda _: coroutine(),
     "a generator": lambda _: generator(),
     "an async generator": lambda _: async_generator(),
+    "a generator that fails when it is closed": lambda _: begun_generator(),
+    "what cannot be shown": lambda _: [10**5_000],
     "later": lambda _: ConsumeConcurrentlyStatus.RECONSUME_LATER,
     "a moment": lambda _: ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
 }
@@ -112,6 +130,40 @@ def test_what_a_listener_has_not_finished_comes_again(cluster, join, does, order
     assert not orderly or listener.finished == BODIES
 
 
+LARGE = {
+    "properties without room for more": {"body": b"x", "properties": {"a": "y" * 32_670}},
+    "a body that is small only as it was compressed": {"body": bytes(6 << 20)},
+}
+
+
+@pytest.mark.parametrize("large", LARGE.values(), ids=list(LARGE))
+def test_what_no_broker_takes_with_more_properties_or_inflated_keeps_no_queue_for_good(
+    cluster, large
+):
+    if "properties" in large and cluster.address != cluster.name_server:
+        pytest.skip("RocketMQ takes such a message in no way: docs/rocketmq-differences.md")
+    topic, group, seen = cluster.topic(queues=1), cluster.group(), []
+
+    def listen(messages, _):
+        seen.append((len(messages[0].body), messages[0].reconsume_times))
+        return None if messages[0].body == b"behind" else 1 / 0
+
+    rules = SendRules("P", max_message_bytes=16 << 20)
+    with Producer("P", instance=cluster.instance(), rules=rules) as producer:
+        producer.send(Message(topic, **large))
+        producer.send(Message(topic, b"behind"))
+    settings = PushSettings(
+        consume_from_where=FIRST, suspend_current_queue_time_ms=10, max_reconsume_times=1
+    )
+    consumer = PushConsumer(group, cluster.instance(), orderly_listener=listen, settings=settings)
+    consumer.subscribe(topic)
+    with consumer:
+        wait_until("the one behind", lambda: (len(b"behind"), 0) in seen, PATIENCE_S)
+    size = len(large["body"])
+    assert seen == [(size, 0), (size, 1), (len(b"behind"), 0)]
+    assert cluster.dead_letters(group) == 1
+
+
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
@@ -129,6 +181,7 @@ def test_a_listener_may_do_with_the_list_that_it_gets_what_it_likes(cluster, ord
     settings = PushSettings(
         consume_from_where=FIRST,
         consume_message_batch_max_size=batch,
+        persist_consumer_offset_interval_ms=STORED_EVERY_MS,
         suspend_current_queue_time_ms=10,
     )
     consumer = PushConsumer(group, cluster.instance(), **{name: listen}, settings=settings)
@@ -252,3 +305,30 @@ def test_whoever_interferes_nothing_is_committed_that_nobody_has_finished(
     wait_until("all are finished, by whomever", all_finished, PATIENCE_S)
     if orderly:
         assert others.finished == sorted(others.finished)
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+def test_what_a_member_subscribes_to_while_a_pull_is_held_comes(cluster, orderly):
+    topic, group, seen = cluster.topic(queues=1), cluster.group(), []
+    name = "orderly_listener" if orderly else "listener"
+    settings = PushSettings(
+        consume_from_where=FIRST,
+        broker_suspend_max_time_ms=1_000,
+        persist_consumer_offset_interval_ms=STORED_EVERY_MS,
+    )
+    consumer = PushConsumer(
+        group,
+        cluster.instance(),
+        **{name: lambda messages, _: seen.extend(each.tags for each in messages)},
+        settings=settings,
+    )
+    consumer.subscribe(topic, "a")
+    with consumer:
+        cluster.send(topic, "first", queue_id=0, TAGS="a")
+        # By then the next pull is held, by tag a.
+        wait_until("the first", lambda: cluster.stored_offset(group, topic) == 1, PATIENCE_S)
+        consumer.subscribe(topic, "a || b")
+        for tags in "bba":
+            cluster.send(topic, "x", queue_id=0, TAGS=tags)
+        wait_until("all that is wanted now", lambda: len(seen) >= 4, PATIENCE_S)
+    assert sorted(seen) == ["a", "a", "b", "b"]

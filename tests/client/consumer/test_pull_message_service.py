@@ -43,7 +43,7 @@ class Consumer:
     def bury(self, _, message):
         self.buried.append(message.queue_offset)
 
-    def stored_ms(self, _, queue_offset):
+    def message_at(self, _, queue_offset):
         self.looked_at.append(queue_offset)
         return self.stored.get(queue_offset)
 

@@ -39,7 +39,7 @@ class Source:
         self.is_connected = True
         self.cached_messages = self.cached_bytes = 0
         self.abandoned, self.buried = [], []
-        self.looked_at, self.stored = [], {}
+        self.looked_at, self.stored, self.taken_back = [], {}, []
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
@@ -47,9 +47,12 @@ class Source:
             raise found
         return found
 
-    def stored_ms(self, _, queue_offset):
+    def message_at(self, _, queue_offset):
         self.looked_at.append(queue_offset)
         return self.stored.get(queue_offset)
+
+    def take_back(self, _, offset):
+        self.taken_back.append(offset)
 
     def is_ready(self, _):
         return self.is_connected

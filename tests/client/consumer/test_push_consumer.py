@@ -24,6 +24,7 @@ from rmq_spark.wire.headers.operators import (
     ResetOffsetRequestHeader,
 )
 from rmq_spark.wire.names import retry_topic
+from rocketpoll import Admin, EmbeddedBroker
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -358,7 +359,7 @@ def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_g
     queue = cluster.queue(topic)
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
     cluster.send(topic, *numbers(3), queue_id=0)
-    consumer = push(listener, topic=topic, orderly=True)
+    consumer = push(listener, topic=topic, orderly=True, rebalance_interval_ms=1_000)
     try:
         listener.wait_for(1)
         consumer.reset_offsets(topic, {queue: 0})
@@ -376,7 +377,7 @@ def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_g
 def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queue_id=0)
-    push(listener, group, topic)
+    push(listener, group, topic, persist_consumer_offset_interval_ms=200)
     listener.wait_for(10)
     wait_until("a stored offset", lambda: cluster.stored_offset(group, topic))
     header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, is_force=True)
@@ -527,3 +528,28 @@ def test_a_push_consumer_has_one_listener(cluster, both):
     listener = Listener() if both else None
     with pytest.raises(TypeError, match="has one listener"):
         PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)
+
+
+def test_all_queues_are_reset_while_their_broker_is_away():
+    """Each is consumed again when it is back, and where the group is, is stored then."""
+    seen = []
+
+    def listen(messages, _):
+        seen.extend(message.body.decode() for message in messages)
+
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("T", queues=2)
+        broker.send("T", "of 0", "of 1")
+        settings = PushSettings(consume_from_where=FIRST, persist_consumer_offset_interval_ms=100)
+        consumer = PushConsumer("G", broker.address, listener=listen, settings=settings)
+        consumer.subscribe("T")
+        with consumer:
+            wait_until("both", lambda: len(seen) == 2)
+            queues = [lag.queue for lag in admin.lag("G", "T")]
+            with broker.away():
+                consumer.reset_offsets("T", dict.fromkeys(queues, 0))
+            wait_until("both again", lambda: len(seen) == 4)
+            wait_until(
+                "their offsets", lambda: {lag.consumer_offset for lag in admin.lag("G", "T")} == {1}
+            )
+        assert sorted(seen) == ["of 0", "of 0", "of 1", "of 1"]

@@ -98,18 +98,27 @@ def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store
 
 
 def test_one_is_persisted_with_an_answer(store, brokers):
-    store.persist(QUEUE)
-    store.update_offset(QUEUE, 1, increase_only=True)
-    store.persist(QUEUE)
+    store.persist(QUEUE, 1)
     assert brokers.told == [(QUEUE, 1, False)]
     brokers.down.add("broker-a")
     with pytest.raises(RocketPollError):
-        store.persist(QUEUE)
+        store.persist(QUEUE, 2)
+
+
+def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile(brokers):
+    def told_late(queue, offset, *, one_way):
+        store.remove_offset(queue)  # as a lane does that begins the queue
+        brokers.update(queue, offset, one_way=one_way)
+
+    store = RemoteBrokerOffsetStore(brokers.query, told_late)
+    store.persist(QUEUE, 7)
+    store.remove_offset(QUEUE)
+    store.persist(QUEUE, 8)
+    assert brokers.told == [(QUEUE, 7, False), (QUEUE, 8, False)]
 
 
 def test_what_is_removed_stays_with_the_broker(store, brokers):
-    store.update_offset(QUEUE, 1, increase_only=True)
-    store.persist(QUEUE)
+    store.persist(QUEUE, 1)
     store.remove_offset(QUEUE)
     assert store.read_offset(QUEUE, MEMORY) is None
     assert store.read_offset(QUEUE, EITHER) == 1

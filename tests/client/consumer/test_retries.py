@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from received_messages import received
 
 from rmq_spark.client.consumer.retries import Retries
-from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, RouteNotFound
+from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, MessageIllegal, RouteNotFound
+from rmq_spark.wire.compression import compress_body, uncompress_body
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import decode_properties
 
@@ -22,7 +26,7 @@ class Brokers:
         self.back.append((message.queue_offset, delay_level, times))
 
     def send(self, address, header, body, message_id):
-        if isinstance(self.refuses_send, ConnectionClosed):
+        if isinstance(self.refuses_send, (ConnectionClosed, MessageIllegal)):
             raise self.refuses_send
         self.sent.append((address, header, body, message_id))
 
@@ -85,3 +89,47 @@ def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
 def test_what_nobody_takes_stays_with_its_consumer(retries, brokers, why):
     brokers.refuses_back, brokers.refuses_send = True, why
     assert not retries.give_back(received(7), 0)
+
+
+ILLEGAL = MessageIllegal(13, "too large", "b:1", 310)
+
+
+def test_what_is_used_up_is_sent_to_the_retry_topic(retries, brokers):
+    assert retries.give_up(received(7, reconsume_times=16))
+    assert (len(brokers.sent), brokers.back) == (1, [])
+
+
+def test_what_is_used_up_and_too_large_to_be_sent_is_given_back_as_a_dead_letter(retries, brokers):
+    brokers.refuses_send = ILLEGAL
+    assert retries.give_up(received(7, reconsume_times=16))
+    assert brokers.back == [(7, -1, 16)]
+    brokers.refuses_back = True
+    assert not retries.give_up(received(7, reconsume_times=16))
+
+
+@pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
+def test_what_is_used_up_waits_for_brokers_that_are_away(retries, brokers, why):
+    brokers.refuses_send = why
+    assert not retries.give_up(received(7, reconsume_times=16))
+    assert brokers.back == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [0, *(MessageSysFlag[f"COMPRESSION_{name}"] for name in ("ZLIB", "LZ4", "ZSTD"))],
+)
+def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
+    message = replace(
+        received(7, b"x" * 100_000),
+        sys_flag=int(MessageSysFlag.COMPRESSED | MessageSysFlag.BORN_HOST_V6 | kind),
+    )
+    assert retries.give_up(message)
+    [(_, header, body, _)] = brokers.sent
+    assert header.sys_flag == MessageSysFlag.COMPRESSED | kind
+    assert len(body) == len(compress_body(message.body, kind or MessageSysFlag.COMPRESSION_ZLIB))
+    assert uncompress_body(body, header.sys_flag) == message.body
+
+
+def test_what_a_busy_listener_has_written_into_a_message_keeps_it_here(retries, brokers):
+    brokers.refuses_back = True
+    assert not retries.give_back(received(7, attempt=3), 0)

@@ -24,20 +24,26 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 OLD = [f"old {number}" for number in range(20)]
 LAST = "the last"
 PATIENCE_S = 30
+STORED_EVERY_MS = 200
 
 
 class Member:
     """A consumer of the topic, and all that it has had."""
 
-    def __init__(self, kind, address):
+    def __init__(self, kind, address, lite_settings=None):
         self.had = []
         if kind == "lite":
-            self.consumer = LitePullConsumer(
-                "G", address, LitePullSettings(consume_from_where=FIRST)
+            settings = lite_settings or LitePullSettings(
+                consume_from_where=FIRST,
+                persist_consumer_offset_interval_ms=STORED_EVERY_MS,
+                auto_commit_interval_ms=1_000,
             )
+            self.consumer = LitePullConsumer("G", address, settings)
         else:
             name = "orderly_listener" if kind == "orderly" else "listener"
-            settings = PushSettings(consume_from_where=FIRST)
+            settings = PushSettings(
+                consume_from_where=FIRST, persist_consumer_offset_interval_ms=STORED_EVERY_MS
+            )
             self.consumer = PushConsumer("G", address, **{name: self.listen}, settings=settings)
         self.consumer.subscribe("T")
 
@@ -142,6 +148,44 @@ def test_of_an_older_copy_with_other_messages_the_first_of_these_is_next(tmp_pat
         broker.send("T", *new)
         wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
     assert Counter(member.had).most_common(1)[0][1] == 1
+
+
+def left_for_the_next(broker):
+    """What a member gets that joins the group now."""
+    member = Member("lite", broker.address)
+    with member.consumer:
+        wait_until("it has the end", lambda: member.has(["new 39"]), PATIENCE_S)
+    return member.had
+
+
+def test_what_a_member_has_had_and_not_committed_when_it_leaves_the_next_one_gets():
+    new = [f"new {number}" for number in range(40)]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        settings = LitePullSettings(auto_commit=False, consume_from_where=FIRST)
+        member = Member("lite", broker.address, settings)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            member.consumer.commit()
+            broker.delete_topic("T")
+            broker.create_topic("T", queues=1)
+            broker.send("T", *new)
+            wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+        assert left_for_the_next(broker) == new
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
+def test_a_member_that_has_noticed_nothing_when_it_leaves_stores_no_offset_of_the_old_one(kind):
+    new = [f"new {number}" for number in range(40)]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        member = Member(kind, broker.address)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            make_again_unnoticed(broker, member, new)
+        assert left_for_the_next(broker) == new
 
 
 def test_who_seeks_gets_what_is_there_now_whatever_the_last_message_was():

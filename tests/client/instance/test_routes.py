@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
@@ -45,7 +47,9 @@ def names_of(queues):
 def test_queues_are_in_order_of_brokers_and_numbers_and_asked_for_once():
     server = NameServer(T=route(queue_data("b", read=1), queue_data("a", write=3), brokers=(A, B)))
     routes = Routes(server)
+    assert routes.known_publish_queues("T") == ()
     assert names_of(routes.publish_queues("T")) == ["a0", "a1", "a2", "b0", "b1"]
+    assert routes.known_publish_queues("T") == routes.publish_queues("T")
     assert names_of(routes.subscribe_queues("T")) == ["a0", "a1", "b0"]
     assert routes.publish_queues("T")[0] == MessageQueue("T", "a", 0)
     assert server.asked == ["T"]
@@ -184,3 +188,34 @@ def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
     assert server.asked == ["U"]
     assert routes.master_address("a") == "a:1"
     assert len(routes.publish_queues("T")) == 2
+
+
+def test_who_asks_again_waits_no_longer_than_told_and_the_answer_counts_when_it_comes():
+    come = threading.Event()
+    asked = []
+
+    def slow(topic):
+        asked.append(topic)
+        come.wait(20)
+        return route(queue_data("a", write=len(asked)), brokers=[A])
+
+    routes = Routes(slow)
+    routes.refresh_within("T", 0.01)
+    routes.refresh_within("T", 0)
+    assert (asked, routes.topics) == (["T"], frozenset())
+    come.set()
+    routes.refresh_within("T", 20)
+    assert len(routes.route("T").publish_queues) == len(asked)
+    before = len(asked)
+    routes.refresh_within("T", 20)
+    assert len(asked) > before
+
+
+def test_whoever_asks_for_a_while_is_told_of_no_error_and_keeps_what_is_known():
+    server = NameServer(T=route(queue_data("a"), brokers=[A]))
+    routes = Routes(server)
+    known = routes.route("T")
+    server.table["T"] = NoNameServer([])
+    routes.refresh_within("T", 20)
+    assert len(server.asked) == 2
+    assert routes.route("T") is known

@@ -217,6 +217,15 @@ def test_a_request_that_fails_goes_to_another_broker():
         assert producer.send_table(TABLE, "T", chunk_bytes=4_000).message_count == 100
 
 
+def test_a_topic_that_has_fewer_queues_by_now_is_asked_for_again(running_broker, api, producer):
+    producer.send_table(TABLE, "T", chunk_bytes=2_000)
+    fewer = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    api.admin.create_topic(running_broker.address, fewer)
+    for _ in range(8):
+        result = producer.send_table(TABLE, "T", chunk_bytes=2_000)
+        assert {span.queue.queue_id for span in result.spans} == {0}
+
+
 def test_what_would_fail_anywhere_is_an_error_that_says_what_is_stored():
     with (
         FakeCluster(a=lambda _: 2) as cluster,

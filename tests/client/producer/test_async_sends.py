@@ -127,3 +127,94 @@ def test_who_keeps_the_future_of_a_send_that_failed_does_not_keep_its_message():
         gc.collect()
         kept = [each for each in gc.get_objects() if isinstance(each, Message)]
         assert b"not to be kept" not in {message.body for message in kept}
+
+
+class Outcome:
+    """What a send that waits for nobody tells its result to."""
+
+    def __init__(self):
+        self.told, self.is_there, self.is_cancelled = None, threading.Event(), False
+
+    def cancelled(self):
+        return self.is_cancelled
+
+    def set_running_or_notify_cancel(self):
+        self.is_there.set()
+        return not self.is_cancelled
+
+    def set_result(self, result):
+        self.told = result
+
+    def set_exception(self, error):
+        self.told = error
+
+
+def begun(producer, outcome, timeout_ms=10_000):
+    prepared = producer.sender.prepared(X)
+    return producer._async_sends.begin(prepared, None, timeout_ms, outcome)
+
+
+def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
+    threads = []
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        ask = producer.instance.connections.ask
+
+        def asked(*arguments):
+            threads.append(threading.current_thread().name)
+            ask(*arguments)
+
+        monkeypatch.setattr(producer.instance.connections, "ask", asked)
+        for _ in range(2):
+            outcome = Outcome()
+            assert begun(producer, outcome)
+            assert outcome.is_there.wait(10)
+            assert outcome.told.queue.broker_name == "a"
+    assert threads[0].startswith("rocketpoll sends again")
+    assert threads[1] == threading.current_thread().name
+
+
+def test_a_send_for_which_there_is_no_room_is_not_begun():
+    answer = threading.Event()
+    with (
+        FakeCluster(a=lambda _: answer.wait(10) and 0) as cluster,
+        Producer("P", cluster.address, pending_max=1) as producer,
+    ):
+        first = Outcome()
+        assert begun(producer, first)
+        assert not begun(producer, Outcome())
+        answer.set()
+        assert first.is_there.wait(10)
+        assert begun(producer, Outcome())
+
+
+def test_a_send_that_nobody_wants_any_more_is_not_tried():
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        outcome = Outcome()
+        outcome.is_cancelled = True
+        assert begun(producer, outcome)
+        assert outcome.is_there.is_set()
+        assert outcome.told is None
+        assert producer.health().pending_sends == 0
+        assert cluster.sends() == {"a": 0}
+
+
+def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch):
+    asked, go_on = threading.Event(), threading.Event()
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        real = producer.sender.publish_queues
+
+        def publish_queues(topic):
+            asked.set()
+            go_on.wait(10)
+            return real(topic)
+
+        monkeypatch.setattr(producer.sender, "publish_queues", publish_queues)
+        outcomes = [Outcome() for _ in range(5)]  # one more than there are threads for them
+        for outcome in outcomes:
+            assert begun(producer, outcome)
+        assert asked.wait(10)
+        producer.shutdown()
+        go_on.set()
+        for outcome in outcomes:
+            assert outcome.is_there.wait(10)
+        assert all(isinstance(outcome.told, ClientError) for outcome in outcomes)

@@ -115,6 +115,8 @@ CANNOT = {
     "two topics": [Message("T", b"x"), Message("U", b"x")],
     "two ways to wait": [Message("T", b"x"), Message("T", b"x", wait_store_ok=False)],
     "a delay": [Message("T", b"x", delay_level=1)],
+    "two keys": [Message("T", b"x", sharding_key="a"), Message("T", b"x", sharding_key="b")],
+    "one with a key": [Message("T", b"x"), Message("T", b"x", sharding_key="b")],
     "a retry topic": [Message("%RETRY%g", b"x")],
     "a bad message": [Message("T", b"x"), Message("T", b"")],
 }

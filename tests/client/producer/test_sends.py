@@ -26,6 +26,7 @@ class Brokers:
 
     def __init__(self):
         self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
+        self.waited = []
         self.refreshed_soon = 0
         self.away, self.told = {}, []
 
@@ -35,8 +36,10 @@ class Brokers:
     def master_address(self, broker_name):
         return broker_name
 
-    def refresh(self, topic):
+    def refresh_within(self, topic, seconds):
         self.refreshed.append(topic)
+        self.waited.append(seconds)
+        self.now += seconds  # name servers are silent
 
     def refresh_routes_soon(self):
         self.refreshed_soon += 1
@@ -164,6 +167,27 @@ def test_where_the_topic_lives_is_asked_only_where_it_may_have_moved(
 ):
     sending(error, OK).send(PREPARED, 3_000)
     assert brokers.refreshed == ["T"] * refreshes
+
+
+def test_silent_name_servers_keep_no_send_from_a_broker_that_is_known_and_well(sending, brokers):
+    brokers.away = {"a": 0.0, "b": 0.0}
+    sending(OK, retries=2).send(PREPARED, 3_000)
+    assert [address for address, _ in brokers.asked] == ["c"]
+    assert brokers.waited == [0] * len(brokers.waited)
+    assert brokers.now == 1_000.0
+
+
+@pytest.mark.parametrize(
+    "error", [CLOSED, BrokerRefused(1, "request queueId[3] is illegal", "a", 310)]
+)
+def test_silent_name_servers_cost_a_send_to_the_only_broker_its_share_of_the_time(
+    sending, brokers, error
+):
+    sends = sending(error, error, OK, retries=2)
+    sends._sender.publish_queues = lambda _: QUEUES[:1]
+    sends.send(PREPARED, 3_000)
+    assert brokers.waited == pytest.approx([1.0, 1.0])
+    assert brokers.now == pytest.approx(1_002.0)
 
 
 @pytest.mark.parametrize("retries", [0, 2])

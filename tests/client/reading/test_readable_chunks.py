@@ -4,7 +4,7 @@ import pytest
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.client.reading.readable_chunks import GATHERED_BYTES, gathered, readable_chunks
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
 
 @pytest.mark.parametrize("has_sizes", [True, False])
@@ -52,6 +52,12 @@ def test_a_record_that_cannot_be_read_ends_a_chunk_and_its_offset_is_told(is_fil
     assert chunk.records.head["queue_offset"].tolist() == [7]
     assert chunk.next_offset == expected
     assert "magic" in str(chunk.fault)
+    assert chunk.stated_crc == body_crc_of(b"x")
+
+
+def test_of_a_record_without_its_head_nothing_is_stated():
+    [chunk] = readable_chunks([RawChunk(record(7) + bytes(9), None, 9)], 7, is_filtered=True)
+    assert (len(chunk.records), chunk.next_offset, chunk.stated_crc) == (1, 8, None)
 
 
 def test_records_that_can_all_be_read_have_no_fault():

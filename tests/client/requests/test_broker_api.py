@@ -172,7 +172,7 @@ def test_groups_have_members_who_lock_queues(api, address):
     assert api.lock(address, "G", "d", [QUEUE]) == frozenset()
     api.unlock(address, "G", "c", [QUEUE])
     assert api.lock(address, "G", "d", [QUEUE]) == {QUEUE}
-    api.unlock(address, "G", "d", [QUEUE], one_way=True)
+    api.unlock(address, "G", "d", [QUEUE])
     assert api.lock(address, "G", "c", [QUEUE]) == {QUEUE}
     api.check_client_config(
         address, CheckClientRequestBody(client_id="c", group="G", subscription_data=subscription)

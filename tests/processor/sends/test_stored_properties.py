@@ -183,3 +183,15 @@ def test_a_cluster_that_the_sender_has_named_is_replaced():
 )
 def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
     assert REWRITER.stored_in_batch(own.encode(), CLUSTER.encode()) == stored.encode()
+
+
+@given(st.lists(texts, min_size=1, max_size=4))
+def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instructions(many):
+    together = REWRITER.all_stored('"'.join(many), '"')
+    each = [REWRITER.stored(text) for text in many]
+    if together is None:
+        names_of_all = {name for text in many for name in decode_properties(text)}
+        assert names_of_all & {"WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG"}
+    else:
+        assert together == [stored.text.encode() for stored in each]
+        assert {stored[1:] for stored in each} == {(True, 0, False, None)}

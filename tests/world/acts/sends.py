@@ -75,12 +75,13 @@ async def send_one_way(player, topic, queue_id, size, tags=None):
 async def burst(player, topic, queue_ids, size, waits=True, delay_level=0):
     """Many at once, some of them delayed."""
     connection = await player.connected()
-    under_way = []
+    sents, requests = [], []
     for number, queue_id in enumerate(queue_ids):
         level = delay_level if number % 3 == 1 else 0
         sent = _new(player, connection, topic, queue_id, size, None, delay_level=level)
-        under_way.append((sent, connection.ask(_request(sent, waits=waits, delay_level=level))))
-    for sent, promise in under_way:
+        sents.append(sent)
+        requests.append(_request(sent, waits=waits, delay_level=level))
+    for sent, promise in zip(sents, connection.ask_all(requests), strict=True):
         answer = await player.awaited(connection, promise, str(sent))
         _told(player, [sent], answer, waits=waits)
 

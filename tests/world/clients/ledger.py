@@ -25,6 +25,10 @@ _NOTICED_SECONDS = 2.0
 """So long after a broker has forgotten its locks, members may still begin with
 what they were granted."""
 
+_BELIEVED_SECONDS = 30.0
+"""So long a member believes in a lock whose broker has told it of nothing since: its
+connection may have died without a word."""
+
 
 @dataclass(eq=False)
 class Call:
@@ -82,6 +86,7 @@ class Ledger:
         self.stored = defaultdict(dict)  # by queue: body by offset
         self._disturbances = []  # until when, to whom
         self._forgot_locks = {}  # when last, by broker
+        self._silenced = set()  # brokers whose connections may have died without a word
 
     def complain(self, what):
         """Something is not as it must be."""
@@ -90,6 +95,10 @@ class Ledger:
     def disturbed(self, seconds, group=None):
         """What a group, or any, begins before so many seconds are over, it may see once more."""
         self._disturbances.append((self._world.kernel.now + seconds, group))
+
+    def silenced(self, name):
+        """Connections to a broker have died, and nobody was told."""
+        self._silenced.add(name)
 
     def broker_ended(self, name):
         """Who had which queue locked, it knows no more; nor the offsets that it had not saved."""
@@ -166,7 +175,9 @@ class Ledger:
             other.reader.is_broadcasting
         ):  # nothing is locked: one consumer begins where another has ended
             return not self._is_settled_since(other.reader.group, other.began_at)
-        return self._forgot_locks.get(other.queue[1], -inf) >= other.began_at - _NOTICED_SECONDS
+        broker = other.queue[1]
+        noticed = _BELIEVED_SECONDS if broker in self._silenced else _NOTICED_SECONDS
+        return self._forgot_locks.get(broker, -inf) >= other.began_at - noticed
 
     # ---- offsets
 

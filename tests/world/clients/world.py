@@ -71,6 +71,13 @@ class ClientWorld(ClusterStage):
         broker = next(each for each in self.brokers if each.name == name)
         return broker.life.controller.store.queue_offsets(topic, queue_id).next
 
+    # ---- what befalls
+
+    def _silence(self, seconds, broker):
+        super()._silence(seconds, broker)
+        if broker is not None:
+            self.ledger.silenced(self._broker(broker).name)
+
     # ---- the story
 
     def _tell(self):

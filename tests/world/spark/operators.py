@@ -32,11 +32,14 @@ class Operator:
     async def make(self, topic, read_queues, write_queues):
         """Make a topic everywhere, or change it."""
         for broker in self._world.brokers:
-            before = self._queues_of(broker, topic)
-            if before is not None and read_queues < before:
+            before = self._queues_of(broker, topic)  # None also of a broker that is away
+            may_shrink = before is None or read_queues < before
+            if may_shrink:
                 self._world.ledger.takes_away(broker=broker.name, topic=topic)
             fields = topic_fields(topic, read_queues, write_queues)
             await self._tell(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
+            if may_shrink:
+                self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
     def _queues_of(self, broker, topic):
         config = broker.topic(topic)

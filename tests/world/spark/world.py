@@ -41,6 +41,8 @@ _PATIENCE_SECONDS = 600.0
 and a batch for its workers."""
 
 _FULL = 0.87
+_CLEANED_SECONDS = 0.1
+"""So often old messages may go from a disk that is full."""
 _WITHOUT = ("tls_", "cli", "__main__")
 _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
 """What a program is, by its first step."""
@@ -166,13 +168,16 @@ class SparkWorld(ClusterStage):
         """A disk is so full that the oldest messages go."""
         broker = self._broker(broker)
         broker.use_disk(_FULL)
-        self.ledger.takes_away(broker=broker.name, expired=True)
+        until = self.kernel.now + seconds
 
-        def has_room():
-            broker.use_disk(ROOMY)
+        def messages_go():
             self.ledger.takes_away(broker=broker.name, expired=True)
+            if self.kernel.now < until:
+                self.kernel.after(_CLEANED_SECONDS, messages_go)
+            else:
+                broker.use_disk(ROOMY)
 
-        self.kernel.after(seconds, has_room)
+        messages_go()
 
     def _forget_a_broker(self, seconds, broker):
         """The name server does not hear of a broker."""

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueStrategy,
     in_java_order,
     in_queue_order,
 )
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
+
+_NEEDED = "some of the queues that it was given"
 
 
 class GroupView(Protocol):
@@ -48,12 +52,21 @@ class Rebalance(NamedTuple):
         """Return this member's share; None if brokers know no member at all, as after a restart.
 
         A member that is missing among known ones has no queues: the others have them.
+
+        Raises:
+            TypeError: The strategy has returned something else than queues of the topic.
         """
-        queues = in_queue_order(view.queues(topic))
+        queues = tuple(in_queue_order(view.queues(topic)))
         if self.message_model is MessageModel.BROADCASTING:
-            return Share(tuple(queues), tuple(queues))
+            return Share(queues, queues)
         members = in_java_order(view.consumer_ids(topic))
         if not members:
             return None
-        mine = tuple(self.strategy.allocate(view.client_id, queues, members))
-        return Share(tuple(queues), mine, view.client_id in members)
+        is_known = view.client_id in members
+        # Lists of its own: a strategy may be a user's, and take from them what it has shared out.
+        mine = tuple(self.strategy.allocate(view.client_id, list(queues), members))
+        known = frozenset(queues)
+        for queue in mine:
+            if queue not in known:
+                raise wrong_kind("the result of allocate", _NEEDED, excerpt(queue), "queues[:2]")
+        return Share(queues, mine, is_known)

@@ -26,9 +26,16 @@ class View:
         return self.members
 
 
-def share(me, view, model=MessageModel.CLUSTERING):
+class Strategy:
+    """One that a user has written."""
+
+    def __init__(self, allocate):
+        self.name, self.allocate = "MINE", allocate
+
+
+def share(me, view, model=MessageModel.CLUSTERING, strategy=None):
     view.client_id = me
-    return Rebalance(model, AllocateMessageQueueAveragely()).share("T", view)
+    return Rebalance(model, strategy or AllocateMessageQueueAveragely()).share("T", view)
 
 
 def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
@@ -53,3 +60,29 @@ def test_brokers_that_know_no_member_at_all_say_nothing():
 def test_a_topic_without_queues_is_an_error_and_no_empty_share():
     with pytest.raises(RouteNotFound):
         share("1", View("1", queues=()))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "a-0",
+        ["a-0"],
+        [None],
+        [("T", "a", 0)],
+        [MessageQueue("Other", "a", 0)],
+        [*QUEUES, MessageQueue("T", "a", 9)],
+    ],
+)
+def test_what_a_strategy_returns_beside_the_topics_queues_is_an_error_and_no_share(said):
+    with pytest.raises(TypeError, match="needed some of the queues that it was given, found"):
+        share("1", View("1"), strategy=Strategy(lambda *_: said))
+
+
+def test_a_strategy_may_take_from_its_lists_what_it_shares_out():
+    def allocate(_, queues, members):
+        members.clear()
+        return [queues.pop() for _ in range(2)]
+
+    assert share("1", View("1"), strategy=Strategy(allocate)) == Share(
+        tuple(QUEUES), (QUEUES[3], QUEUES[2])
+    )

@@ -1,0 +1,10 @@
+"""Starts the benchmark of sends that are watched by OpenTelemetry."""
+
+from __future__ import annotations
+
+from benchmarks.command_line import run_benchmark
+from benchmarks.telemetry import LIBRARIES, Stage, telemetry_cases
+
+if __name__ == "__main__":
+    with Stage() as stage:
+        run_benchmark("telemetry", telemetry_cases(stage), LIBRARIES)

@@ -1,0 +1,162 @@
+"""BrokerFaults: what the owner of an embedded broker can do to it, for as long as a block lasts.
+
+    away             its connections are cut and new ones refused, on a port that stays taken
+    slow, cut_after  the network between it and its clients: see `network`
+    full_disk        its disk has no room: see `embedded_disk`
+
+Faults may be nested, and overlap in threads: each ends with its own block, however that is left,
+and of two of a kind the worse counts. They outlast a restart. The broker does not know of them, as
+they are in what it stands on. This knows the controller that it is handed, and no client.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from rmq_spark.errors import excerpt
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.embedded.network import EmbeddedNetwork
+from rocketpoll.broker.embedded.time_ahead import TimeAhead
+
+_SLOW_SECONDS_MAX: Final = 3_600.0
+
+Work: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
+"""A coroutine function that does something with a broker, on the broker's loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Fault:
+    is_away: bool = False
+    is_full: bool = False
+    slow_seconds: float = 0.0
+    cut_after: int | None = None
+
+
+class BrokerFaults(ABC):
+    """The faults of a broker that runs in a thread of this process."""
+
+    def __init__(self) -> None:
+        """Begin with everything in order."""
+        super().__init__()
+        self._ahead = TimeAhead()
+        self._disk = EmbeddedDisk(self._ahead)
+        self._network = EmbeddedNetwork()
+        self._faults: list[_Fault] = []
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Enter a context in which the broker, and its name server, cannot be reached.
+
+        All connections are cut, and new ones refused; then it is back on the same port. It goes on
+        meanwhile, like a machine whose cable is pulled.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process; or it cannot come back, as the port is in use.
+        """
+        with self._fault("away", _Fault(is_away=True)):
+            yield
+
+    @contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """Enter a context in which each answer of the broker is held back for some seconds.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+            TypeError: ``seconds`` is no number.
+            ValueError: ``seconds`` is not from 0 to 3,600.
+        """
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise _wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
+        if math.isnan(seconds) or not 0 <= seconds <= _SLOW_SECONDS_MAX:
+            raise ValueError(f"seconds: needed 0 to 3,600, found {excerpt(seconds)}")
+        with self._fault("slow", _Fault(slow_seconds=seconds)):
+            yield
+
+    @contextmanager
+    def cut_after(self, count: int) -> Iterator[None]:
+        """Enter a context in which each connection is cut behind so many bytes of answers.
+
+        The bytes of each connection are counted on their own, from the beginning of the block or of
+        the connection; mostly, an answer is cut in its middle.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+            TypeError: ``count`` is no whole number.
+            ValueError: ``count`` is less than 0.
+        """
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise _wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
+        if count < 0:
+            raise ValueError(f"count: needed 0 bytes or more, found {excerpt(count)}")
+        with self._fault("cut_after", _Fault(cut_after=count)):
+            yield
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Enter a context in which the disk of the broker has no room.
+
+        Sends are refused as by every broker on a full disk, with SERVICE_NOT_AVAILABLE (14), and
+        taken again behind the block. The oldest files of the log may go, but never the last.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
+                belongs to another process.
+        """
+        with self._fault("full_disk", _Fault(is_full=True)):
+            yield
+
+    # ---- within
+
+    @abstractmethod
+    def _begin_fault(self, name: str, note: Callable[[], None], work: Work) -> None:
+        """Note a fault and have it done, or raise the reason why this broker cannot have it."""
+
+    @abstractmethod
+    def _end_fault(self, note: Callable[[], None], work: Work) -> None:
+        """Note the end of a fault and have it done, if the broker still runs in this process."""
+
+    @contextmanager
+    def _fault(self, name: str, fault: _Fault) -> Iterator[None]:
+        try:
+            self._begin_fault(name, lambda: self._faults.append(fault), self._put_faults)
+        except BaseException:
+            if fault in self._faults:
+                self._faults.remove(fault)
+            raise
+        try:
+            yield
+        finally:
+            self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
+
+    async def _put_faults(self, controller: BrokerController) -> None:
+        """Have a broker stand on what is as bad as its faults say, all together."""
+        faults = tuple(self._faults)
+        network, server = self._network, controller.server
+        network.slow(max((fault.slow_seconds for fault in faults), default=0.0))
+        counts = [fault.cut_after for fault in faults if fault.cut_after is not None]
+        network.cut_after(min(counts, default=None))
+        is_full = any(fault.is_full for fault in faults)
+        if is_full or self._disk.is_full:
+            self._disk.is_full = is_full
+            await controller.housekeeping.all_done()
+            controller.housekeeping.clean()  # which looks at the disk
+            await controller.housekeeping.all_done()
+        is_away = any(fault.is_away for fault in faults)
+        if is_away and not server.is_away:
+            server.go_away()
+        elif server.is_away and not is_away:
+            await server.come_back()
+
+
+def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:
+    kind = f"{type(found).__name__} {excerpt(found)}"
+    return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

@@ -1,0 +1,178 @@
+"""StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it, beyond RocketMQ.
+
+A commit goes on when its client is gone: who asks again hears what it has come to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.headers.staging import (
+    BatchRequestHeader,
+    LastBatchRequestHeader,
+    StageChunkRequestHeader,
+    StageChunkResponseHeader,
+)
+from rocketpoll.broker.connection import Connection, Steps, Work
+from rocketpoll.broker.processor.after_saving import RunAside
+from rocketpoll.broker.processor.request import (
+    Handlers,
+    RequestRejected,
+    answer,
+    body_in_steps,
+    header_of,
+    negotiated,
+    reply,
+)
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.extensions import refuse_other_queue
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.errors import BatchRefused
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.staging import StagedName
+
+_AGAIN_SECONDS: Final = 1.0
+
+
+class StagedBatchesProcessor:
+    """The answers to STAGE_CHUNK, COMMIT_BATCH, ABORT_BATCH and LAST_BATCH."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        admission: TopicAdmission,
+        aside: RunAside,
+        work: Callable[[Work], None],
+        loop: asyncio.AbstractEventLoop,
+        why_busy: Callable[[], str | None],
+        excused: Callable[[Connection, RemotingCommand, Exception], RemotingCommand],
+    ) -> None:
+        """Take the store, and what work beside the turns needs.
+
+        ``excused`` makes an answer of an exception; ``why_busy`` returns why no sends are taken
+        now, or None.
+        """
+        self._store = store
+        self._batches = store.batches
+        self._admission = admission
+        self._aside = aside
+        self._work = work
+        self._loop = loop
+        self._why_busy = why_busy
+        self._excused = excused
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by request code."""
+        handlers: Handlers = {
+            RequestCode.STAGE_CHUNK: self.stage,
+            RequestCode.COMMIT_BATCH: self.commit,
+            RequestCode.ABORT_BATCH: self.abort,
+            RequestCode.LAST_BATCH: self.last,
+        }
+        return {
+            code: negotiated(Extension.STAGED_BATCHES, handler)
+            for code, handler in handlers.items()
+        }
+
+    def stage(self, _: Connection, request: RemotingCommand) -> Steps:
+        """Stage records of one queue, unless their batch is committed already."""
+        busy = self._why_busy()
+        if busy is not None:
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        header: StageChunkRequestHeader = header_of(request)
+        if header.queue_id < 0:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need their queue")
+        self._admission.admit(
+            header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
+        )
+        return self._refusing(request, self._stage(request, header))
+
+    def commit(self, connection: Connection, request: RemotingCommand) -> None:
+        """Make all rows of a batch visible, or none; answer where they are."""
+        header: BatchRequestHeader = header_of(request)
+        self._beside(connection, request, self._commit(request, header))
+
+    def abort(self, connection: Connection, request: RemotingCommand) -> None:
+        """Forget what is staged of a batch that is not committed."""
+        header: BatchRequestHeader = header_of(request)
+        self._beside(connection, request, self._abort(request, header))
+
+    def last(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer which batch a sink has committed last."""
+        header: LastBatchRequestHeader = header_of(request)
+        last = self._batches.last(header.sink)
+        if last is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"sink {header.sink} has committed nothing"
+            )
+        return answer(request, body=last)
+
+    def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> Steps:
+        is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
+        if not is_committed:
+            yield from chunks.when_loaded()
+            from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+            sizes, records = decode_sized(request.body)
+            refuse_other_queue(header.topic, header.queue_id, records)
+            name = StagedName(header.sink, header.batch_id, header.attempt, header.number)
+            yield from self._batches.stage(name, request.body, sizes, records, self._aside)
+        return answer(request, StageChunkResponseHeader(is_committed))
+
+    def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+        body = yield from body_in_steps(request, CommitBatchRequestBody)
+        committed = yield from self._batches.commit(
+            header.sink,
+            header.batch_id,
+            header.owner,
+            body.attempts,
+            self._admit,
+            self._aside,
+            self._pause,
+        )
+        return answer(request, body=committed)
+
+    def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
+        yield from self._batches.abort(header.sink, header.batch_id, header.owner, self._aside)
+        return answer(request)
+
+    def _admit(self, topic: str) -> None:
+        """Refuse a topic that was deleted since, or may not be written to any more."""
+        config = self._admission.config_of(topic)
+        if config is None or topic in self._admission.leaving:
+            raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")
+        if not config.perm & TopicPermission.WRITE.value:
+            raise BatchRefused(f"topic {topic} may not be written to any more")
+
+    def _pause(self) -> Future[None]:
+        over: Future[None] = Future()
+        self._loop.call_later(_AGAIN_SECONDS, over.set_result, None)
+        return over
+
+    def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> None:
+        self._work(self._told(connection, request, self._refusing(request, steps)))
+
+    def _told(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Work:
+        try:
+            told = yield from steps
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
+            told = self._excused(connection, request, error)
+        if told is not None:
+            reply(connection, request, told)
+
+    def _refusing(self, request: RemotingCommand, steps: Steps) -> Steps:
+        """Pass on steps; answer that a batch cannot be, which no other broker would mend."""
+        try:
+            return (yield from steps)
+        except BatchRefused as error:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, f"{error} (request {request.code})"
+            ) from error

@@ -1,0 +1,50 @@
+"""ConnectionTable: what a connection asks and tells whoever watches over all connections.
+
+`server` is that; this is only how the two talk, so that a connection need not know it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.server.step_places import StepPlaces
+
+if TYPE_CHECKING:
+    from rocketpoll.broker.server.client_connection import ClientConnection
+
+
+class ConnectionTable(Protocol):
+    """The server's side of a connection: it is told of events, and watches over all connections."""
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+
+    def answer_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
+
+    @property
+    def step_places(self) -> StepPlaces:
+        """The places for requests of many steps."""
+
+    def opened(self, connection: ClientConnection) -> str | None:
+        """Count a new connection. Return None, or why it may not stay."""
+
+    def understood(self, connection: ClientConnection) -> None:
+        """Note that the header of a client's first request has arrived."""
+
+    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+        """Note that ``size`` bytes of requests are incomplete or have to wait."""
+
+    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
+
+    def read_all(self, connection: ClientConnection) -> None:
+        """Note that the client has read all that was kept."""
+
+    def closed(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended."""

@@ -1,0 +1,344 @@
+"""StagedBatches: rows are staged, and all of a batch become visible at once when it is committed.
+
+    1  what is staged is read and compared with what the commit names
+    2  the table says which batch is under way, and from where on its rows lie in the log
+    3  from the end of the log on, nothing is carried to the queues
+    4  the rows are appended, each with the mark of the commit; others append between them
+    5  the log is flushed
+    6  the table says that the batch is committed: from here on it is
+    7  all that was held is carried to the queues, and seen at once
+
+Whatever fails before 6 ends with rows that are marked as rolled back, and a table that says that
+nothing is under way; a crash leaves that to the next start. One commit is under way at a time.
+
+Everything here is called on one thread; what waits for the disk is run aside. This module must not
+know who commits, nor how they are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.batch_table import OpenBatch
+from rocketpoll.broker.store.chunk_appender import Checked, ChunkAppender, Sizes
+from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
+from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
+from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
+from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
+from rocketpoll.broker.store.rolling_back import roll_back
+from rocketpoll.broker.store.staging import StagedName
+
+_CRC_MASK: Final = 0xFFFF_FFFF
+_SPAN_ROWS_MAX: Final = 50_000
+_SPAN_BYTES_MAX: Final = 4 << 20
+Answer = TypeVar("Answer")
+Waiting: TypeAlias = Generator["Future[None] | None", None, Answer]
+RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
+"""A function that runs a job in another thread, and tells of its end in this one."""
+
+
+class StagedBatches:
+    """The staged batches of one store."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        appender: MessageAppender,
+        refusal: Callable[[], str | None],
+        flushed: Callable[[int], Future[None]],
+        wake: Callable[[], object],
+        fail: Callable[[StoreError], object],
+    ) -> None:
+        """Take the writer of the log, and what follows an append.
+
+        ``refusal`` returns why nothing is taken now, or None.
+        ``flushed`` returns a future of what is on the disk, ``wake`` has messages carried to their
+        queues, and ``fail`` is told of a failure that only a restart can mend.
+        """
+        self._log, self._reput = parts.log, parts.reput
+        self._table, self._staging = parts.batches, parts.staging
+        self._appender = appender
+        # What is read again from the log can still be marked there; what is remembered cannot.
+        remembered = Fresh[FreshChunk](0, 0)
+        self._chunks = ChunkAppender(parts.log, appender, remembered)
+        self._refusal, self._flushed = refusal, flushed
+        self._wake, self._fail = wake, fail
+        self._under_way: Future[None] | None = None
+        self.hindrance = Hindrance("a batch is neither committed nor given up")
+
+    def last(self, sink: str) -> CommittedBatch | None:
+        """Return the last batch that a sink has committed, or None."""
+        return self._table.last(sink)
+
+    def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
+        """Return whether a batch, or a later one of its sink, is committed.
+
+        Raises:
+            BatchRefused: The sink is another's.
+        """
+        self._table.check_owner(sink, owner)
+        last = self._table.last(sink)
+        return last is not None and batch_id <= last.batch_id
+
+    def stage(
+        self,
+        name: StagedName,
+        sized_records: Buffer,
+        sizes: Sizes,
+        records: Buffer,
+        aside: RunAside,
+    ) -> Waiting[None]:
+        """Stage records of one queue; they are on the disk when this returns.
+
+        Raises:
+            BatchRefused: They could not be appended, or no file can have such a name.
+            Lacking, OSError: There is no room.
+        """
+        name.check()
+        checked = yield from self._checked(records, sizes)
+        yield from _beside(
+            partial(self._staging.put, name, checked.rows, bytes(sized_records)), aside
+        )
+
+    def commit(
+        self,
+        sink: str,
+        batch_id: int,
+        owner: str,
+        attempts: Sequence[StagedAttempt],
+        admit: Callable[[str], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[CommittedBatch]:
+        """Make all rows of a batch visible, or none; return the last batch that is committed.
+
+        ``admit`` raises if a topic takes no messages now.
+
+        Raises:
+            BatchRefused: What is staged is not what is named.
+            Lacking, OSError: There is no room; nothing of it is seen.
+            StoreFailed: The disk has failed; a restart decides.
+        """
+        yield from self._begin()
+        try:
+            if self.is_committed(sink, batch_id, owner):
+                return self._known(sink)
+            refusal = self._refusal()  # what a start has not finished yet, too
+            if refusal is not None:
+                raise Lacking(refusal)
+            found: list[StagedName] = []
+            check = partial(self._staging.checked, sink, batch_id, attempts)
+            yield from _beside(lambda: found.extend(check()), aside)
+            batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=self._log.end_offset)
+            yield from _beside(partial(self._table.begin, batch), aside)
+            self._reput.hold_from(self._log.end_offset)
+            rows = sum(each.rows for each in attempts)
+            yield from self._decided(batch, owner, rows, found, admit, aside, pause)
+            forget = partial(self._staging.forget, sink, last=batch_id)
+            yield from _beside(forget, aside)
+            return self._known(sink)
+        finally:
+            self._end()
+
+    def abort(self, sink: str, batch_id: int, owner: str, aside: RunAside) -> Waiting[None]:
+        """Forget what is staged of a batch, unless that is committed.
+
+        Raises:
+            BatchRefused: The sink is another's.
+        """
+        yield from self._begin()
+        try:
+            if not self.is_committed(sink, batch_id, owner):
+                forget = partial(self._staging.forget, sink, first=batch_id, last=batch_id)
+                yield from _beside(forget, aside)
+        finally:
+            self._end()
+
+    def _begin(self) -> Waiting[None]:
+        while self._under_way is not None:
+            yield self._under_way
+        self._under_way = Future()
+
+    def _end(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.set_result(None)
+
+    def _known(self, sink: str) -> CommittedBatch:
+        last = self._table.last(sink)
+        if last is None:
+            raise BatchRefused(f"sink {sink} has committed nothing")
+        return last
+
+    def _decided(
+        self,
+        batch: OpenBatch,
+        owner: str,
+        rows: int,
+        names: Sequence[StagedName],
+        admit: Callable[[str], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[None]:
+        """Copy the batch and commit it, or roll it back and raise what was in the way."""
+        put: list[BatchSpan] = []
+        try:
+            end_offset = yield from self._copy(batch, names, put, admit, aside)
+        except StoreFailed:
+            raise
+        except Exception:
+            yield from self._until_done(partial(self._roll_back, batch), aside, pause)
+            for span in reversed(put):
+                queue, first = (span.topic, span.queue_id), span.queue_offset
+                self._appender.take_back(queue, first, first + span.count)
+            self._reput.let_go()
+            self._wake()
+            raise
+        committed = CommittedBatch(
+            batch_id=batch.batch_id, owner=owner, rows=rows, spans=_joined(put)
+        )
+        finish = partial(self._table.finish, batch.sink, committed)
+        yield from self._until_done(finish, aside, pause)
+        self._reput.let_go(together_until=end_offset)
+        self._wake()
+
+    def _copy(
+        self,
+        batch: OpenBatch,
+        names: Sequence[StagedName],
+        put: list[BatchSpan],
+        admit: Callable[[str], object],
+        aside: RunAside,
+    ) -> Waiting[int]:
+        """Append all rows, one chunk a step, and have the log flushed; return where they end."""
+        yield from chunks.when_loaded()
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+        end_offset = 0
+        for name in names:
+            read: list[bytes] = []
+            yield from _beside(partial(self._read, name, read), aside)
+            sizes, records = decode_sized(read[0])
+            checked = yield from self._checked(records, sizes)
+            admit(checked.queue[0])
+            checked.mark(batch.mark)
+            result = self._chunks.put_checked(checked)
+            if result.status is not PutMessageStatus.PUT_OK:
+                raise Lacking(result.remark or "messages are not taken")
+            put.append(_span(checked, result))
+            end_offset = result.end_offset
+            if result.message_count < checked.rows:
+                raise Lacking(f"only {result.message_count} of {checked.rows} messages had room")
+            yield None
+        if put:
+            is_flushed = self._flushed(end_offset)
+            yield is_flushed
+            is_flushed.result()
+            for topic in {span.topic for span in put}:  # it may be gone meanwhile
+                admit(topic)
+        return end_offset
+
+    def _read(self, name: StagedName, into: list[bytes]) -> None:
+        into.append(self._staging.read(name)[1])
+
+    def _checked(self, records: Buffer, sizes: Sizes) -> Waiting[Checked]:
+        try:
+            checked = yield from self._chunks.checked(records, sizes)
+        except RecordError as error:
+            raise BatchRefused(str(error)) from error
+        if isinstance(checked, PutMessageResult):
+            raise BatchRefused(checked.remark or "the records cannot be appended")
+        return checked
+
+    def _roll_back(self, batch: OpenBatch) -> None:
+        roll_back(self._log, batch.log_offset, batch.mark)
+        self._log.flush()
+        self._table.give_up()
+
+    def _until_done(
+        self, job: Callable[[], None], aside: RunAside, pause: Callable[[], Future[None]]
+    ) -> Waiting[None]:
+        """Do what must not be left half done, again and again if something is lacking for it."""
+        while True:
+            try:
+                yield from _beside(job, aside)
+            except Exception as error:  # noqa: PERF203  # each attempt may fail
+                if not may_succeed_later(error):
+                    self._fail(StoreFailed("a batch is neither committed nor given up", error))
+                    raise
+                self.hindrance.begin(error)
+                yield pause()
+            else:
+                self.hindrance.end()
+                return
+
+
+def _beside(job: Callable[[], object], aside: RunAside) -> Waiting[None]:
+    """Run a job in another thread, and go on behind it; raise what it has raised."""
+    done: Future[None] = Future()
+    failures: list[BaseException] = []
+
+    def tell(error: BaseException | None) -> None:
+        if error is not None:
+            failures.append(error)
+        done.set_result(None)
+
+    aside(lambda: _drop(job()), tell)
+    yield done
+    if failures:
+        raise failures[0]
+
+
+def _drop(_: object) -> None:
+    """Return nothing, whatever a job has returned."""
+
+
+def _span(checked: Checked, result: PutMessageResult) -> BatchSpan:
+    heads = [part.chunk.head["body_crc"] for part in checked.parts]
+    return BatchSpan(
+        topic=checked.queue[0],
+        queue_id=checked.queue[1],
+        queue_offset=result.queue_offset,
+        count=result.message_count,
+        crc=sum(int(crcs.astype(np.uint32).sum(dtype=np.uint64)) for crcs in heads) & _CRC_MASK,
+        body_bytes=sum(int(part.chunk.body_length.sum()) for part in checked.parts),
+    )
+
+
+def _joined(put: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
+    """Join spans that follow each other, while a reader can hold them in memory."""
+    spans: list[BatchSpan] = []
+    last_of_queue: dict[QueueKey, int] = {}
+    for span in put:
+        queue = span.topic, span.queue_id
+        at = last_of_queue.get(queue)
+        if at is not None:
+            last = spans[at]
+            joined = replace(
+                last,
+                count=last.count + span.count,
+                crc=(last.crc + span.crc) & _CRC_MASK,
+                body_bytes=last.body_bytes + span.body_bytes,
+            )
+            if (
+                last.queue_offset + last.count == span.queue_offset
+                and joined.count <= _SPAN_ROWS_MAX
+                and joined.body_bytes <= _SPAN_BYTES_MAX
+            ):
+                spans[at] = joined
+                continue
+        last_of_queue[queue] = len(spans)
+        spans.append(span)
+    return tuple(spans)

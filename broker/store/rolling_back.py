@@ -1,0 +1,86 @@
+"""Rolling back: rows of a batch that is not committed are marked in the log, where they lie.
+
+They become what RocketMQ has for this: messages of a transaction that was rolled back, which no
+consume queue gets, neither here nor with RocketMQ, nor when queues are made again from the log.
+Other records lie between them, and stay as they are. To do it again does no harm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
+from rocketpoll.broker.store.dispatch import record_sizes
+from rocketpoll.broker.store.record_check import RecordCheck
+from rocketpoll.broker.store.recovery import record_behind
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk import RecordChunk
+
+_PIECE_BYTES = 4 << 20
+_PIECE_RECORDS = 8_192
+_PREPARED_AT = 4
+"""From the number of reconsumptions on, which comes before the offset of a transaction."""
+
+
+def mark_rows(chunk: RecordChunk, mark: int) -> None:
+    """Write into each of some records, which are not sealed yet, which commit they are of."""
+    at = chunk.body_at - layout.TAIL_BYTES + _PREPARED_AT
+    cells = np.ndarray((len(chunk.data) - 7,), "V8", chunk.data, strides=(1,))
+    cells[at] = np.array(mark, ">i8").view("V8")
+
+
+def roll_back(log: CommitLog, start: int, mark: int) -> None:
+    """Mark all rows of a commit behind a place in the log; nothing of that is flushed.
+
+    Raises:
+        OSError: The disk refuses. It may be done again.
+        UnreadableFile: The disk does not give what lies there.
+    """
+    check = RecordCheck(log.sealed_from)
+    position = max(start, log.min_offset)
+    while position < log.written_offset:
+        chunk = _records_at(log, position, check)
+        if chunk is None:  # a blank, or a hole
+            found = record_behind(log.files, position + 1, log.sealed_from)
+            position = log.written_offset if found is None else found
+            continue
+        _roll_back_in(log, position, chunk, mark)
+        position += len(chunk.data)
+
+
+def _records_at(log: CommitLog, position: int, check: RecordCheck) -> RecordChunk | None:
+    """Return good records that lie back to back from a place on, or None if there is none."""
+    stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
+    data = log.files.read_up_to(position, stop)
+    sizes = record_sizes(data, _PIECE_RECORDS)
+    if not sizes:  # one that is longer, perhaps
+        data = log.record(position)
+        sizes = [len(data)] if len(data) >= layout.RECORD_BYTES_MIN else []
+    good, _ = check.good_of_many(data, sizes, position) if sizes else (0, 0)
+    if not good:
+        return None
+    try:
+        return chunks.RecordChunk(bytearray(data[: sum(sizes[:good])]), sizes[:good])
+    except RecordError:
+        return None
+
+
+def _roll_back_in(log: CommitLog, position: int, chunk: RecordChunk, mark: int) -> None:
+    rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
+    if not len(rows):
+        return
+    flags = (chunk.sys_flag[rows] | TRANSACTION_MASK).astype(">i4").view("V4")
+    cells = np.ndarray((len(chunk.data) - 3,), "V4", chunk.data, strides=(1,))
+    cells[chunk.starts[rows] + layout.SYS_FLAG_AT] = flags
+    sealing = chunks.Sealing(chunk)
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        first, last = int(run[0]), int(run[-1])
+        sealing.seal(first, last + 1)
+        start, end = int(chunk.starts[first]), int(chunk.ends[last])
+        log.files.write(position + start, bytes(chunk.data[start:end]))

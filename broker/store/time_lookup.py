@@ -1,0 +1,121 @@
+"""TimeLookup: which message of a queue was stored at a time, and when its first one was.
+
+    a time ── search of the consume queue, halving ──> the head of a record ──> when it was stored
+                                                  └──> ...
+
+What the disk does not give was stored between the first moment and the last, which often is enough.
+It reads by `MessageReader`, and hands out no messages.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from rmq_spark.wire import record_layout as layout
+from rocketpoll.broker.store.entry_check import WrongEntry, is_of_entry
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.reader import MessageReader, Removed
+from rocketpoll.broker.store.record_glance import stored_at
+from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.wrong_entries import damaged
+
+_HEAD_BYTES: Final = 128
+"""Enough of a record to tell when it was stored."""
+_ANY_OFFSET: Final = range(1 << 63)
+_BEFORE_ALL: Final = -1
+
+
+class TimeLookup:
+    """Looks for times in the queues of a store."""
+
+    def __init__(self, parts: StoreParts, reader: MessageReader) -> None:
+        self._log = parts.log
+        self._queues = parts.queues
+        self._least_end = parts.found_ends.least_end
+        self._reader = reader
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
+    ) -> int:
+        """Return the first offset stored at a time or later; upper: the last then or earlier.
+
+        After the last message that is the queue's end, and its last offset; before the first, its
+        first.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: A start that is not finished has found more, and it may lie there.
+        """
+        owner = self._reader.owner_of(topic, queue_id)
+        least_end = self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            self._reader.check_end(topic, queue_id, 0, least_end)
+            return 0
+        end, last = queue.max_offset, self._log.last_timestamp
+
+        def stored_at(entry: Any) -> int:
+            try:
+                return self._stored_at(owner, entry)
+            except UnreadableFile:  # it was stored between the first moment and the last
+                if 0 < timestamp < last + (not upper):
+                    raise
+                return 1 if timestamp <= 0 else last
+
+        try:
+            beyond = queue.search(timestamp, stored_at, side="right" if upper else "left")
+        except WrongEntry as wrong:
+            raise damaged(queue, "met in a search by time", wrong) from None
+        self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
+        return max(beyond - 1, queue.min_offset) if upper else beyond
+
+    def earliest_timestamp(self, topic: str, queue_id: int) -> int:
+        """Return when the first message of a queue was stored, in ms; -1 if there is none.
+
+        Raises:
+            UnreadableFile: The disk does not give what tells it.
+            EndUnknown: There is none yet, but a start that is not finished has found some.
+        """
+        stored_at = partial(self._stored_at, self._reader.owner_of(topic, queue_id))
+        least_end = self._least_end(topic, queue_id)
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            self._reader.check_end(topic, queue_id, 0, least_end)
+            return -1
+        end = queue.max_offset
+        try:
+            entry = queue.next_entry(queue.search(_BEFORE_ALL + 1, stored_at))
+            if entry is not None:
+                return stored_at(entry)
+        except WrongEntry as wrong:
+            raise damaged(queue, "met in a search for the first message", wrong) from None
+        self._reader.check_end(topic, queue_id, end, least_end)
+        return -1
+
+    def _stored_at(self, owner: RecordOwner, entry: Any) -> int:
+        """Return the store time of an entry's message; if it has expired, a time before all others.
+
+        Raises:
+            UnreadableFile: The disk does not give it.
+            WrongEntry: The entry does not lead to a message.
+        """
+        place, size = int(entry["physical_offset"]), int(entry["size"])
+        if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
+            raise WrongEntry(place)
+        try:
+            head = self._reader.read(place, min(size, _HEAD_BYTES))
+            topic = owner.topic_place(head, 0)
+            is_own = topic is not None and topic.at + len(topic.text) <= size
+            if (
+                topic is None
+                or not is_own
+                or self._reader.read(place + topic.at, len(topic.text)) != topic.text
+            ):
+                raise WrongEntry(place)
+        except Removed:
+            return _BEFORE_ALL
+        if not is_of_entry(head, 0, place, size, _ANY_OFFSET):
+            raise WrongEntry(place)
+        return stored_at(head)

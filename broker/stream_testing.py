@@ -1,0 +1,398 @@
+"""stream_test: a stream of Spark's, taken step by step as in Scala's `StreamTest`.
+
+    with stream_test(spark, broker, "orders", totals) as stream:
+        stream.add_data('{"id": 1, "total": 9.5}')
+        stream.process_all()
+        stream.check_answer((1, 9.5))
+
+The query is the user's function of a source that reads the topic, and a sink that keeps the rows of
+each batch by its number: a batch that is run again replaces what it gave before, as in a sink that
+counts each row once. Of Spark, this module knows only the methods that it calls on what it is
+given; it never imports it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.errors import RocketPollError, excerpt
+from rocketpoll.broker.embedded.embedded_broker import EmbeddedBroker
+from rocketpoll.broker.embedded.helpers import NotInTime
+from rocketpoll.broker.testing import STREAM_SECONDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SUSPEND_MS: Final = 50
+"""The time for which brokers hold pulls of the stream; `processAllAvailable` waits so long."""
+
+_OUTPUT_MODES: Final = ("append", "update", "complete")
+_ROWS_SHOWN: Final = 20
+_ROW_EXAMPLE: Final = 'check_answer((1, "ada"), (2, "bob"))'
+
+
+class StreamTestError(RocketPollError):
+    """A step that a stream test cannot take now, or a pipeline that it cannot run."""
+
+
+def stream_test(
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    topic: str,
+    pipeline: Callable[[DataFrame], DataFrame],
+    *,
+    output_mode: str = "append",
+    options: Mapping[str, str | int | bool] | None = None,
+    timeout: float = STREAM_SECONDS,
+) -> StreamTest:
+    """Return a stream over a topic that a with statement starts, to be taken step by step.
+
+    Args:
+        spark: The session that runs the stream.
+        broker: The broker that has the topic; `StreamTest.advance` moves its clock.
+        topic: The topic to read; it is created if it does not exist.
+        pipeline: The function to be tested: from the source's rows to those of the sink.
+        output_mode: Spark's output mode of the query: append, update or complete.
+        options: Further options of the source.
+        timeout: The maximum time in seconds that a step may take.
+
+    Raises:
+        TypeError: The pipeline is no function.
+        ValueError: There is no such output mode.
+        StreamTestError: The session is one of Spark Connect.
+    """
+    if not callable(pipeline):
+        raise TypeError(
+            f"pipeline: needed a function from a DataFrame to one, found {excerpt(pipeline)}; for "
+            'example: lambda source: source.selectExpr("CAST(body AS STRING)")'
+        )
+    if output_mode not in _OUTPUT_MODES:
+        raise ValueError(
+            f"output_mode: needed {', '.join(_OUTPUT_MODES)}, found {excerpt(output_mode)}"
+        )
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise StreamTestError(
+            "a session of Spark Connect gives no rows of a stream to this process: use one of "
+            'SparkSession.builder.master("local[2]")'
+        )
+    return StreamTest(spark, broker, topic, pipeline, output_mode, dict(options or {}), timeout)
+
+
+class StreamTest:
+    """One stream under test, from `stream_test`: its steps, and the rows that it has given."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: str,
+        pipeline: Callable[[DataFrame], DataFrame],
+        output_mode: str,
+        options: dict[str, str | int | bool],
+        timeout: float,
+    ) -> None:
+        """Prepare a stream, without starting it; `stream_test` has checked the arguments."""
+        self._spark = spark
+        self._broker = broker
+        self._topic = topic
+        self._pipeline = pipeline
+        self._output_mode = output_mode
+        self._options = options
+        self._timeout = timeout
+        self._checkpoint: Path | None = None
+        self._query: StreamingQuery | None = None
+        self._batches: dict[int, list[Row]] = {}
+        self._rows_of_last: list[Row] = []
+
+    def __enter__(self) -> StreamTest:
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="rocketpoll-stream-"))
+        try:
+            if not self._broker.has_topic(self._topic):
+                self._broker.create_topic(self._topic)
+            self.start()
+        except BaseException:
+            self._remove_checkpoint()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        query, self._query = self._query, None
+        try:
+            if query is not None:
+                failure = query.exception()
+                query.stop()
+                if failure is not None and error is None:
+                    raise failure
+        finally:
+            self._remove_checkpoint()
+
+    # ---- steps
+
+    def add_data(
+        self,
+        *bodies: bytes | str,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+    ) -> None:
+        """Send messages to the topic, one after the other; `process_all` has the stream read them.
+
+        Args:
+            *bodies: The body of each message; texts are encoded as UTF-8.
+            tags: The tags of every message.
+            keys: The keys of every message, a sequence of them or separated by spaces.
+        """
+        self._broker.send(self._topic, *bodies, tags=tags, keys=keys)
+
+    def process_all(self) -> None:
+        """Wait until the stream has processed all that its topic holds now.
+
+        Raises:
+            NotInTime: It takes longer than the timeout; the stream was stopped.
+            StreamTestError: The stream does not run.
+            pyspark.errors.StreamingQueryException: The stream has failed.
+        """
+        query = self._running()
+        failures: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                query.processAllAvailable()
+            except BaseException as error:  # noqa: BLE001  # raised again below
+                failures.append(error)
+
+        waiting = threading.Thread(target=wait, name="process_all", daemon=True)
+        waiting.start()
+        waiting.join(self._timeout)
+        if waiting.is_alive():
+            status, progress = query.status, query.lastProgress
+            self.stop()
+            raise NotInTime(
+                f"the stream was to process all of topic {self._topic} within {self._timeout} s: "
+                f"{status}, its last progress was {progress}"
+            )
+        if failures:
+            raise failures[0]
+
+    def check_answer(self, *expected: object) -> None:
+        """Check the rows that the stream has given so far, in any order.
+
+        In complete mode these are the rows of the last batch, else those of all batches.
+
+        Args:
+            *expected: The rows, each as a tuple, a Row, or a dict by column.
+
+        Raises:
+            AssertionError: There are others, or fewer; the message shows which.
+            TypeError: A row is none of these.
+        """
+        _check_rows(self.rows, expected)
+
+    def check_last_batch(self, *expected: object) -> None:
+        """Check the rows of the last batch, as `check_answer` does those of all.
+
+        Raises:
+            AssertionError: There are others, or fewer; the message shows which.
+            TypeError: A row is none of these.
+        """
+        _check_rows(self._rows_of_last, expected)
+
+    def stop(self) -> None:
+        """Stop the stream in order; `start` goes on from its checkpoint.
+
+        Raises:
+            StreamTestError: The stream does not run.
+        """
+        self._running().stop()
+        self._query = None
+
+    def crash(self) -> None:
+        """Stop the stream as if its driver had died behind the last batch, before it was committed.
+
+        The rows are in the sink, and the checkpoint does not know: `start` runs that batch again,
+        over the same messages.
+
+        Raises:
+            StreamTestError: The stream does not run.
+        """
+        self.stop()
+        begun, committed = (self._last_of(name) for name in ("offsets", "commits"))
+        if begun is not None and committed == begun:
+            commits = self._checkpoint_path() / "commits"
+            (commits / str(committed)).unlink()
+            (commits / f".{committed}.crc").unlink(missing_ok=True)
+
+    def start(self) -> None:
+        """Start the stream, or start it again from its checkpoint.
+
+        Raises:
+            StreamTestError: The stream runs already, or the pipeline does not make a stream.
+        """
+        if self._query is not None and self._query.isActive:
+            raise StreamTestError("the stream runs already: stop() it, or crash() it, before")
+        options: dict[str, Any] = {
+            "startingOffsets": "earliest",
+            "suspendTimeoutMs": _SUSPEND_MS,
+            **self._options,
+            "namesrvAddr": self._broker.address,
+            "topic": self._topic,
+        }
+        source = self._spark.readStream.format("rocketpoll").options(**options).load()
+        result = self._pipeline(source)
+        if not getattr(result, "isStreaming", False):
+            raise StreamTestError(
+                "the pipeline has to return a streaming DataFrame, made of the one that it is "
+                f"given; it has returned {excerpt(result)}"
+            )
+        writer = result.writeStream.foreachBatch(self._keep).outputMode(self._output_mode)
+        writer = writer.option("checkpointLocation", str(self._checkpoint_path()))
+        self._query = writer.start()
+
+    def advance(self, by: timedelta | float) -> None:
+        """Move the broker's clock forward, as `BrokerClock.advance` does.
+
+        Args:
+            by: How far, as a timedelta or in seconds.
+        """
+        self._broker.clock.advance(by)
+
+    @contextmanager
+    def expect_failure(self, match: str = "") -> Iterator[None]:
+        """Enter a context in which the stream has to fail; `start` may start it again behind it.
+
+        Args:
+            match: A regular expression that is to be found in the text of the failure.
+
+        Raises:
+            AssertionError: The stream has not failed, or for another reason.
+        """
+        query = self._running()
+        try:
+            yield
+        except Exception:
+            if query.exception() is None:
+                raise
+        failure = query.exception()
+        if failure is None:
+            raise AssertionError(
+                "the stream was to fail, and has not; is there a process_all() in the block?"
+            )
+        self._query = None
+        if not re.search(match, str(failure)):
+            raise AssertionError(
+                f"the stream was to fail with {match!r}, and has failed with: {failure}"
+            ) from failure
+
+    # ---- what there is to see
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far, batch by batch; in complete mode those of the last batch."""
+        if self._output_mode == "complete":
+            return list(self._rows_of_last)
+        return [row for _, rows in sorted(self._batches.items()) for row in rows]
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's query, as long as it runs.
+
+        Raises:
+            StreamTestError: The stream does not run.
+        """
+        return self._running()
+
+    # ---- within
+
+    def _keep(self, frame: DataFrame, batch_id: int) -> None:
+        self._rows_of_last = self._batches[batch_id] = frame.collect()
+
+    def _running(self) -> StreamingQuery:
+        if self._checkpoint is None:
+            raise StreamTestError(
+                "the stream does not run yet: use stream_test(...) in a with statement"
+            )
+        if self._query is None:
+            raise StreamTestError("the stream does not run: start() it")
+        return self._query
+
+    def _checkpoint_path(self) -> Path:
+        if self._checkpoint is None:
+            raise StreamTestError(
+                "the stream has no checkpoint: use stream_test(...) in a with statement"
+            )
+        return self._checkpoint
+
+    def _last_of(self, name: str) -> int | None:
+        """Return the number of the last batch in a log of the checkpoint, or None."""
+        numbers: list[int] = []
+        with suppress(FileNotFoundError):
+            names = [each.name for each in (self._checkpoint_path() / name).iterdir()]
+            numbers = [int(each) for each in names if each.isdigit()]
+        return max(numbers, default=None)
+
+    def _remove_checkpoint(self) -> None:
+        if self._checkpoint is not None:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            self._checkpoint = None
+
+
+def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
+    for row in expected:
+        if not isinstance(row, (tuple, dict)):
+            raise TypeError(
+                f"row: needed a tuple, a Row or a dict, found {type(row).__name__} "
+                f"{excerpt(row)}; for example: {_ROW_EXAMPLE}"
+            )
+    missing, more = list(expected), []
+    for row in found:
+        same = next((each for each in missing if _is_same(row, each)), None)
+        if same is None:
+            more.append(row)
+        else:
+            missing.remove(same)
+    if missing or more:
+        raise AssertionError(
+            f"needed {len(expected)} rows, found {len(found)}\n"
+            f"missing: {_shown(missing)}\nnot expected: {_shown(more)}{_table(missing, more)}"
+        )
+
+
+def _is_same(row: Row, expected: object) -> bool:
+    return bool((row.asDict() if isinstance(expected, dict) else row) == expected)
+
+
+def _shown(rows: Sequence[object]) -> str:
+    dots = ", ..." if len(rows) > _ROWS_SHOWN else ""
+    return ", ".join(map(repr, rows[:_ROWS_SHOWN])) + dots if rows else "none"
+
+
+def _table(missing: Sequence[Any], more: Sequence[Row]) -> str:
+    """Return both sides in a table, cell by cell, where chispa is installed."""
+    try:
+        from chispa.rows_comparer import assert_basic_rows_equality  # noqa: PLC0415  # a guest
+    except ImportError:
+        return ""
+    if not (missing and more) or any(isinstance(row, dict) for row in missing):
+        return ""
+    make = type(more[0])
+    names = more[0].__fields__
+    needed = [make(**dict(zip(names, row, strict=False))) for row in missing]
+    try:
+        assert_basic_rows_equality(sorted(more, key=repr), sorted(needed, key=repr))
+    except Exception as error:  # noqa: BLE001  # its text is what is wanted
+        return f"\n{error}"
+    return ""

@@ -1,0 +1,116 @@
+"""Charts as inline SVG: a line over the last minutes, small in a row or wide in a card.
+
+They are drawn in a box of their own and stretched by the browser. This module must not know what
+the figures are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Final
+
+from rmq_spark.cli.console.history import Point
+from rmq_spark.cli.console.html import Html, el
+
+_WIDTH: Final = 240
+_HEIGHT: Final = 60
+_MARGIN: Final = 3
+
+Showing = Callable[[float], str]
+
+
+def sparkline(points: Sequence[Point], says: str) -> Html:
+    """Return a small line for a row of a table.
+
+    Args:
+        points: The figures, the oldest first.
+        says: Text for those who cannot see it, and for a pointer that rests on it.
+    """
+    return _svg(points, "svg.spark", says)
+
+
+def chart(title: str, points: Sequence[Point], showing: Showing) -> Html:
+    """Return a card with a line, its last and its greatest figure.
+
+    Args:
+        title: Heading of the card.
+        points: The figures, the oldest first.
+        showing: Function that returns a figure as text, with its unit.
+    """
+    last = showing(points[-1].value) if points else "-"
+    top = max((point.value for point in points), default=0.0)
+    return el(
+        "figure.chart",
+        el("figcaption", el("span.chart-title", title), el("span.chart-now", last)),
+        _svg(points, "svg.plot", f"{title}: {last}", _marks(points, showing)),
+        el(
+            "div.chart-foot",
+            el("span", _clock(points[0]) if len(points) > 1 else ""),
+            el(
+                "span",
+                f"max {showing(top)}" if len(points) > 1 else "the line begins in a few seconds",
+            ),
+            el("span", _clock(points[-1]) if len(points) > 1 else ""),
+        ),
+    )
+
+
+def _marks(points: Sequence[Point], showing: Showing) -> str | None:
+    """Return times with their figures, for the script that shows the one below a pointer."""
+    if len(points) < 2:
+        return None
+    return " ".join(f"{point.at:.0f}|{showing(point.value).replace(' ', '_')}" for point in points)
+
+
+def _svg(points: Sequence[Point], selector: str, says: str, marks: str | None = None) -> Html:
+    parts = [] if marks else [el("title", says)]
+    if len(points) > 1:
+        line = _line(points)
+        parts += [
+            el("path.area", d=f"M{line[0][0]},{_HEIGHT} L{_path(line)} L{line[-1][0]},{_HEIGHT} Z"),
+            el("path.line", d=f"M{_path(line)}", vector_effect="non-scaling-stroke"),
+        ]
+    else:
+        middle = _HEIGHT - _MARGIN
+        parts.append(
+            el(
+                "line.waiting",
+                x1=0,
+                x2=_WIDTH,
+                y1=middle,
+                y2=middle,
+                vector_effect="non-scaling-stroke",
+            )
+        )
+    return el(
+        selector,
+        *parts,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=says,
+        data_points=marks,
+    )
+
+
+def _line(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the points in the box: time from left to right, figures from 0 upwards."""
+    first, last = points[0].at, points[-1].at
+    top = max(*(point.value for point in points), 1e-9)
+    room = _HEIGHT - 2 * _MARGIN
+    return [
+        (
+            round((point.at - first) / max(last - first, 1e-9) * _WIDTH, 1),
+            round(_HEIGHT - _MARGIN - max(point.value, 0) / top * room, 1),
+        )
+        for point in points
+    ]
+
+
+def _path(line: Sequence[tuple[float, float]]) -> str:
+    return " L".join(f"{x},{y}" for x, y in line)
+
+
+def _clock(point: Point) -> str:
+    return datetime.fromtimestamp(point.at, timezone.utc).astimezone().strftime("%H:%M:%S")

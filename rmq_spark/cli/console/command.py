@@ -1,0 +1,100 @@
+"""``rocketpoll console``: serves pages about a cluster until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+
+import click
+
+from rmq_spark.cli.connection import Access, connected
+from rmq_spark.cli.tree import HELP_SETTINGS, Verb
+from rmq_spark.client.connections.connection import parse_address
+
+
+@click.command(
+    cls=Verb,
+    context_settings=HELP_SETTINGS,
+    example="rocketpoll console\nrocketpoll console --port 8080 --writes",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. On others than this machine's own, pages need the token.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=5559,
+    show_default=True,
+    help="Port to listen on; 0: any free one.",
+)
+@click.option(
+    "--writes",
+    is_flag=True,
+    help="Let those who have the token seek groups and resend dead letters.",
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers reach it, as behind a proxy; may be given several times.",
+)
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="DIR",
+    help="Checkpoint of a Spark query to show; may be given several times.",
+)
+@connected
+def console(
+    *,
+    host: str,
+    port: int,
+    writes: bool,
+    names: tuple[str, ...],
+    checkpoints: tuple[str, ...],
+    access: Access,
+) -> None:
+    """Serve pages about a cluster to browsers, until it is stopped.
+
+    It reads only, unless it is told --writes; then it prints a token, with which a browser signs
+    in.
+    """
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR
+    )
+    for address in access.instance().name_servers.addresses:  # one that cannot be is not served
+        parse_address(address)
+    # Only this command needs them.
+    from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
+    from rmq_spark.cli.console.history import History  # noqa: PLC0415
+    from rmq_spark.cli.console.http_port import HttpPort  # noqa: PLC0415
+    from rmq_spark.cli.console.site import Site  # noqa: PLC0415
+    from rmq_spark.cli.http_server import port_explained  # noqa: PLC0415
+
+    is_open = is_loopback(host)
+    token = secrets.token_urlsafe(16) if writes or not is_open else None
+    guard = Guard(token=token, reads_are_open=is_open, writes=writes, names=(host, *names))
+    history = History()
+    with access.admin() as admin:
+        site = Site(admin, guard, history, checkpoints, access.name_servers)
+        with port_explained(host, port):
+            server = HttpPort(host, port, site.answer)
+        with server:
+            history.start()
+            server.serve_until_told(lambda: _say(server.url, token, writes=writes))
+            site.stop()
+            history.stop()
+
+
+def _say(url: str, token: str | None, *, writes: bool) -> None:
+    does = "reads and, with the token, changes" if writes else "only reads"
+    sys.stdout.write(f"console at {url}/, which {does}\n")
+    if token is not None:
+        sys.stdout.write(f"token {token}\n")
+    sys.stdout.flush()

@@ -1,0 +1,252 @@
+"""Dead letters: who has some, what they are, and that some of them are sent once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlencode
+
+from rmq_spark.cli.console.bodies import preview
+from rmq_spark.cli.console.frame import Page
+from rmq_spark.cli.console.guard import Refused, form_fields
+from rmq_spark.cli.console.html import Html, el, join, path
+from rmq_spark.cli.console.message_search import found_in
+from rmq_spark.cli.console.parts import (
+    Column,
+    Row,
+    badge,
+    card,
+    empty,
+    hidden,
+    live,
+    moment,
+    number,
+    sign_in_link,
+    table,
+    when,
+)
+from rmq_spark.cli.console.reads import message_in
+from rmq_spark.cli.console.visit import (
+    Visit,
+    group_path,
+    message_path,
+    place_of,
+    place_text,
+    topic_path,
+)
+from rmq_spark.cli.dead_letters import Resent, groups_with_letters, original, resend_letters
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.wire.names import dlq_topic
+
+_GROUPS: Final = (
+    Column("Group", "grow"),
+    Column("Dead letters", "number"),
+    Column("Last came", "number"),
+)
+_LETTERS: Final = (
+    Column("", "tick"),
+    Column("Came"),
+    Column("From topic"),
+    Column("Keys", "wide"),
+    Column("Body", "grow"),
+)
+_RESENT: Final = (
+    Column("Dead letter"),
+    Column("Goes to"),
+    Column("Keys", "wide"),
+    Column("Body", "grow"),
+)
+_LETTERS_MAX: Final = 100
+"""Most dead letters to send at once; a page shows fewer."""
+
+
+def dead_letters(visit: Visit) -> Page:
+    """Return the groups that have dead letters."""
+    found = groups_with_letters(visit.admin)
+    rows = [
+        Row(
+            (
+                el("a", each.group, href=_letters_path(each.group)),
+                number(each.messages),
+                when(each.last_ms),
+            ),
+            _letters_path(each.group),
+        )
+        for each in found
+    ]
+    content = live("letters", table(_GROUPS, rows)) if rows else _none()
+    return Page("Dead letters", content, "dead-letters")
+
+
+def letters(visit: Visit) -> Page:
+    """Return a page of a group's dead letters, the newest first."""
+    group = visit.request.segments[1]
+    try:
+        found = found_in(visit, dlq_topic(group))
+    except RouteNotFound:
+        return _page(group, _none_of(group))
+    if not found.messages:
+        return _page(group, _none_of(group))
+    rows = [_row(each) for each in found.messages]
+    older = None
+    if found.older is not None:
+        older = el("a.button", "Older", href=_letters_path(group, **found.older))
+    content = el(
+        "form",
+        el("p.hint", "Resent, a dead letter is a new message in the topic that it came from: all "
+           "groups of that topic get it. The dead letter stays. Mend what made the group fail "
+           "first."),
+        el("div.switches", el("label.switch", el("input", type="checkbox", data_all=True),
+                              " All on this page"),
+           el("button.primary", "Show what resending would do", type="submit"), older),
+        table(_LETTERS, rows),
+        action=path("dead-letters", group, "resend"),
+    )  # fmt: skip
+    return _page(group, content)
+
+
+def resend_plan(visit: Visit) -> Page:
+    """Return what would be sent once more, and the form that does so. Nothing is sent."""
+    group = visit.request.segments[1]
+    pairs = _chosen(visit, group, visit.request.query)
+    count = f"{len(pairs)} message" + ("" if len(pairs) == 1 else "s")
+    content = join(
+        el("p", badge("dry run"), " Nothing has been sent. These would be:"),
+        table(_RESENT, [_plan_row(letter, message) for letter, message in pairs]),
+        _confirmation(visit, group, pairs, count),
+        card(
+            "On the command line",
+            el("pre.command", "\n".join(_commands(group, [letter for letter, _ in pairs]))),
+        ),
+    )
+    return _page(group, content, f"Resend {count}")
+
+
+def resend(visit: Visit) -> Page:
+    """Send dead letters to where they came from, and return the page that says where they are."""
+    group = visit.request.segments[1]
+    pairs = _chosen(visit, group, visit.request.form)
+    done = list(resend_letters(visit.admin, group, [letter for letter, _ in pairs]))
+    sent = sum(each.result is not None for each in done)
+    state = badge("sent", "good") if sent == len(pairs) else badge("not all", "bad")
+    content = join(
+        el("div.card.notice", state, f" {sent} of {len(pairs)} were sent."),
+        table(_RESENT, list(map(_resent_row, done))),
+        el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
+    )
+    return _page(group, content, "Resent")
+
+
+def _chosen(
+    visit: Visit, group: str, given: Sequence[tuple[str, str]]
+) -> list[tuple[MessageExt, Message]]:
+    """Return the dead letters at the given places, each with what would be sent."""
+    topic = dlq_topic(group)
+    places = list(dict.fromkeys(place_of(topic, text) for name, text in given if name == "at"))
+    if not places or len(places) > _LETTERS_MAX:
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            "No dead letter is chosen." if not places else "Those are too many at once.",
+            f"Tick 1 to {_LETTERS_MAX} of them first.",
+        )
+    pairs = []
+    for queue, queue_offset in places:
+        letter = message_in(visit.admin, queue, queue_offset)
+        if letter is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"There is no dead letter at {place_text(queue, queue_offset)}.",
+                "It was deleted since: load the list again.",
+            )
+        pairs.append((letter, original(letter, group)))
+    return pairs
+
+
+def _confirmation(
+    visit: Visit, group: str, pairs: Sequence[tuple[MessageExt, Message]], count: str
+) -> Html:
+    places = [("at", place_text(letter.queue, letter.queue_offset)) for letter, _ in pairs]
+    if not visit.writes:
+        says = "This console only reads: start it with --writes, or use the command below."
+        return el("p.hint", says)
+    if visit.session is None:
+        query = urlencode(places)
+        return sign_in_link(f"{path('dead-letters', group, 'resend')}?{query}")
+    return el(
+        "form.actions",
+        hidden([*places, *form_fields(visit.session)]),
+        el("button.primary", f"Resend {count}", type="submit"),
+        el("a.button", "Leave it", href=_letters_path(group)),
+        action=path("dead-letters", group, "resend"),
+        method="post",
+    )
+
+
+def _commands(group: str, chosen: Sequence[MessageExt]) -> list[str]:
+    ids = " ".join(letter.offset_message_id for letter in chosen)
+    return [f"rocketpoll dlq resend {group} {ids}"]
+
+
+def _row(letter: MessageExt) -> Row:
+    place = place_text(letter.queue, letter.queue_offset)
+    href = message_path(letter.queue, letter.queue_offset)
+    origin = letter.properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
+    return Row(
+        (
+            el("input", type="checkbox", name="at", value=place, aria_label=f"Choose {place}"),
+            el("a", moment(letter.store_timestamp), href=href),
+            el("a", origin, href=topic_path(origin)),
+            [el("code.chip", key[:40]) for key in letter.keys[:3]],
+            el("span.preview", preview(letter.body)),
+        ),
+        href,
+    )
+
+
+def _resent_row(resent: Resent) -> Row:
+    letter, result, fault = resent
+    href = None if result is None else message_path(result.queue, result.queue_offset)
+    goes_to = fault if result is None else el("a", result.queue.topic, href=href)
+    cells = moment(letter.store_timestamp), goes_to, " ".join(letter.keys), preview(letter.body)
+    return Row(cells, href)
+
+
+def _plan_row(letter: MessageExt, message: Message) -> Row:
+    return Row(
+        (
+            moment(letter.store_timestamp),
+            message.topic,
+            " ".join(letter.keys),
+            el("span.preview", preview(letter.body)),
+        )
+    )
+
+
+def _letters_path(group: str, **query: str) -> str:
+    return path("dead-letters", group, **query)
+
+
+def _page(group: str, content: Html, title: str | None = None) -> Page:
+    trail = [("Dead letters", "/dead-letters")]
+    if title is not None:
+        trail.append((group, _letters_path(group)))
+    return Page(title or group, content, "dead-letters", trail)
+
+
+def _none() -> Html:
+    return empty(
+        "No dead letters",
+        "A message that a group fails again and again (16 times, unless its consumers say "
+        "otherwise) is put aside, so that it holds up nothing else. It shows here, and can be "
+        "sent once more when what made the group fail is mended.",
+    )
+
+
+def _none_of(group: str) -> Html:
+    return empty(
+        f"{group} has no dead letters",
+        "It has given up no message. ",
+        el("a", "See the group", href=group_path(group)),
+    )

@@ -1,0 +1,264 @@
+"""Groups: a list with their lag, and one group with its queues, members, and why it is stuck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rmq_spark.cli.console.charts import chart, sparkline
+from rmq_spark.cli.console.frame import Page
+from rmq_spark.cli.console.history import Point
+from rmq_spark.cli.console.html import NOTHING, Html, el, join, path
+from rmq_spark.cli.console.parts import (
+    NOTHING_YET,
+    PAGE,
+    Column,
+    Row,
+    card,
+    clipped,
+    empty,
+    figures,
+    live,
+    name_filter,
+    number,
+    pages,
+    table,
+    when,
+)
+from rmq_spark.cli.console.seek_page import seek_form
+from rmq_spark.cli.console.topic_page import state_of
+from rmq_spark.cli.console.visit import (
+    Visit,
+    group_path,
+    message_path,
+    queue_text,
+    topic_path,
+)
+from rmq_spark.cli.group_state import GroupState, QueueState, is_retry, read_group, topics_of
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_group
+
+_STUCK_MS: Final = 30_000
+"""Time for which the next message of a queue has waited when a group looks stuck there."""
+
+_LIST: Final = (
+    Column("Group", "grow"),
+    Column("State"),
+    Column("Members", "number.wide"),
+    Column("Behind", "number"),
+    Column("Last consumed", "number.wide"),
+    Column("Topics", "wide"),
+)
+_QUEUES: Final = (
+    Column("Topic", "grow"),
+    Column("Queue"),
+    Column("Committed", "number.wide"),
+    Column("End", "number.wide"),
+    Column("Behind", "number"),
+    Column("", "wide"),
+    Column("Waiting since", "number"),
+    Column("Member", "wide"),
+    Column(""),
+)
+_MEMBERS: Final = (
+    Column("Client", "grow"),
+    Column("Address", "wide"),
+    Column("Language", "wide"),
+    Column("Queues", "number"),
+)
+
+
+def groups(visit: Visit) -> Page:
+    """Return a page of the list of groups."""
+    wanted = visit.request.parameter("q")
+    names = [
+        name
+        for name in sorted(visit.admin.groups())
+        if wanted.lower() in name.lower() and not is_system_group(name)
+    ]
+    page = visit.page()
+    shown = names[(page - 1) * PAGE : page * PAGE]
+    search = name_filter("/groups", wanted)
+    if not names:
+        found: Html = _nothing(wanted)
+    else:
+        found = table(_LIST, [_list_row(visit.admin, name) for name in shown])
+    foot = pages(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
+    return Page("Groups", join(search, live("groups", found, foot)), "groups")
+
+
+def group(visit: Visit) -> Page:
+    """Return the page of a group."""
+    name = visit.request.segments[1]
+    state = read_group(visit.admin, name)
+    points = _watched(visit, state)
+    dead = el("a", number(state.dead_letters), href=path("dead-letters", name))
+    content = live(
+        "group",
+        figures(
+            [
+                ("Behind", number(state.behind)),
+                ("Members", number(len(state.members))),
+                ("Waiting for retry", number(state.waiting_for_retry)),
+                ("Dead letters", dead if state.dead_letters else number(0)),
+            ]
+        ),
+        _diagnosis(state),
+        el("div.charts", chart("Messages behind", points.get("all", ()), _whole)),
+        card("Queues", _queues(state, points)),
+        card("Members", _members(state)),
+    )
+    topics = sorted({each.lag.queue.topic for each in state.queues})
+    seeking = card("Go on elsewhere", seek_form(name, topics))
+    return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
+
+
+def _list_row(admin: Admin, name: str) -> Row:
+    progress = admin.progress(name)
+    members = len(admin.members(name))
+    behind = sum(lag.messages for lag in progress if not is_retry(lag.queue))
+    topics = sorted(topics_of(progress))
+    shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
+    return Row(
+        (
+            el("a", name, href=group_path(name)),
+            state_of(members, behind),
+            number(members),
+            number(behind),
+            when(max((lag.last_timestamp for lag in progress), default=0)),
+            shown or "nothing yet",
+        ),
+        group_path(name),
+    )
+
+
+def _watched(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point]]:
+    """Return the lag of a group over the last minutes, by queue and for all."""
+
+    def probe() -> Mapping[str, float]:
+        lags = visit.admin.progress(state.name)
+        return _lags({lag.queue: lag.messages for lag in lags if not is_retry(lag.queue)})
+
+    now = _lags({each.lag.queue: each.lag.messages for each in state.queues})
+    return visit.history.watch(("group", state.name), probe, now)
+
+
+def _lags(behind: Mapping[MessageQueue, int]) -> Mapping[str, float]:
+    by_queue = {_key(queue): float(count) for queue, count in behind.items()}
+    return {**by_queue, "all": float(sum(behind.values()))}
+
+
+def _key(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue_text(queue)}"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _diagnosis(state: GroupState) -> Html:
+    """Return in words why a group is behind, if it is."""
+    now_ms = int(time.time() * 1_000)
+    behind = [each for each in state.queues if each.lag.messages]
+    if not behind:
+        return NOTHING
+    if not state.members:
+        return el(
+            "div.card.notice",
+            el("strong", "Nobody consumes. "),
+            "No member of this group is online, so its messages wait. Start its consumers.",
+        )
+    lone = [each for each in behind if each.member is None]
+    if lone:
+        names = ", ".join(queue_text(each.lag.queue) for each in lone[:5])
+        return el(
+            "div.card.notice",
+            el("strong", "Queues without a member. "),
+            f"No member says that it has {names}: it may be busy, or another of the group's "
+            "members subscribes to something else.",
+        )
+    oldest = min(behind, key=lambda each: each.waiting_since_ms or now_ms)
+    if now_ms - (oldest.waiting_since_ms or now_ms) < _STUCK_MS:
+        return NOTHING
+    return el(
+        "div.card.notice",
+        el("strong", "Furthest behind: "),
+        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
+        when(oldest.waiting_since_ms),
+        ". ",
+        _next_message(oldest, "Look at it"),
+        " to see what its consumer is stuck on; ",
+        el("a", "skip it", href=_skip(state.name, oldest)),
+        " if it cannot be consumed.",
+    )
+
+
+def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
+    if not state.queues:
+        return empty(
+            "Nothing consumed yet",
+            "The group has committed no offsets. Its queues show here once it has.",
+        )
+    return table(_QUEUES, [_queue_row(state.name, each, points) for each in state.queues])
+
+
+def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> Row:
+    lag = state.lag
+    is_behind = state.next_offset is not None
+    return Row(
+        (
+            el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
+            queue_text(lag.queue),
+            number(lag.consumer_offset),
+            number(lag.broker_offset),
+            number(lag.messages),
+            sparkline(points.get(_key(lag.queue), ()), "messages behind, of late"),
+            _next_message(state, when(state.waiting_since_ms)) if is_behind else NOTHING_YET,
+            clipped(state.member or "none"),
+            el("a.button.small", "Skip one", href=_skip(name, state)) if is_behind else None,
+        )
+    )
+
+
+def _next_message(state: QueueState, title: Html | str) -> Html:
+    place = message_path(state.lag.queue, state.next_offset or 0)
+    return el("a", title, href=place, title="the next message")
+
+
+def _skip(name: str, state: QueueState) -> str:
+    queue = state.lag.queue
+    return group_path(name, "seek", to="+1", topic=queue.topic, queue=queue_text(queue))
+
+
+def _members(state: GroupState) -> Html:
+    if not state.members:
+        return empty(
+            "No members",
+            "Consumers that start with this group's name show here, with the queues they have.",
+        )
+    return table(
+        _MEMBERS,
+        [
+            Row(
+                (
+                    member.client_id,
+                    member.client_addr,
+                    member.language,
+                    number(state.queues_of(member.client_id)),
+                )
+            )
+            for member in state.members
+        ],
+    )
+
+
+def _nothing(wanted: str) -> Html:
+    if wanted:
+        return empty(f"No group has {wanted} in its name", el("a", "Show all", href="/groups"))
+    return empty(
+        "No groups yet",
+        "A consumer group shares the queues of a topic among its members, and remembers how far "
+        "they have come. A consumer's first start makes its group.",
+    )

@@ -1,0 +1,130 @@
+"""History: figures of the last minutes, looked at again and again while somebody wants to see them.
+
+A page that shows a chart watches: it names a probe, and gets the points of the last looks. What no
+page has asked for in a quarter of an hour is looked at no more, so that a console nobody looks at
+costs the cluster nothing. This module must not know what a probe asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from rmq_spark.errors import RocketPollError
+
+INTERVAL_SECONDS: Final = 5.0
+POINTS_MAX: Final = 240
+KEPT_SECONDS: Final = 900.0
+WATCHES_MAX: Final = 64
+_STOP_SECONDS: Final = 2.0
+_log = logging.getLogger(__name__)
+
+Figures = Mapping[str, float]
+Probe = Callable[[], Figures]
+
+
+class Point(NamedTuple):
+    """A figure, and the time of day at which it was so, in seconds since the epoch."""
+
+    at: float
+    value: float
+
+
+class _Watch:
+    """One probe, its points by name, and when somebody has last asked for them."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.asked = 0.0
+        self.series: dict[str, deque[Point]] = {}
+
+    def note(self, at: float, figures: Figures) -> None:
+        for name, value in figures.items():
+            self.series.setdefault(name, deque(maxlen=POINTS_MAX)).append(Point(at, value))
+
+
+class History:
+    """The figures that are watched, and a thread that looks at them."""
+
+    def __init__(
+        self, interval_seconds: float = INTERVAL_SECONDS, now: Callable[[], float] = time.time
+    ) -> None:
+        """Begin without watches; ``now`` returns the time of day in seconds."""
+        self._interval_seconds = interval_seconds
+        self._now = now
+        self._lock = threading.Lock()
+        self._watches: dict[tuple[str, ...], _Watch] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="History", daemon=True)
+
+    def start(self) -> None:
+        """Look at what is watched in a thread from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; a look that is under way is not waited for, if it takes long."""
+        self._is_over.set()
+        self._thread.join(_STOP_SECONDS)
+
+    def watch(
+        self, name: tuple[str, ...], probe: Probe, figures: Figures
+    ) -> Mapping[str, Sequence[Point]]:
+        """Return the points of the last looks by the names of figures, and go on looking.
+
+        Args:
+            name: Name of what is watched.
+            probe: Function that returns the figures of now.
+            figures: Those that the caller has read already, as the last point.
+        """
+        at = self._now()
+        with self._lock:
+            watch = self._watches.pop(name, None)
+            if watch is None:
+                watch = _Watch(probe)
+                watch.note(at, figures)
+                while len(self._watches) >= WATCHES_MAX:
+                    del self._watches[next(iter(self._watches))]
+            watch.asked = at
+            self._watches[name] = watch  # behind all others: the first is the one to drop
+            found = {key: list(points) for key, points in watch.series.items()}
+        for key, value in figures.items():
+            points = found.setdefault(key, [])
+            if not points or points[-1].at < at:
+                points.append(Point(at, value))
+        return found
+
+    def look(self) -> None:
+        """Look once at all that is watched; what cannot be asked has no point then."""
+        at = self._now()
+        with self._lock:
+            for name, watch in list(self._watches.items()):
+                if at - watch.asked > KEPT_SECONDS:
+                    del self._watches[name]
+            watches = list(self._watches.values())
+        for watch in watches:
+            try:
+                figures = watch.probe()
+            except RocketPollError:  # the page says why; a gap in its chart says since when
+                continue
+            with self._lock:
+                watch.note(at, figures)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._interval_seconds):
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001, PERF203  # whatever it is, the next look has to come
+                _log.exception("a chart's figures cannot be read")
+
+
+def rates_of(points: Sequence[Point]) -> list[Point]:
+    """Return how fast a count grew between looks, per second."""
+    return [
+        Point(now.at, max(now.value - before.value, 0.0) / max(now.at - before.at, 0.001))
+        for before, now in pairwise(points)
+    ]

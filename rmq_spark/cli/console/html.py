@@ -1,0 +1,112 @@
+"""HTML as values: elements of a name, attributes and children, of which every text is escaped.
+
+    el("a.name", topic, href=path("topics", topic))  ──>  <a class="name" href="/topics/...">...</a>
+
+Escaping is not left to whoever writes a page: there is no way to put a text into an element but
+this one. What would steer a browser's layout (controls, overrides of direction, halves of
+surrogates) is shown as an escape, and a link leads to this site alone. This module must not know
+any page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+from typing import Final, TypeAlias
+from urllib.parse import quote, urlencode
+
+_STEERING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_OURS: Final = re.compile(r"[?#][!-~]*|/(?![/\\])[!-~]*")
+_VOID: Final = frozenset({"input", "link", "meta"})
+_LOCATIONS: Final = frozenset({"href", "action", "src"})
+
+
+class Html:
+    """Markup that is done: whatever text is in it has been escaped."""
+
+    __slots__ = ("markup",)
+
+    def __init__(self, markup: str) -> None:
+        self.markup = markup
+
+    def __bool__(self) -> bool:
+        return bool(self.markup)
+
+
+Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
+Attribute: TypeAlias = "str | int | float | bool | None"
+
+NOTHING: Final = Html("")
+
+
+def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
+    """Return an element.
+
+    Args:
+        selector: Its name, and classes behind points, as ``"td.number"``.
+        children: Texts, numbers, elements, or iterables of these; None is left out.
+        attributes: Its attributes, ``data_live`` for ``data-live`` and ``for_`` for ``for``; True
+            is one without a value, None and False are left out.
+
+    Raises:
+        ValueError: A link leads to another site, or is none.
+    """
+    name, *classes = selector.split(".")
+    parts = ["<", name]
+    if classes:
+        parts.append(f' class="{" ".join(classes)}"')
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")  # noqa: PLW2901  # as HTML writes it
+        if key in _LOCATIONS and not is_ours(str(value)):
+            raise ValueError(f"{key} of {name} leads away: {value!r}")
+        parts.append(f" {key}" if value is True else f' {key}="{_escaped(str(value))}"')
+    parts.append(">")
+    if name not in _VOID:
+        parts += [markup_of(children), "</", name, ">"]
+    return Html("".join(parts))
+
+
+def markup_of(child: Child) -> str:
+    """Return the markup of children: of texts, with all that means something to HTML escaped."""
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child.markup
+    if isinstance(child, (str, int)):
+        return _escaped(str(child))
+    return "".join(map(markup_of, child))
+
+
+def join(*children: Child) -> Html:
+    """Return children side by side."""
+    return Html(markup_of(children))
+
+
+def path(*segments: object, **query: object) -> str:
+    """Return a path of this site, whatever its segments and its query hold.
+
+    Args:
+        segments: Parts between slashes; each may hold slashes itself.
+        query: Parameters; None and the empty text are left out.
+    """
+    made = "/" + "/".join(quote(str(each), safe="", errors="surrogatepass") for each in segments)
+    given = {key.rstrip("_"): str(value) for key, value in query.items() if value not in (None, "")}
+    return f"{made}?{urlencode(given, errors='surrogatepass')}" if given else made
+
+
+def _escaped(text: str) -> str:
+    return escape(_STEERING.sub(_shown, text))
+
+
+def _shown(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def is_ours(location: str) -> bool:
+    """Return whether a location is a path, a query or a part of this site, and of nowhere else."""
+    return bool(_OURS.fullmatch(location))

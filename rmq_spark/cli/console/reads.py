@@ -1,0 +1,160 @@
+"""Reads for pages: the newest messages of a topic, one after the other; one message at a place.
+
+    queues by the time of their last message ──> the newest queue is read, backwards, in small pulls
+                                             ──> the next, ...
+
+So a page costs what it shows, however long the topic and however many its queues. A body that
+cannot be inflated is given as it is stored: one message of another program spoils no page. This
+module must not know what is shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.message import MessageExt, received
+from rmq_spark.client.reading.read_bounds import (
+    EARLIEST,
+    LATEST,
+    READER_GROUP,
+    Span,
+    spans_to_read,
+)
+from rmq_spark.client.results import PullStatus
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_records
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.instance.instance import ClientInstance
+
+_FIRST_PULL: Final = 4
+_PULL_MAX: Final = 32
+_PULL_BYTES: Final = 256 * 1024
+_NOT_KNOWN_MS: Final = 1 << 62
+"""A time behind all others, for a queue of which no broker says when it was last written."""
+
+
+def spans_before(
+    admin: Admin, topic: str, until_ms: int | None, ends: Mapping[MessageQueue, int] | None
+) -> list[Span]:
+    """Return what each queue of a topic holds up to a time, or before given offsets.
+
+    Args:
+        admin: An administration object that has been started.
+        topic: Name of the topic.
+        until_ms: Milliseconds since the epoch, the last at which messages were stored; None: now.
+        ends: Offsets before which to end, of some queues; the others are left out.
+
+    Raises:
+        RouteNotFound: There is no such topic.
+    """
+    end = LATEST if until_ms is None else until_ms + 1
+    spans = spans_to_read(admin.instance, topic, EARLIEST, end)
+    if ends is None:
+        return spans
+    return [
+        span._replace(end=max(span.start, min(span.end, ends[span.queue])))
+        for span in spans
+        if span.queue in ends
+    ]
+
+
+def newest_first(admin: Admin, topic: str, spans: Iterable[Span]) -> Iterator[MessageExt]:
+    """Yield the messages of spans of a topic, the newest first; read no more than is asked for."""
+    offsets = admin.topic_offsets(topic)
+    queues = [
+        _Backwards(admin.instance, span, offsets[span.queue].last_update_timestamp)
+        if span.queue in offsets
+        else _Backwards(admin.instance, span, 0)
+        for span in spans
+    ]
+    heap = [(queue.place, number) for number, queue in enumerate(queues) if not queue.is_read]
+    heapq.heapify(heap)
+    while heap:
+        _, number = heapq.heappop(heap)
+        queue = queues[number]
+        if queue.messages:
+            yield queue.messages.pop()
+        else:
+            queue.read()
+        if not queue.is_read:
+            heapq.heappush(heap, (queue.place, number))
+
+
+def message_in(admin: Admin, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+    """Return the message at an offset of a queue; None where the queue holds none.
+
+    Raises:
+        RouteNotFound: There is no such topic.
+        BrokerNotFound: The topic is not on that broker.
+    """
+    instance = admin.instance
+    instance.routes.refresh(queue.topic)
+    address = instance.routes.address_for_read(queue.broker_name)
+    pulled = instance.api.peek(address, READER_GROUP, queue, queue_offset)
+    if pulled.pull_status is not PullStatus.FOUND:
+        return None
+    return next(iter(_decoded(pulled.records, queue.broker_name)), None)
+
+
+class _Backwards:
+    """One queue, read from its end in pulls that are as long as its messages are short."""
+
+    def __init__(self, instance: ClientInstance, span: Span, last_stored_ms: int) -> None:
+        self._instance = instance
+        self._span = span
+        self._end = span.end
+        self._newest_ms = last_stored_ms or _NOT_KNOWN_MS
+        self._count = _FIRST_PULL
+        self.messages: list[MessageExt] = []
+        """Those that are read and not handed out yet, in order."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return what queues are sorted by: the newest message that is here, or that may be.
+
+        Of one millisecond, a queue that is still to be read comes first: it is known then.
+        """
+        if not self.messages:
+            return -self._newest_ms, -_NOT_KNOWN_MS
+        newest = self.messages[-1]
+        self._newest_ms = newest.store_timestamp
+        return -newest.store_timestamp, -newest.commit_log_offset
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether all messages have been handed out."""
+        return not self.messages and self._end <= self._span.start
+
+    def read(self) -> None:
+        """Read the last messages that have not been read."""
+        queue, address, first, _ = self._span
+        start = max(first, self._end - self._count)
+        at = start
+        while at < self._end:
+            pulled = self._instance.api.peek(address, READER_GROUP, queue, at, self._end - at)
+            if pulled.pull_status is not PullStatus.FOUND:
+                if pulled.next_begin_offset <= at:
+                    break
+                at = pulled.next_begin_offset  # retention has taken them meanwhile
+                continue
+            for message in _decoded(pulled.records, queue.broker_name):
+                if at <= message.queue_offset < self._end:
+                    self.messages.append(message)
+                at = max(at, message.queue_offset + 1)
+        self._end = start
+        size = sum(len(each.body) for each in self.messages) // max(len(self.messages), 1)
+        self._count = min(max(_PULL_BYTES // max(size, 1), 1), _PULL_MAX)
+
+
+def _decoded(records: Buffer, broker_name: str) -> Iterable[MessageExt]:
+    for stored in decode_records(records):
+        try:
+            yield received(stored, broker_name)
+        except BodyError:  # noqa: PERF203  # of this one message
+            yield received(stored, broker_name, is_readable=False)

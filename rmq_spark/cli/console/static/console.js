@@ -1,0 +1,176 @@
+/* The console's script: theme, keys, and parts that load themselves again.
+   Pages work without it; it sends nothing anywhere but to this site. */
+"use strict";
+
+const root = document.documentElement;
+const THEME = "rocketpoll-theme";
+const REFRESH_MS = 5000;
+
+/* Before the first paint, so that no other theme flashes up. */
+function stored() {
+  try { return localStorage.getItem(THEME); } catch { return null; }
+}
+if (stored()) root.dataset.theme = stored();
+
+function switchTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = root.dataset.theme || (dark ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  try { localStorage.setItem(THEME, root.dataset.theme); } catch { /* private windows keep nothing */ }
+}
+
+/* ---- parts that load themselves again */
+
+let isStale = false;
+
+function setStale(value) {
+  isStale = value;
+  const mark = document.getElementById("stale");
+  if (mark) mark.hidden = !isStale;
+}
+
+/* A cluster that takes long is asked less often. */
+async function refreshAgain() {
+  const began = performance.now();
+  await refresh();
+  setTimeout(refreshAgain, Math.max(REFRESH_MS, 10 * (performance.now() - began)));
+}
+
+async function refresh() {
+  const parts = [...document.querySelectorAll("[data-live]")];
+  if (!parts.length || document.hidden || document.querySelector("dialog[open]")) return;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok) throw new Error(String(answer.status));
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const row = rows().indexOf(current());
+    for (const part of parts) {
+      const other = fresh.getElementById(part.id);
+      if (!other) continue;
+      if (String(getSelection()) && getSelection().containsNode(part, true)) continue;
+      const focused = part.contains(document.activeElement)
+        ? document.activeElement.getAttribute("href") : null;
+      part.replaceChildren(...other.childNodes);
+      if (focused) {
+        part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+      }
+    }
+    if (row >= 0) choose(row);
+    setStale(false);
+  } catch {
+    setStale(true);
+  }
+}
+
+/* ---- rows by keys */
+
+function rows() {
+  return [...document.querySelectorAll("tr[data-href]")];
+}
+
+function current() {
+  return document.querySelector("tr.chosen");
+}
+
+function choose(index) {
+  const all = rows();
+  if (!all.length) return;
+  const row = all[Math.min(Math.max(index, 0), all.length - 1)];
+  current()?.classList.remove("chosen");
+  row.classList.add("chosen");
+  row.scrollIntoView({ block: "nearest" });
+}
+
+function follow(row) {
+  if (row?.dataset.href?.startsWith("/")) location.assign(row.dataset.href);
+}
+
+/* ---- keys */
+
+const PLACES = {
+  o: "/", t: "/topics", g: "/groups", d: "/dead-letters", c: "/checkpoints", m: "/charts",
+};
+let wentAt = -Infinity; /* not 0: a page's time begins there, and the first key may come within it */
+
+const KEYS = {
+  "/": () => document.getElementById("search")?.focus(),
+  j: () => choose(rows().indexOf(current()) + 1),
+  k: () => choose(rows().indexOf(current()) - 1),
+  Enter: () => follow(current()),
+  u: () => [...document.querySelectorAll("a[data-up]")].pop()?.click(),
+  t: switchTheme,
+  "?": () => document.getElementById("keys")?.showModal(),
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select, textarea, dialog")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
+  const isSecond = event.timeStamp - wentAt < 1200;
+  wentAt = -Infinity;
+  if (isSecond && Object.hasOwn(PLACES, event.key)) {
+    event.preventDefault();
+    location.assign(PLACES[event.key]);
+  } else if (event.key === "g") {
+    wentAt = event.timeStamp;
+  } else if (Object.hasOwn(KEYS, event.key)) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+}
+
+/* ---- the figure below a pointer on a chart */
+
+function onPointer(event) {
+  const plot = event.target.closest?.("svg.plot[data-points]");
+  for (const each of document.querySelectorAll(".chart.read")) {
+    if (!plot || !each.contains(plot)) unread(each);
+  }
+  if (!plot) return;
+  const points = plot.dataset.points.split(" ").map((each) => each.split("|"));
+  const box = plot.getBoundingClientRect();
+  const first = Number(points[0][0]);
+  const span = Number(points[points.length - 1][0]) - first || 1;
+  const at = first + ((event.clientX - box.left) / box.width) * span;
+  const distance = (point) => Math.abs(Number(point[0]) - at);
+  const near = points.reduce((best, each) => (distance(each) < distance(best) ? each : best));
+  const chart = plot.closest(".chart");
+  const now = chart.querySelector(".chart-now");
+  now.dataset.now ??= now.textContent;
+  now.textContent = `${near[1].replaceAll("_", " ")}  ${new Date(Number(near[0]) * 1000).toLocaleTimeString()}`;
+  chart.classList.add("read");
+}
+
+function unread(chart) {
+  const now = chart.querySelector(".chart-now");
+  if (now.dataset.now !== undefined) now.textContent = now.dataset.now;
+  delete now.dataset.now;
+  chart.classList.remove("read");
+}
+
+/* ---- the page */
+
+function onClick(event) {
+  if (event.target.closest("#theme")) return switchTheme();
+  const row = event.target.closest("tr[data-href]");
+  const isOther = event.target.closest("a, button, input, label");
+  if (row && !isOther && !String(getSelection())) follow(row);
+}
+
+function onChange(event) {
+  if (!event.target.matches("[data-all]")) return;
+  for (const each of document.querySelectorAll('input[type="checkbox"][name="at"]')) {
+    each.checked = event.target.checked;
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("click", onClick);
+  document.addEventListener("change", onChange);
+  document.addEventListener("pointermove", onPointer);
+  setTimeout(refreshAgain, REFRESH_MS);
+});

@@ -1,0 +1,276 @@
+"""One topic: its last messages and a search among them, its queues, groups and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rmq_spark.cli.console.bodies import preview
+from rmq_spark.cli.console.charts import chart
+from rmq_spark.cli.console.frame import Page
+from rmq_spark.cli.console.history import Point, rates_of
+from rmq_spark.cli.console.html import Html, el, join
+from rmq_spark.cli.console.message_search import BY, Found, found_in
+from rmq_spark.cli.console.parts import (
+    Column,
+    Row,
+    badge,
+    empty,
+    facts,
+    figures,
+    hidden,
+    live,
+    moment,
+    number,
+    rate,
+    size,
+    table,
+    tabs,
+    trouble,
+    when,
+)
+from rmq_spark.cli.console.visit import (
+    Visit,
+    group_path,
+    message_path,
+    queue_text,
+    topic_path,
+)
+from rmq_spark.cli.topic_command import perm_text
+from rmq_spark.client.errors import TopicNotUsable
+from rmq_spark.client.message import MessageExt
+from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_group
+
+Offsets = Mapping[MessageQueue, TopicOffset]
+
+_MESSAGES: Final = (
+    Column("Stored"),
+    Column("Queue", "wide"),
+    Column("Offset", "number.wide"),
+    Column("Tag"),
+    Column("Keys", "wide"),
+    Column("Body", "grow"),
+    Column("Size", "number.wide"),
+)
+_QUEUES: Final = (
+    Column("Queue", "grow"),
+    Column("First", "number.wide"),
+    Column("End", "number"),
+    Column("Messages", "number"),
+    Column("Last stored", "number"),
+)
+_GROUPS: Final = (
+    Column("Group", "grow"),
+    Column("Members", "number"),
+    Column("Behind", "number"),
+    Column("State"),
+)
+
+
+class _Tab(NamedTuple):
+    title: str
+    content: Callable[[Visit, str, Offsets], Html]
+
+
+def topic(visit: Visit) -> Page:
+    """Return the page of a topic."""
+    name = visit.request.segments[1]
+    offsets = visit.admin.topic_offsets(name)
+    chosen = visit.request.parameter("tab") or next(iter(_TABS))
+    tab = _TABS.get(chosen, _TABS["messages"])
+    held = sum(each.max_offset - each.min_offset for each in offsets.values())
+    last = max((each.last_update_timestamp for each in offsets.values()), default=0)
+    head = live(
+        "figures",
+        figures(
+            [
+                ("Messages", number(held)),
+                ("Queues", number(len(offsets))),
+                ("Last stored", when(last)),
+                ("Ever stored", number(_ends(offsets))),
+            ]
+        ),
+        el("div.charts", chart("Messages in", rates_of(_watched(visit, name, offsets)), rate)),
+    )
+    links = [(each.title, topic_path(name, tab=key)) for key, each in _TABS.items()]
+    content = join(head, tabs(links, tab.title), tab.content(visit, name, offsets))
+    return Page(name, content, "topics", (("Topics", "/topics"),))
+
+
+def message_rows(messages: Sequence[MessageExt]) -> Html:
+    """Return messages as a table, each of which leads to its page."""
+    return table(_MESSAGES, [_message_row(each) for each in messages])
+
+
+def _ends(offsets: Offsets) -> int:
+    return sum(each.max_offset for each in offsets.values())
+
+
+def _watched(visit: Visit, name: str, offsets: Offsets) -> Sequence[Point]:
+    def probe() -> Mapping[str, float]:
+        return {"end": _ends(visit.admin.topic_offsets(name))}
+
+    return visit.history.watch(("topic", name), probe, {"end": _ends(offsets)}).get("end", ())
+
+
+def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
+    searched = _search(visit, name)
+    try:
+        found = found_in(visit, name)
+    except TopicNotUsable as error:
+        return join(searched, trouble("Its messages may not be read", str(error)))
+    if not found.messages:
+        return join(searched, _none_found(name, found, offsets))
+    rows = message_rows(found.messages)
+    older = None
+    if found.older is not None:
+        older = el(
+            "nav.pages",
+            el("span", found.says),
+            el("a.button", "Older", href=topic_path(name, **found.older)),
+        )
+    elif found.says:
+        older = el("p.hint", found.says)
+    is_plain = not visit.request.parameter("by") and not visit.request.parameter("ends")
+    return join(searched, live("messages", rows, older) if is_plain else (rows, older))
+
+
+def _search(visit: Visit, name: str) -> Html:
+    chosen = visit.request.parameter("by")
+    options = [
+        el("option", title, value=key, selected=key == chosen) for key, (title, _) in BY.items()
+    ]
+    return el(
+        "form.filter",
+        el("select", options, name="by", aria_label="Search by"),
+        el(
+            "input",
+            type="search",
+            name="for",
+            value=visit.request.parameter("for"),
+            placeholder="; ".join(hint for _, hint in BY.values()),
+            aria_label="Search for",
+            autocomplete="off",
+        ),
+        el("button", "Search", type="submit"),
+        hidden([("tab", "messages")]),
+        action=topic_path(name),
+    )
+
+
+def _none_found(name: str, found: Found, offsets: Offsets) -> Html:
+    if found.was_asked:
+        return empty(
+            "No message like that",
+            found.says or "Keys and ids are found whole, with capitals as they are. ",
+            el("a", "Show the last messages", href=topic_path(name)),
+        )
+    if _ends(offsets):
+        return empty("All messages have been deleted", "Their time, or the room for them, is over.")
+    return empty(
+        "No messages yet",
+        "What producers send to this topic shows here, the newest first. Try one:",
+        command=f"echo 'hello' | rocketpoll produce {name}",
+    )
+
+
+def _message_row(message: MessageExt) -> Row:
+    href = message_path(message.queue, message.queue_offset)
+    return Row(
+        (
+            el("a", moment(message.store_timestamp), href=href),
+            queue_text(message.queue),
+            number(message.queue_offset),
+            el("code.chip", message.tags[:40]) if message.tags else None,
+            [el("code.chip", key[:40]) for key in message.keys[:3]],
+            el("span.preview", preview(message.body)),
+            size(len(message.body)),
+        ),
+        href,
+    )
+
+
+def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
+    rows = [
+        Row(
+            (
+                queue_text(queue),
+                number(held.min_offset),
+                number(held.max_offset),
+                number(held.max_offset - held.min_offset),
+                when(held.last_update_timestamp),
+            )
+        )
+        for queue, held in offsets.items()
+    ]
+    about = visit.admin.topic_size(name)
+    says = (
+        f"About {size(about.stored_bytes)} in the log, estimated by the first and last messages of "
+        "each queue. Offsets count from 0; end is one behind the last message."
+    )
+    return live("queues", table(_QUEUES, rows), el("p.hint", says))
+
+
+def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    rows = list(_group_rows(visit, name))
+    if not rows:
+        return empty(
+            "No group consumes this topic",
+            "A consumer group remembers how far its members have come. It shows here once it has "
+            "committed an offset of this topic.",
+        )
+    return live("groups", table(_GROUPS, rows))
+
+
+def _group_rows(visit: Visit, name: str) -> Iterator[Row]:
+    for group in sorted(visit.admin.groups_of_topic(name)):
+        if is_system_group(group):
+            continue
+        behind = sum(lag.messages for lag in visit.admin.lag(group, name))
+        members = len(visit.admin.members(group))
+        link = el("a", group, href=group_path(group))
+        yield Row(
+            (link, number(members), number(behind), state_of(members, behind)), group_path(group)
+        )
+
+
+def state_of(members: int, behind: int) -> Html:
+    """Return a group's state in a word."""
+    if members:
+        return badge("online", "good")
+    return badge("offline, behind", "warn") if behind else badge("offline")
+
+
+def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    cards = [
+        el(
+            "div.card.pad",
+            el("h3", broker),
+            facts(
+                [
+                    ("Queues to read", number(config.read_queue_nums)),
+                    ("Queues to write", number(config.write_queue_nums)),
+                    ("Permission", perm_text(config.perm)),
+                    ("Ordered", "yes" if config.order else "no"),
+                    *((key, text) for key, text in sorted((config.attributes or {}).items())),
+                ]
+            ),
+        )
+        for broker, config in visit.admin.topic_configs(name).items()
+    ]
+    change = f"rocketpoll topic alter {name} --queues 8 --perm rw"
+    return join(
+        el("div.cards", cards),
+        el("p.hint", "Settings are changed on the command line:"),
+        el("pre.command", change),
+    )
+
+
+_TABS: Final = {
+    "messages": _Tab("Messages", _messages),
+    "queues": _Tab("Queues", _queues),
+    "groups": _Tab("Groups", _groups),
+    "settings": _Tab("Settings", _settings),
+}

@@ -1,0 +1,121 @@
+"""Visit: what a page gets to answer one request, and how it reads what was asked.
+
+This module must not know any page.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.cli.console.guard import Refused, Session
+from rmq_spark.cli.console.history import History
+from rmq_spark.cli.console.html import path
+from rmq_spark.cli.console.http_port import Request
+from rmq_spark.cli.console.sizes import TopicSizes
+from rmq_spark.cli.places import time_ms
+from rmq_spark.cli.queues import QueueName
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+
+_PAGES_MAX: Final = 1_000_000
+_DIGITS_MAX: Final = 18
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request, and all that may be needed to answer it.
+
+    Attributes:
+        request: The request.
+        admin: The way to the cluster.
+        history: Figures of the last minutes.
+        sizes: Sizes of topics.
+        checkpoints: Directories of queries' checkpoints that may be looked at.
+        writes: Whether the console may change something.
+        session: The session of the browser, if it has one.
+    """
+
+    request: Request
+    admin: Admin
+    history: History
+    sizes: TopicSizes
+    checkpoints: tuple[str, ...]
+    writes: bool
+    session: Session | None
+
+    def page(self) -> int:
+        """Return the number of the page that is asked for, from 1 on."""
+        text = self.request.parameter("page")
+        is_number = text.isascii() and text.isdigit() and len(text) < 8
+        return min(max(int(text), 1), _PAGES_MAX) if is_number else 1
+
+
+def time_of_text(text: str) -> int:
+    """Return the time that a field says, in ms since the epoch; an @ in front may be there.
+
+    Raises:
+        Refused: The text means no time.
+    """
+    try:
+        return time_ms(text.removeprefix("@"), time.time())
+    except ValueError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, "That is no time.", str(error)) from error
+
+
+def place_text(queue: MessageQueue, queue_offset: int) -> str:
+    """Return a place in a topic as a parameter has it: ``broker:queue:offset``."""
+    return f"{queue.broker_name}:{queue.queue_id}:{queue_offset}"
+
+
+def place_of(topic: str, text: str) -> tuple[MessageQueue, int]:
+    """Return the place in a topic that a parameter names.
+
+    Raises:
+        Refused: It names none.
+    """
+    broker, _, rest = text.partition(":")
+    queue, _, queue_offset = rest.partition(":")
+    return place_in(topic, broker, queue, queue_offset)
+
+
+def place_in(topic: str, broker: str, queue: str, queue_offset: str) -> tuple[MessageQueue, int]:
+    """Return a place in a topic, of the segments of a path.
+
+    Raises:
+        Refused: A queue or an offset is no number.
+    """
+    for text in (queue, queue_offset):
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"There is no place {broker}:{queue}:{queue_offset}.",
+                "A place is a broker, the number of a queue and an offset: broker-a:0:42.",
+            )
+    if int(queue) > 1 << 30:
+        raise Refused(HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Queues count from 0.")
+    return MessageQueue(topic, broker, int(queue)), int(queue_offset)
+
+
+def topic_path(topic: str, **query: object) -> str:
+    """Return the path of a topic's page."""
+    return path("topics", topic, **query)
+
+
+def group_path(group: str, *more: str, **query: object) -> str:
+    """Return the path of a group's page, or of one below it."""
+    return path("groups", group, *more, **query)
+
+
+def message_path(queue: MessageQueue, queue_offset: int, *more: str) -> str:
+    """Return the path of a message's page, or of one below it."""
+    return path("topics", queue.topic, queue.broker_name, queue.queue_id, queue_offset, *more)
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as the command line names it: ``broker-a:3``."""
+    return str(QueueName(queue.broker_name, queue.queue_id))

@@ -1,0 +1,158 @@
+"""Dead letters: read, and sent once more to the topics that they came from.
+
+A dead letter lies in a topic of its group. Resent, it is a new message in the topic that it came
+from, with its body, tag, keys and properties: all groups of that topic get it. The dead letter
+stays, as RocketMQ's logs are only appended to. ``rocketpoll dlq`` and the console share this; it
+must not know how letters are shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.cli.failures import Failure, line_of
+from rmq_spark.cli.message_text import user_properties
+from rmq_spark.cli.places import Kind, Place
+from rmq_spark.cli.queues import spans_from, stored_order
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageRejected,
+    RouteNotFound,
+    TopicNotUsable,
+)
+from rmq_spark.client.message import Message, MessageExt, decode_messages
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.results import SendResult
+
+_GROUP: Final = "rocketpoll-dlq"
+_SHARDING_KEY: Final = "__SHARDINGKEY"
+_OF_ONE_LETTER: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
+"""Errors that say nothing about other letters."""
+_ORIGIN_ID: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+
+
+class GroupLetters(NamedTuple):
+    """The dead letters of a group: how many there are, and when the last came (ms), or 0."""
+
+    group: str
+    messages: int
+    last_ms: int
+
+
+def groups_with_letters(admin: Admin) -> list[GroupLetters]:
+    """Return the groups that have dead letters, by name."""
+    found = []
+    for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
+        offsets = admin.topic_offsets(topic).values()
+        count = sum(each.max_offset - each.min_offset for each in offsets)
+        last = max((each.last_update_timestamp for each in offsets), default=0)
+        if count:
+            found.append(GroupLetters(topic.removeprefix(DLQ_PREFIX), count, last))
+    return found
+
+
+class Resent(NamedTuple):
+    """A dead letter, and where its original is now, or why it was not sent."""
+
+    letter: MessageExt
+    result: SendResult | None
+    fault: str | None = None
+
+
+def resend_letters(admin: Admin, group: str, chosen: Iterable[MessageExt]) -> Iterator[Resent]:
+    """Send the originals of dead letters, and yield what has become of each.
+
+    One that cannot be sent holds up no other, unless no broker can be reached: the rest is not
+    tried then.
+    """
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not to look
+
+    with Producer(_GROUP, instance=admin.instance) as producer:
+        for letter in chosen:
+            try:
+                result = producer.send(original(letter, group))
+            except Failure as error:  # noqa: PERF203  # each has an outcome of its own
+                yield Resent(letter, None, error.message)
+            except ClientError as error:
+                yield Resent(letter, None, line_of(error))
+                if not isinstance(error, _OF_ONE_LETTER):
+                    return
+            else:
+                yield Resent(letter, result)
+
+
+def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
+    """Yield all dead letters of a group, the oldest first.
+
+    Raises:
+        Failure: The group has none.
+    """
+    from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+
+    try:
+        spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
+    except RouteNotFound:
+        raise Failure(f"{group} has no dead letters; rocketpoll dlq list shows who has") from None
+
+    def of_queue(index: int) -> Iterator[MessageExt]:
+        queue, address, start, end = spans[index]
+        for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
+            yield from decode_messages(chunk.records, queue.broker_name)
+
+    queues = [of_queue(index) for index in range(len(spans))]
+    return heapq.merge(*queues, key=stored_order)
+
+
+def named(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
+    """Return the dead letters with these ids, their own or those of their originals.
+
+    Raises:
+        Failure: An id is none of theirs.
+    """
+    letters = list(letters)
+    found = []
+    for wanted in ids:
+        same = [
+            letter
+            for letter in letters
+            if wanted in (letter.message_id, letter.offset_message_id)
+            or wanted in map(letter.properties.get, _ORIGIN_ID)
+        ]
+        if not same:
+            raise Failure(
+                f"{group} has no dead letter {wanted}: rocketpoll dlq show {group} -f '%i\\n' "
+                "lists them"
+            )
+        found += same
+    return found
+
+
+def original(letter: MessageExt, group: str) -> Message:
+    """Return the message that a dead letter was, to be sent once more.
+
+    Raises:
+        Failure: The dead letter does not say which topic it came from.
+    """
+    properties = letter.properties
+    topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
+    if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+        raise Failure(
+            f"the dead letter {letter.message_id} of {group} does not say which topic it came "
+            "from: print it with rocketpoll dlq show -o json, and send it with rocketpoll produce"
+        )
+    return Message(
+        topic,
+        letter.body,
+        tags=letter.tags,
+        keys=list(letter.keys) or None,
+        properties=user_properties(letter),
+        flag=letter.flag,
+        sharding_key=properties.get(_SHARDING_KEY),
+    )

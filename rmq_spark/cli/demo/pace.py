@@ -1,0 +1,43 @@
+"""The demo's rate: lowered, and said so, where the machine does not read as quickly as it sends.
+
+A stream that falls behind for as long as it is watched shows nothing but its backlog. It knows no
+clock and no thread: times come as arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PATIENCE_SECONDS: Final = 3.0
+"""The time between two looks: a batch or two."""
+_BEHIND_SECONDS_MAX: Final = 3.0
+"""A backlog of so many seconds is usual while a batch runs and the next one gathers."""
+_SHARE: Final = 0.7
+"""The share of what was read in a second that is sent from then on: the rest is to catch up."""
+_LEAST: Final = 200
+
+
+class Pace:
+    """The messages to send in a second."""
+
+    def __init__(self, rate: int, now: float) -> None:
+        """Begin with a rate that was asked for, at a moment on the program's clock."""
+        self.asked = self.rate = rate
+        self._looked_at = now
+        self._sent = self._read = 0
+
+    def look(self, now: float, sent: int, read: int) -> bool:
+        """Take what was sent and read so far; return whether the rate was lowered."""
+        seconds = now - self._looked_at
+        if seconds < _PATIENCE_SECONDS:
+            return False
+        behind, behind_before = sent - read, self._sent - self._read
+        read_per_second = (read - self._read) / seconds
+        self._looked_at, self._sent, self._read = now, sent, read
+        if behind <= behind_before or behind <= self.rate * _BEHIND_SECONDS_MAX:
+            return False
+        lower = max(int(min(read_per_second, self.rate) * _SHARE), self.rate // 4, _LEAST)
+        if lower >= self.rate:
+            return False
+        self.rate = lower
+        return True

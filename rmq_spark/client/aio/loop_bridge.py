@@ -1,0 +1,149 @@
+"""LoopBridge: the way from threads into one event loop; Promise: a result that comes that way.
+
+    thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
+
+Waking a loop is a write to a socket; what comes while it is awake already needs none. A loop that
+was closed takes nothing any more: what is posted then is dropped, as nobody waits for it. This
+module knows no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Generic, TypeVar
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+class LoopBridge:
+    """Runs functions in an event loop. `post` may be called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._mutex = threading.RLock()  # a signal handler in the loop's thread may post as well
+        self._actions: list[Callable[[], object]] = []
+        self._is_awake = False
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have a function called in the loop soon, behind all that was posted before."""
+        with self._mutex:
+            self._actions.append(action)
+            if self._is_awake:
+                return
+            self._is_awake = True
+        try:
+            self.loop.call_soon_threadsafe(self._run)
+        except RuntimeError:  # the loop is closed, and stays so
+            with self._mutex:
+                self._actions = []
+
+    def _run(self) -> None:
+        with self._mutex:
+            actions, self._actions = self._actions, []
+            self._is_awake = False
+        for action in actions:
+            try:
+                action()
+            except Exception:  # noqa: BLE001, PERF203  # the others are run all the same
+                _log.exception("a function that was posted to an event loop failed")
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the loop was closed, so that it never runs anything again."""
+        return self.loop.is_closed()
+
+
+class Promise(Generic[_Result]):
+    """A result that a thread finds out, and a coroutine awaits as ``future``.
+
+    The future may be cancelled: the result is dropped then. Made in the loop; the other methods
+    may be called from any thread.
+    """
+
+    def __init__(self, bridge: LoopBridge, then: Callable[[], object] = lambda: None) -> None:
+        """Make it; ``then`` is called in the loop when the outcome is there, wanted or not."""
+        self._bridge = bridge
+        self._then = then
+        self.future: asyncio.Future[_Result] = bridge.loop.create_future()
+
+    def cancelled(self) -> bool:
+        """Return whether nobody waits for the result any more."""
+        return self.future.cancelled()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return True: a result may be set, and is dropped where nobody waits."""
+        return True
+
+    def set_result(self, result: _Result) -> None:
+        """Let the future have its result."""
+        self._bridge.post(partial(self._resolve, result))
+
+    def set_exception(self, error: BaseException) -> None:
+        """Let the future fail."""
+        self._bridge.post(partial(self._fail, error))
+
+    def _resolve(self, result: _Result) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+        self._then()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+        self._then()
+
+
+class Wakes:
+    """Coroutines of one loop that wait for something to look at again. Used in the loop alone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of coroutines that wait."""
+        return len(self._waiting)
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait to be woken, or for so many seconds; None is for as long as it takes."""
+        woken = self._loop.create_future()
+        self._waiting[woken] = None
+        timer = None if seconds is None else self._loop.call_later(seconds, _wake, woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if woken not in self._waiting:  # it was woken, and cannot look any more
+                self.wake_one()
+            raise
+        finally:
+            self._waiting.pop(woken, None)
+            if timer is not None:
+                timer.cancel()
+
+    def wake_one(self) -> None:
+        """Wake the coroutine that has waited longest, if there is one."""
+        while self._waiting:
+            woken = next(iter(self._waiting))
+            del self._waiting[woken]
+            if not woken.done():
+                _wake(woken)
+                return
+
+    def wake_all(self) -> None:
+        """Wake all coroutines that wait."""
+        waiting, self._waiting = self._waiting, {}
+        for woken in waiting:
+            _wake(woken)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    with suppress(asyncio.InvalidStateError):
+        woken.set_result(None)

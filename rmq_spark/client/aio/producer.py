@@ -1,0 +1,263 @@
+"""Producer for asyncio: sends to a connected broker go out from the loop, all others by threads.
+
+    send ──▶ room? ──▶ route and broker known ──▶ on its way; the answer resolves a future
+              │                └── not yet ──▶ a thread of the producer asks and connects
+              └── none: waits in the loop until an answer has made some
+
+Tries, queues and limits are those of the threaded producer, as is every error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_spark.client import observing
+from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise, Wakes
+from rmq_spark.client.aio.member import Member, threaded
+from rmq_spark.client.arguments import check_kind
+from rmq_spark.client.errors import TooManyPending
+from rmq_spark.client.health import ProducerHealth
+from rmq_spark.client.message import Message
+from rmq_spark.client.names import check_group
+from rmq_spark.client.producer.outgoing import Outgoing, SendRules
+from rmq_spark.client.producer.producer import (
+    PENDING_BYTES_MAX,
+    PENDING_MAX,
+    RETRY_TIMES,
+    SEND_TIMEOUT_MS,
+)
+from rmq_spark.client.producer.producer import Producer as ThreadedProducer
+from rmq_spark.client.producer.topic_sender import Selector
+from rmq_spark.client.results import SendResult
+from rmq_spark.client.serializers import Serializer
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.producer.arrow_sends import BulkResult
+
+LARGE_BODY_BYTES: Final = 1 << 16
+"""Size of a body, in bytes, from which on it is compressed in a thread: that takes milliseconds."""
+
+
+class Producer(Member["LoopProducer"]):
+    """Sends messages under the name of a producer group.
+
+    Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
+    the same time may be stored in any order.
+
+    Example:
+        async with Producer("shop", "localhost:9876") as producer:
+            result = await producer.send(Message("orders", b"one", keys="order-42"))
+            print(result.queue, result.queue_offset)
+
+    Args:
+        group: Name of the producer group.
+        client: A `Client` to share with other producers and consumers, or addresses of name servers
+            (``"host:port;host:port"``) for a client of its own; None takes them from the
+            environment variable NAMESRV_ADDR.
+        rules: Settings of the messages: size limit, compression, queues of new topics.
+        send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
+        retry_times: Further tries of a send whose connection failed, and of `send_batch` and
+            `send_one_way`; 2 by default.
+        send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
+        pending_max: Number of sends that may wait for their responses at once; 10,000 by default.
+            More wait until there is room.
+        pending_bytes_max: Number of body bytes that these may have together; 64 MiB by default.
+        serializer: What makes bodies of values that are no bytes, as for the threaded producer; it
+            is called in a thread.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        client: Client | str | Iterable[str] | None = None,
+        *,
+        rules: SendRules | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times: int = RETRY_TIMES,
+        send_latency_fault_enable: bool = False,
+        pending_max: int = PENDING_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+        serializer: str | Serializer | None = None,
+    ) -> None:
+        self.group = check_group(group)
+        super().__init__(client if isinstance(client, Client) else Client(client))
+        self._make: Callable[[], LoopProducer] = lambda: LoopProducer(
+            group,
+            instance=self._client.instance(),
+            rules=rules,
+            send_timeout_ms=send_timeout_ms,
+            retry_times_when_send_failed=retry_times,
+            retry_times_when_send_async_failed=retry_times,
+            send_latency_fault_enable=send_latency_fault_enable,
+            pending_max=pending_max,
+            pending_bytes_max=pending_bytes_max,
+            serializer=serializer,
+        )
+        self._room: Wakes | None = None
+
+    def _build(self) -> LoopProducer:
+        return self._make()
+
+    def _start(self, threaded: LoopProducer) -> None:
+        threaded.start()
+
+    def _end(self, threaded: LoopProducer) -> None:
+        threaded.shutdown()
+
+    def _closed(self) -> None:
+        if self._room is not None:
+            self._room.wake_all()
+
+    def health(self) -> ProducerHealth:
+        """Return the state of this producer right now, without asking or waiting for anybody."""
+        return self._now().health()
+
+    # ---- sending
+
+    async def send(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until a broker has stored it.
+
+        A send whose connection fails is tried again, at another broker if there is one. One with a
+        given queue or a sharding key is tried once only: elsewhere it would be out of order.
+
+        A send that is cancelled is either not sent, or under way, and then its result is dropped:
+        the message may be stored, and is not tried again.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds for all tries together, and as many before them to wait for
+                room, while too many sends are under way; ``send_timeout_ms`` by default.
+
+        Returns:
+            The queue and the offset at which the message is stored.
+
+        Raises:
+            ClientShutDown: The producer is not running, or belongs to another loop or process.
+            MessageRejected: No broker would accept the message.
+            TooManyPending: Too many sends wait for responses, and no room was made within the time.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            BrokerRefused: A broker refused the message.
+            SendFailed: All tries failed. The message may have been stored all the same.
+            ClientError: The only try of a message with a given queue or a sharding key failed.
+        """
+        sending = observing.sending((message,))
+        if sending is None:
+            return await self._send(message, queue, timeout_ms)
+        with sending:
+            result = await self._send(sending.messages[0], queue, timeout_ms)
+            sending.sent((result,))
+        return result
+
+    async def _send(
+        self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
+    ) -> SendResult:
+        bridge = self._here()
+        if self._is_over:
+            raise self._shut_down()
+        producer = self._now()
+        timeout_ms = producer.checked_time(timeout_ms)
+        prepared = producer.prepared_small(message)
+        if prepared is None:
+            prepared = await self._call(lambda one: one.prepared(message))
+        fixed = None
+        if queue is not None or message.sharding_key is not None:
+            queues = producer.sender.known_queues(message.topic) or await self._call(
+                lambda one: one.sender.publish_queues(message.topic)
+            )
+            fixed = producer.sender.fixed_queue(message, queue, queues)
+        return await self._answered(bridge, producer, prepared, fixed, timeout_ms)
+
+    async def _answered(
+        self,
+        bridge: LoopBridge,
+        producer: LoopProducer,
+        prepared: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+    ) -> SendResult:
+        room = self._room = self._room or Wakes(bridge.loop)
+        promise: Promise[SendResult] = Promise(bridge, room.wake_one)
+        deadline: float | None = None
+        is_first = not room.count  # who waits for room goes first
+        while not (is_first and producer.begin(prepared, fixed, timeout_ms, promise)):
+            now = bridge.loop.time()
+            deadline = now + timeout_ms / 1000 if deadline is None else deadline
+            if now >= deadline:
+                raise producer.too_many()
+            await room.wait(deadline - now)
+            producer.check_runs()
+            is_first = True
+        room.wake_one()  # there may be room for more
+        return await promise.future
+
+    send_one_way = threaded(ThreadedProducer.send_one_way)
+    send_batch = threaded(ThreadedProducer.send_batch)
+    publish_queues = threaded(ThreadedProducer.publish_queues)
+
+    async def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
+        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
+
+        It takes one of the few threads for as long as it runs, also if it is cancelled. Columns,
+        settings and errors are those of the threaded producer's `send_table`.
+        """
+        return await self.send_batches([table], topic, **settings)
+
+    async def send_batches(
+        self, batches: Iterable[Any], topic: str | None = None, **settings: Any
+    ) -> BulkResult:
+        """Send each row of several tables, record batches or DataFrames as a message.
+
+        The tables are asked for, and sent, by one of the few threads, also if this is cancelled.
+        Settings and errors are those of the threaded producer's `send_batches`.
+        """
+        return await self._call(lambda producer: producer.send_batches(batches, topic, **settings))
+
+    def __str__(self) -> str:
+        return f"the producer {self.group!r}"
+
+
+class LoopProducer(ThreadedProducer):
+    """The threaded producer behind a `Producer`; it can send without waiting for anybody."""
+
+    def checked_time(self, timeout_ms: int | None) -> int:
+        """Return the milliseconds that a send may take."""
+        return self._time(timeout_ms)
+
+    def prepared(self, message: Message) -> Outgoing:
+        """Check a message, and return what is sent of it."""
+        return self._prepared(message)
+
+    def prepared_small(self, message: Message) -> Outgoing | None:
+        """Return what is sent of a message; None if its body may take long to make."""
+        example = "Message('orders', b'body')"
+        check_kind("message", message, Message, "a Message", example)
+        is_small = isinstance(message.body, bytes) and len(message.body) < LARGE_BODY_BYTES
+        return self._prepared(message) if is_small else None
+
+    def check_runs(self) -> None:
+        """Raise `ClientShutDown` if the producer does not run."""
+        self._check_runs()
+
+    def begin(
+        self,
+        prepared: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+        promise: Promise[SendResult],
+    ) -> bool:
+        """Send a message and come back at once; return False if there is no room for it."""
+        return self._async_sends.begin(prepared, fixed, timeout_ms, promise)
+
+    def too_many(self) -> TooManyPending:
+        """Return the error of a send for which no room was made in time."""
+        return TooManyPending(self._async_sends.pending.count, self._async_sends.pending.bytes)

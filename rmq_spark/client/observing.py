@@ -1,0 +1,122 @@
+"""Observing: the one place where a process says who watches its sends and its listeners.
+
+    producers ──▶ sending ──┐
+    listeners ──▶ observed ─┼──▶ the observer, if there is one
+    polls ──────▶ taken ────┘
+
+Without an observer each call costs one comparison. What an observer does is its own matter: this
+module knows no telemetry, and nothing here changes what is sent or consumed but the messages that a
+`Sending` hands back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.results import SendResult
+
+_Context = TypeVar("_Context")
+_Status = TypeVar("_Status", bound=Enum)
+
+
+class Sending(Protocol):
+    """One call that sends; it is over when its with statement ends, or its future is done."""
+
+    messages: Sequence[Message]
+    """The messages to send in the place of those given."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def sent(self, results: Sequence[SendResult], /) -> None:
+        """Note what brokers have answered."""
+
+    def ends_with(self, future: Future[SendResult], /) -> None:
+        """Let the end be that of a future, and not that of the with statement."""
+
+
+class Processing(Protocol):
+    """One call of a listener, which lasts as long as its with statement."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def failed(self, reason: str, /) -> None:
+        """Note that the listener has said, without an exception, that it failed."""
+
+
+class Observer(Protocol):
+    """Watches what the clients of a process do. Any thread may call it, and it raises nothing."""
+
+    def sending(self, messages: Sequence[Message], /) -> Sending | None:
+        """Return what watches a call that sends these; None if this one is not watched."""
+
+    def processing(self, group: str, messages: Sequence[MessageExt], /) -> Processing | None:
+        """Return what watches a listener's call; None if this one is not watched."""
+
+    def taken(self, group: str, messages: Sequence[MessageExt], /) -> None:
+        """Note that a poll of a group's consumer returns these messages."""
+
+
+_observer: Observer | None = None
+
+
+def observe(observer: Observer | None) -> None:
+    """Have an observer watch all clients of the process from now on; None ends that."""
+    global _observer  # noqa: PLW0603  # one for the process, as it says
+    _observer = observer
+
+
+def sending(messages: Sequence[Message]) -> Sending | None:
+    """Return what watches a call that sends messages; None if nobody does."""
+    return None if _observer is None else _observer.sending(messages)
+
+
+def taken(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]:
+    """Return the messages that a poll of a group's consumer has found, in a list of its caller's.
+
+    The observer is told of them.
+    """
+    if _observer is not None:
+        _observer.taken(group, messages)
+    return list(messages)
+
+
+def observed(
+    group: str,
+    listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
+    success: _Status,
+) -> Callable[[Sequence[MessageExt], _Context], _Status | None]:
+    """Return a listener that does what the given one does, and is watched if anybody watches."""
+
+    def listen(messages: Sequence[MessageExt], context: _Context) -> _Status | None:
+        processing = None if _observer is None else _observer.processing(group, messages)
+        if processing is None:
+            return listener(messages, context)
+        with processing:
+            said = listener(messages, context)
+            if said is not None and said is not success:
+                is_status = type(said) is type(success)
+                processing.failed(said.name if is_status else type(said).__qualname__)
+        return said
+
+    return listen

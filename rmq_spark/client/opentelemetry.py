@@ -1,0 +1,409 @@
+"""Spans and counters of OpenTelemetry for a process's producers and consumers.
+
+    send ──▶ span "send TOPIC" ──▶ its context becomes properties of the message
+                                                     │
+    listener ◀── span "process TOPIC" ◀── linked to ─┘ and, for a message that comes alone, below it
+
+Names are those of OpenTelemetry's conventions for messaging. The application brings the SDK, the
+exporter and the propagator. Nothing that fails here reaches a send or a listener: it is logged, the
+first time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextvars import Token
+from dataclasses import replace
+from functools import wraps
+from types import TracebackType
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from rmq_spark import __version__
+from rmq_spark.client.errors import (
+    ClientShutDown,
+    MessageRejected,
+    PartlySent,
+    RouteNotFound,
+    TooManyPending,
+)
+from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.observing import observe
+from rmq_spark.client.results import SendResult
+from rmq_spark.wire.properties import RESERVED_NAMES
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
+    from opentelemetry.util.types import AttributeValue
+except ImportError as missing:
+    raise ModuleNotFoundError(
+        'spans and counters need the module opentelemetry: pip install "rocketpoll[opentelemetry]"'
+    ) from missing
+
+_log = logging.getLogger(__name__)
+
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.36.0"
+"""The conventions that names are of; later ones may name RocketMQ's own attributes differently."""
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_UNCHECKED_CHARS: Final = 7_000
+"""Characters of properties that are within RocketMQ's limit whatever they are in UTF-8."""
+
+_NEVER_LEFT: Final = (ClientShutDown, MessageRejected, RouteNotFound, TooManyPending, TypeError)
+"""Errors of messages that were never sent: they are not counted as such."""
+
+_Attributes = dict[str, AttributeValue]
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Self = TypeVar("_Self")
+
+
+def instrument(
+    tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+) -> None:
+    """Have all producers and consumers of the process make spans and count messages from now on.
+
+    Calling it again replaces the providers.
+
+    Args:
+        tracer_provider: Makes the tracer; by default the application's global one.
+        meter_provider: Makes the meter; by default the application's global one.
+    """
+    observe(_Telemetry(tracer_provider, meter_provider))
+
+
+def uninstrument() -> None:
+    """End what `instrument` has begun; spans that are under way are still ended."""
+    observe(None)
+
+
+def context_of(message: Message | MessageExt) -> Context:
+    """Return the context that a message carries; an empty one if it carries none.
+
+    Give it to a tracer as ``context``, so that a span of your own is below the sender's::
+
+        with tracer.start_as_current_span("bill", context=context_of(message)):
+            ...
+    """
+    return propagate.extract(message.properties, context=Context())
+
+
+def _harmless(
+    method: Callable[Concatenate[_Self, _Arguments], _Result],
+) -> Callable[Concatenate[_Self, _Arguments], _Result | None]:
+    """Make a method log its first error, and return None instead of raising."""
+
+    @wraps(method)
+    def harmless(
+        self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result | None:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001  # a send or a listener is at stake, whatever a provider raises
+            _complaints.hear()
+            return None
+
+    return harmless
+
+
+class _Complaints:
+    """The log of failures: one is enough, as each send may bring one."""
+
+    def __init__(self) -> None:
+        self._is_heard = False
+
+    def forget(self) -> None:
+        """Have the next failure logged again."""
+        self._is_heard = False
+
+    def hear(self) -> None:
+        """Log the error that is being handled, unless one was logged before."""
+        if not self._is_heard:
+            self._is_heard = True
+            text = "OpenTelemetry failed; messages go on without it, and later failures unsaid"
+            _log.exception(text)
+
+
+_complaints = _Complaints()
+
+
+class _Telemetry:
+    """The observer that makes spans and counts; it holds the process's instruments."""
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+    ) -> None:
+        _complaints.forget()  # what fails from now on is news
+        self.tracer = trace.get_tracer("rocketpoll", __version__, tracer_provider, _SCHEMA)
+        meter = metrics.get_meter("rocketpoll", __version__, meter_provider, _SCHEMA)
+        self.sent_messages = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Messages that producers tried to send."
+        )
+        self.consumed_messages = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Messages given to the application."
+        )
+        self.operation_duration = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "Duration of sends, with all their tries.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self.process_duration = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "Duration of calls of listeners.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+
+    @_harmless
+    def sending(self, messages: Sequence[Message]) -> _Sending | None:
+        """Begin the span of a send; what is no message is for the producer to refuse."""
+        if not messages or not all(map(_can_bear, messages)):
+            return None
+        return _Sending(self, messages)
+
+    @_harmless
+    def processing(self, group: str, messages: Sequence[MessageExt]) -> _Processing:
+        """Begin the span of a listener's call, and count its messages."""
+        return _Processing(self, group, messages)
+
+    @_harmless
+    def taken(self, group: str, messages: Sequence[MessageExt]) -> None:
+        """Count what a poll returns."""
+        topic = messages[0].real_topic
+        attributes = _common("poll", "receive", topic, group)
+        self.consumed_messages.add(len(messages), attributes)
+
+
+class _Operation:
+    """The common part of sends and listeners' calls: a span, its seconds, and how it failed."""
+
+    def __init__(self, span: Span, attributes: _Attributes) -> None:
+        self._span = span
+        self._attributes = attributes
+        self._began = time.perf_counter()
+        self._took: float | None = None
+        self._ended_ns: int | None = None
+
+    def _fail(self, kind: str, error: BaseException | None = None) -> None:
+        self._attributes["error.type"] = kind
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(StatusCode.ERROR, kind if error is None else str(error))
+        if error is not None:
+            self._span.record_exception(error)
+
+    def _note_end(self) -> None:
+        """Remember that this is the end, though the rest is done later."""
+        self._took, self._ended_ns = time.perf_counter() - self._began, time.time_ns()
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._began if self._took is None else self._took
+
+    @_harmless
+    def _end_span(self) -> None:
+        self._span.end(self._ended_ns)
+
+
+class _Sending(_Operation):
+    """The span of one call that sends, a batch included; its context goes with the messages."""
+
+    def __init__(self, telemetry: _Telemetry, messages: Sequence[Message]) -> None:
+        first = messages[0]
+        attributes = _common("send", "send", first.topic)
+        span = telemetry.tracer.start_span(
+            f"send {first.topic}",
+            kind=SpanKind.PRODUCER,
+            attributes={**attributes, **_details(messages)},
+        )
+        super().__init__(span, attributes)
+        self._telemetry = telemetry
+        self._ends_later = False
+        self.messages = messages
+        self._inject()
+
+    @_harmless
+    def _inject(self) -> None:
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, context=trace.set_span_in_context(self._span))
+        self.messages = [_bearing(message, carrier) for message in self.messages]
+
+    def __enter__(self) -> None:
+        """Do nothing: the span began before, so that messages bear its context."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._ends_later:
+            self._end(error)
+
+    @_harmless
+    def sent(self, results: Sequence[SendResult]) -> None:
+        """Have the span say where the message is."""
+        if len(results) == 1 and len(self.messages) == 1:
+            self._span.set_attribute("messaging.message.id", results[0].message_id)
+            queue_id = str(results[0].queue.queue_id)
+            self._span.set_attribute("messaging.destination.partition.id", queue_id)
+
+    @_harmless
+    def ends_with(self, future: Future[SendResult]) -> None:
+        """End the span when a future is done."""
+        # The end is noted by the thread that reads the answer. What providers and exporters then
+        # do may take long, and is for the producer's thread of callbacks.
+        Future.add_done_callback(future, lambda _: self._note_end())
+        future.add_done_callback(self._done)
+        self._ends_later = True
+
+    def _done(self, future: Future[SendResult]) -> None:
+        if future.cancelled():
+            self._end(None, "CancelledError")
+            return
+        error = future.exception()
+        if error is None:
+            self.sent((future.result(),))
+        self._end(error)
+
+    def _end(self, error: BaseException | None, reason: str = "") -> None:
+        self._measure(error, reason)
+        self._end_span()
+
+    @_harmless
+    def _measure(self, error: BaseException | None, reason: str) -> None:
+        seconds, count, telemetry = self._seconds(), len(self.messages), self._telemetry
+        if isinstance(error, PartlySent):
+            telemetry.sent_messages.add(error.messages_sent, dict(self._attributes))
+            count -= error.messages_sent
+        if error is not None or reason:
+            self._fail(reason or type(error).__qualname__, error)
+        if not isinstance(error, _NEVER_LEFT):
+            telemetry.sent_messages.add(count, self._attributes)
+        telemetry.operation_duration.record(seconds, self._attributes)
+
+
+class _Processing(_Operation):
+    """The span of one call of a listener, current in its thread while it runs."""
+
+    def __init__(self, telemetry: _Telemetry, group: str, messages: Sequence[MessageExt]) -> None:
+        first, count = messages[0], len(messages)
+        sent_in = [context_of(message) for message in messages]
+        contexts_of_spans = [trace.get_current_span(each).get_span_context() for each in sent_in]
+        self._context = sent_in[0] if count == 1 else Context()
+        attributes = _common("process", "process", first.real_topic, group)
+        span = telemetry.tracer.start_span(
+            f"process {first.real_topic}",
+            context=self._context,
+            kind=SpanKind.CONSUMER,
+            attributes={**attributes, **_details(messages)},
+            links=[Link(each) for each in contexts_of_spans if each.is_valid],
+        )
+        super().__init__(span, attributes)
+        self._telemetry = telemetry
+        self._token: Token[Context] | None = None
+        telemetry.consumed_messages.add(count, dict(attributes))
+
+    @_harmless
+    def __enter__(self) -> None:
+        self._token = contexts.attach(trace.set_span_in_context(self._span, self._context))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+        self._measure(error)
+        self._end_span()
+
+    @_harmless
+    def failed(self, reason: str) -> None:
+        """Have the span say what the listener has returned."""
+        self._fail(reason)
+
+    @_harmless
+    def _leave(self) -> None:
+        if self._token is not None:
+            contexts.detach(self._token)
+
+    @_harmless
+    def _measure(self, error: BaseException | None) -> None:
+        seconds = self._seconds()
+        if error is not None:
+            self._fail(type(error).__qualname__, error)
+        self._telemetry.process_duration.record(seconds, self._attributes)
+
+
+def _common(name: str, kind: str, topic: str, group: str = "") -> _Attributes:
+    """Return the attributes that spans and measures share: those with few values."""
+    attributes: _Attributes = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": topic,
+    }
+    if group:
+        attributes["messaging.consumer.group.name"] = group
+    return attributes
+
+
+def _details(messages: Sequence[Message] | Sequence[MessageExt]) -> _Attributes:
+    """Return what spans say of a message, or how many there are of them."""
+    if len(messages) > 1:
+        return {"messaging.batch.message_count": len(messages)}
+    message = messages[0]
+    found: _Attributes = {}
+    if isinstance(message, MessageExt):
+        found["messaging.message.id"] = message.message_id
+        found["messaging.destination.partition.id"] = str(message.queue.queue_id)
+    elif message.sharding_key:
+        found["messaging.rocketmq.message.group"] = message.sharding_key
+    if message.tags:
+        found["messaging.rocketmq.message.tag"] = message.tags
+    if keys := message.keys:
+        found["messaging.rocketmq.message.keys"] = [keys] if isinstance(keys, str) else list(keys)
+    if message.delay_level:
+        found["messaging.rocketmq.message.delay_time_level"] = message.delay_level
+    return found
+
+
+def _can_bear(found: object) -> bool:
+    properties = getattr(found, "properties", None)
+    return isinstance(found, Message) and isinstance(properties, Mapping)
+
+
+def _bearing(message: Message, carrier: Mapping[str, str]) -> Message:
+    """Return a message with a context in its properties, as far as it has none of its own.
+
+    A ``tracestate`` belongs to its ``traceparent``, and is left out where the message has that. A
+    message that no broker would take with the context goes without.
+    """
+    own = message.properties
+    is_traced = "traceparent" in own
+    more = {
+        name: value
+        for name, value in carrier.items()
+        if name not in own and not (is_traced and name == "tracestate")
+    }
+    if not more or RESERVED_NAMES.intersection(more):
+        return message
+    bearing = replace(message, properties={**own, **more})
+    text = "".join((*more, *more.values()))
+    size = sum(len(name) + len(str(value)) for name, value in bearing.properties.items())
+    is_plain = text.isascii() and "\1" not in text and "\2" not in text
+    if size > _UNCHECKED_CHARS or not is_plain:
+        try:
+            bearing.properties_text("")
+        except (
+            MessageRejected,
+            TypeError,
+        ):  # the producer says what is wrong
+            return message
+    return bearing

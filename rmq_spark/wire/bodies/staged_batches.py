@@ -1,0 +1,50 @@
+"""Bodies about staged batches: what a commit names, and what it has come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedAttempt:
+    """One attempt of a task that counts, and what it has staged.
+
+    ``crc`` is the CRC-32 of the bodies of all its STAGE_CHUNK requests, one behind the other.
+    """
+
+    attempt: str
+    chunks: int
+    rows: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBatchRequestBody:
+    """The body of COMMIT_BATCH."""
+
+    attempts: tuple[StagedAttempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpan:
+    """Messages of a batch with successive offsets of one queue.
+
+    ``crc`` is the sum of the CRCs of their bodies, as their records state them, in 32 bits.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    count: int
+    crc: int
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBatch:
+    """The last batch that a sink has committed: the answer to COMMIT_BATCH and LAST_BATCH."""
+
+    batch_id: int
+    owner: str
+    rows: int
+    spans: tuple[BatchSpan, ...] = ()

@@ -1,0 +1,44 @@
+"""Headers of staged batches: rows are staged, then committed or aborted as one.
+
+A sink is whatever writes batches with numbers that grow; its name is the client's choice.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmq_spark.wire.headers.codec import Int32, Int64
+
+
+class StageChunkRequestHeader(NamedTuple):
+    """The place of a chunk among those of its attempt, and the queue of the records in the body."""
+
+    sink: str
+    batch_id: Int64
+    owner: str
+    attempt: str
+    number: Int32
+    topic: str
+    queue_id: Int32
+    default_topic: str | None = None
+    default_topic_queue_nums: Int32 = 4
+
+
+class StageChunkResponseHeader(NamedTuple):
+    """The answer to a chunk; it is left out if its batch has been committed already."""
+
+    is_committed: bool
+
+
+class BatchRequestHeader(NamedTuple):
+    """The batch that is to be committed or aborted; the owner is the query that writes it."""
+
+    sink: str
+    batch_id: Int64
+    owner: str
+
+
+class LastBatchRequestHeader(NamedTuple):
+    """The sink whose last committed batch is asked for."""
+
+    sink: str

@@ -1,0 +1,127 @@
+"""Pages that are generated: commands, settings of the broker, Python's names, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Final
+
+import click
+
+import rocketpoll
+from rmq_spark.cli.main import SECTIONS, command_tree
+from rocketpoll.broker.setting import SETTING
+from rocketpoll.broker.settings.keys import SECTIONS as SETTINGS
+
+_DOCS: Final = Path(__file__).parent.parent / "docs"
+_PROGRAM: Final = "rocketpoll"
+_WIDTH: Final = 96
+
+
+def commands() -> str:
+    """Return the page of all commands, with the help that each gives."""
+    parts = [
+        "# Commands",
+        (
+            "The help of each command, as `rocketpoll COMMAND --help` gives it. "
+            "[Look into a cluster](../command-line.md) is the guide."
+        ),
+    ]
+    tree = command_tree()
+    for section, leaves in SECTIONS.items():
+        parts.append(f"## {section}")
+        with click.Context(tree, info_name=_PROGRAM) as root:
+            for name in leaves:
+                command = tree.get_command(root, name)
+                if command is None:
+                    raise LookupError(f"{_PROGRAM} lists {name}, and has no such command")
+                parts += _helps(command, root, name)
+    return "\n\n".join(parts) + "\n"
+
+
+def _helps(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
+    context = click.Context(
+        command, parent, name, terminal_width=_WIDTH, max_content_width=_WIDTH, color=False
+    )
+    path = context.command_path.removeprefix(f"{_PROGRAM} ")
+    yield f"### {path}"
+    yield f"```text\n{command.get_help(context).rstrip()}\n```"
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            within = command.get_command(context, each)
+            if within is not None:
+                yield from _helps(within, context, each)
+
+
+def settings() -> str:
+    """Return the page of all settings of the broker, with their defaults."""
+    lines = [
+        "# Settings of the broker",
+        "",
+        (
+            "Lines of `key=value` in the file of `rocketpoll broker -c FILE`, words behind the "
+            "command, or arguments of `EmbeddedBroker`. They have RocketMQ's names where RocketMQ "
+            "has them; the last column is its default where that is another. "
+            "[broker.conf](../../conf/broker.conf) has all of them as a file."
+        ),
+        "",
+        "| setting | default | meaning | RocketMQ's default |",
+        "|---|---|---|---|",
+    ]
+    for kind in SETTINGS.values():
+        for field in fields(kind):
+            if SETTING in field.metadata:
+                said = field.metadata[SETTING]
+                default = (
+                    "" if field.default is MISSING else f"{said.values.show(field.default)}".strip()
+                )
+                shown = f"`{default}`" if default else ""
+                lines.append(
+                    f"| `{said.key}` | {shown} | {_cell(said.comment)} | {_cell(said.rocketmq)} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def python() -> str:
+    """Return the page of the names that programs import from rocketpoll."""
+    names = sorted(
+        (name for name in rocketpoll.__all__ if not name.startswith("_")), key=str.casefold
+    )
+    parts = [
+        "# Python",
+        (
+            "What `import rocketpoll` gives. [Send from Python](../client.md), "
+            "[Consume in Python](../consumers.md) and [Test a pipeline](../testing.md) are the "
+            "guides."
+        ),
+    ]
+    for name in names:
+        each = getattr(rocketpoll, name)
+        module = getattr(each, "__module__", None)
+        if isinstance(each, (int, str)) or module is None:
+            parts.append(f"### {name}\n\n`{each!r}`")
+        else:
+            parts.append(f"::: {module}.{getattr(each, '__qualname__', name)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def decisions() -> str:
+    """Return the list of the decisions on record."""
+    lines = ["# Decisions", "", "Why things are as they are, each with what else there was.", ""]
+    for path in sorted((_DOCS / "adr").glob("*.md")):
+        title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        lines.append(f"- [{title}]({path.name})")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "adr/README.md": decisions,
+    "reference/commands.md": commands,
+    "reference/settings.md": settings,
+    "reference/python.md": python,
+}

@@ -1,0 +1,11 @@
+"""Every case of the asyncio client's benchmark does its work; how fast is no matter here."""
+
+from __future__ import annotations
+
+from benchmarks.aio import MESSAGES, Stage, aio_cases, cpu_said, threads_said
+
+
+def test_each_case_does_its_work():
+    with Stage(consumers=3) as stage:
+        assert len(cpu_said(aio_cases(stage, 3 * MESSAGES))) == 5
+        assert len(threads_said(stage)) == 3

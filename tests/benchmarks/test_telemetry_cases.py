@@ -1,0 +1,12 @@
+"""Every case of the benchmark of OpenTelemetry does its work; how fast is no matter here."""
+
+from benchmarks.harness import check_peers
+from benchmarks.telemetry import Stage, telemetry_cases
+
+
+def test_every_case_runs():
+    with Stage() as stage:
+        cases = telemetry_cases(stage)
+        check_peers(cases)
+        for case in cases:
+            case.run()

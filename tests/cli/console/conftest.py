@@ -1,0 +1,20 @@
+"""One console for each file of tests, over a broker of each kind."""
+
+from __future__ import annotations
+
+import pytest
+from console_stage import served
+
+
+@pytest.fixture(scope="module")
+def shared(addresses):
+    """One console for each file of tests."""
+    with served(addresses[0]) as browser:
+        yield browser
+
+
+@pytest.fixture
+def console(shared):
+    """A browser that has not signed in."""
+    shared.cookie = None
+    return shared

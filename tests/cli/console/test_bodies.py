@@ -1,0 +1,66 @@
+"""Bodies as people read them, whatever they hold and however large they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.cli.console.bodies import SHOWN_BYTES, preview, view
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+def text_of(body):
+    return unescape(re.sub(r"<[^>]*>", "", view(body).element.markup))
+
+
+def test_json_is_laid_out_with_its_own_digits_and_names():
+    body = b'{"id":12345678901234567890.10, "id":[ ],"a":[1,{"b":"}\\""}],"c":{}}'
+    assert text_of(body) == (
+        '{\n  "id": 12345678901234567890.10,\n  "id": [],\n  "a": [\n    1,\n    {\n'
+        '      "b": "}\\""\n    }\n  ],\n  "c": {}\n}'
+    )
+    assert view(body).kind == "JSON"
+    assert '<span class="json-key">&quot;id&quot;</span>' in view(body).element.markup
+
+
+@given(st.lists(DOCUMENTS) | st.dictionaries(st.text(), DOCUMENTS))
+def test_what_is_shown_of_json_is_the_same_json(document):
+    body = json.dumps(document).encode()
+    assert json.loads(text_of(body)) == document
+
+
+def test_text_is_shown_as_it_is_and_other_bytes_in_hex():
+    assert text_of(b"two\nlines <b>") == "two\nlines <b>"
+    assert view(b"[1, 2").kind == "text"
+    assert view(b"\xff\xfe").kind == "bytes"
+    assert text_of(b"\x00A\xff").split() == ["00000000", "00", "41", "ff", ".A."]
+
+
+def test_a_large_body_is_cut_and_says_so():
+    for body in (b"x" * 3_000_000, json.dumps(["y" * 400_000]).encode(), bytes(3_000_000)):
+        made = view(body)
+        assert made.shown_bytes
+        assert len(made.element.markup) < 2 * SHOWN_BYTES
+    wide = "\N{EURO SIGN}".encode() * SHOWN_BYTES  # cut in the middle of a character
+    assert view(wide).kind == "text"
+    assert view(b"short").shown_bytes is None
+
+
+def test_json_as_deep_as_it_can_be_is_shown_as_something():
+    assert view(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
+
+
+def test_a_preview_is_one_line_and_short():
+    assert preview(b"a\n  b") == "a b"
+    assert preview(b"\xff\x00") == "ff 00"
+    assert len(preview(b"x" * 10_000)) < 200
+    assert preview("\N{EURO SIGN}".encode() * 10_000).startswith("\N{EURO SIGN}")

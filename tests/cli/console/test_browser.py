@@ -1,0 +1,235 @@
+"""The console in a real Chromium: every page in every look, every write, keys, hostile names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from broker_kinds import NAME, wait_until
+from conforming_clients import Clients
+from console_stage import TOKEN, paths, served, staged, with_topics
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rocketpoll import EmbeddedBroker
+
+pytestmark = pytest.mark.deep
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+LOOKS = {
+    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
+}
+SCRIPT = "<script>alert(1)</script>"
+TOPICS = 10_000
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install -y chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium, console):
+    """Make a page of the console's browser; whatever it complains of fails the test."""
+    contexts, complaints = [], []
+
+    def opened(port=console.port, **look):
+        context = chromium.new_context(base_url=f"http://127.0.0.1:{port}", **look)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append("a dialog") or dialog.dismiss())
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type == "error" else None,
+        )
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not [each for each in complaints if "Failed to load resource" not in each]
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
+
+
+def sign_in(page):
+    page.goto("/sign-in")
+    page.fill("#token", TOKEN)
+    page.click("main button")
+    page.wait_for_selector("text=Sign out")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_fits_its_window_in_every_look(open_page, cluster, look):
+    page = open_page(**LOOKS[look])
+    background = set()
+    for path in paths(staged(cluster)):
+        assert page.goto(path).status == 200, path
+        root = "document.documentElement"
+        assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), path
+        assert page.is_visible("h1"), path
+        assert page.is_visible("nav.entries"), path
+        background.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    [colour] = background
+    red = int(colour.partition("(")[2].split(",")[0])
+    assert (red < 60) == (look == "dark")
+
+
+def test_a_theme_is_chosen_and_kept(page):
+    page.goto("/")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.goto("/topics")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_keys_walk_through_the_console(page, cluster):
+    topic = staged(cluster).topic
+    page.goto("/")
+    page.keyboard.press("?")
+    assert page.is_visible("dialog")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/topics")
+    page.keyboard.press("/")
+    page.keyboard.type(topic)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/topics/{topic}")
+    for key in "jjk":
+        page.keyboard.press(key)
+    chosen = page.get_attribute("tr.chosen", "data-href")
+    assert chosen == page.locator("tr[data-href]").first.get_attribute("data-href")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{chosen}")
+    page.keyboard.press("u")
+    page.wait_for_url(f"**/topics/{topic}")
+
+
+def test_a_first_key_right_after_the_page_is_only_the_first_of_two(page):
+    page.goto("/")
+    page.evaluate("""() => {
+        const key = new KeyboardEvent("keydown", { key: "g", bubbles: true });
+        Object.defineProperty(key, "timeStamp", { value: 1 });
+        document.body.dispatchEvent(key);
+    }""")
+    page.keyboard.press("t")
+    page.wait_for_url("**/topics")
+
+
+def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", "one")
+        with served(broker.address) as browser:
+            page = open_page(browser.port)
+            page.goto("/topics/orders")
+            broker.send("orders", "two", "three")
+            page.evaluate("refresh()")
+            page.wait_for_selector("text=three")
+            broker.kill()
+            page.evaluate("refresh()")
+            page.wait_for_selector("#stale:visible")
+            assert page.goto("/").status == 502
+            assert "cannot connect" in page.inner_text("[role=alert]")
+            broker.restart()
+            page.goto("/topics/orders")
+            assert page.is_hidden("#stale")
+
+
+def test_a_stuck_message_is_found_and_skipped(page, cluster):
+    stage = staged(cluster)
+    sign_in(page)
+    page.goto(f"/groups/{stage.group}")
+    page.locator(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']").click()
+    assert page.inner_text("pre.body") == "4"
+    page.go_back()
+    page.click("text=Skip one")
+    page.wait_for_selector("text=dry run")
+    assert cluster.stored_offset(stage.group, stage.topic) == 2
+    page.click("text=Move 1 queue")
+    page.wait_for_selector("text=goes on there")
+    assert cluster.stored_offset(stage.group, stage.topic) == 3
+
+
+def test_a_group_is_rewound_to_a_time(page, cluster):
+    stage = staged(cluster)
+    page.goto(f"/groups/{stage.group}")
+    page.fill("#to", "2026-01-01T00:00")
+    page.click("text=Show what it would do")
+    page.click("text=Sign in to do it")
+    page.fill("#token", TOKEN)
+    page.click("main button")
+    page.click("text=Move 2 queues")
+    page.wait_for_selector("text=goes on there")
+    assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
+
+
+def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    run("produce", topic, stdin=b"bad 1\nbad 2\n")
+    consumer = Clients(cluster).push(
+        lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, group, topic, max_reconsume_times=0
+    )
+    wait_until("two dead letters", lambda: cluster.dead_letters(group) == 2)
+    consumer.shutdown()
+    sign_in(page)
+    page.goto(f"/dead-letters/{group}")
+    page.check("[data-all]")
+    page.click("text=Show what resending would do")
+    page.click("text=Resend 2 messages >> nth=-1")
+    page.wait_for_selector("text=2 of 2 were sent")
+    assert sorted(run("consume", topic, "-f", "%s\\n").lines) == sorted(["bad 1", "bad 2"] * 2)
+
+
+def test_names_and_bodies_of_others_do_nothing(page, cluster):
+    topic = cluster.topic(queues=1)
+    hostile = {"KEYS": SCRIPT, "TAGS": '"><img src=x onerror=alert(1)>', SCRIPT: "\u202e' onclick="}
+    cluster.send(topic, SCRIPT, queue_id=0, **hostile)
+    for path in (f"/topics/{topic}", f"/topics/{topic}/{NAME}/0/0", f"/topics?q={SCRIPT}"):
+        page.goto(path)
+        page.evaluate("refresh()")
+        assert SCRIPT in page.inner_text("main") or SCRIPT in page.input_value("main input")
+        assert page.locator("script").count() == 1
+        assert page.locator("main img").count() == 0
+
+
+def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):
+    store = with_topics(tmp_path / "store", TOPICS)
+    with EmbeddedBroker(store, maxTopics=2 * TOPICS) as broker, served(broker.address) as browser:
+        page = open_page(browser.port)
+        page.goto("/topics")
+        assert page.locator("tbody tr").count() == 50
+        assert "1-50 of 10,000" in page.inner_text(".pages")
+        page.click(".pages >> text=Next")
+        page.wait_for_selector("text=topic-00050")
+        page.fill("main input[name=q]", "09999")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**q=09999**")
+        assert page.locator("tbody tr").count() == 1
+
+
+def test_a_chart_tells_the_figure_below_the_pointer(page, console, cluster):
+    stage = staged(cluster)
+    page.goto(f"/groups/{stage.group}")
+    console.site._history.look()
+    page.wait_for_function("refresh().then(() => document.querySelector('svg.plot[data-points]'))")
+    page.hover("svg.plot")
+    assert page.inner_text(".chart-now").startswith("4 ")
+    page.hover("h1")
+    assert page.inner_text(".chart-now") == "4"

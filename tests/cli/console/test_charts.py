@@ -1,0 +1,34 @@
+"""Charts as SVG: within their box, whatever the figures."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rmq_spark.cli.console.charts import chart, sparkline
+from rmq_spark.cli.console.history import Point
+
+
+@pytest.mark.parametrize("values", [[0, 0], [1, 5, 3], [-1, 2], [1e18, 1], [0.001, 0.002]], ids=str)
+def test_a_line_stays_in_its_box(values):
+    points = [Point(1_000 + at, value) for at, value in enumerate(values)]
+    drawn = re.search(r'class="line" d="M([^"]*)"', sparkline(points, "says").markup)[1]
+    places = [tuple(map(float, each.split(","))) for each in drawn.split(" L")]
+    assert len(places) == len(values)
+    assert all(0 <= x <= 240 and 0 <= y <= 60 for x, y in places)
+    assert [places[0][0], places[-1][0]] == [0, 240]
+
+
+def test_points_of_the_same_moment_are_no_fault():
+    assert 'class="line"' in sparkline([Point(1, 1), Point(1, 2)], "x").markup
+
+
+def test_a_chart_says_what_it_shows_and_escapes_it():
+    made = chart("<b>", [Point(0, 1), Point(5, 3)], lambda value: f"{value:.0f}/s").markup
+    assert "&lt;b&gt;: 3/s" in made
+    assert 'data-points="0|1/s 5|3/s"' in made
+    assert "max 3/s" in made
+    waiting = chart("in", [], str).markup
+    assert 'class="waiting"' in waiting
+    assert "begins in a few seconds" in waiting

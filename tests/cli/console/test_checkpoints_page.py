@@ -1,0 +1,58 @@
+"""Checkpoints of queries in the console: their batches, and how far they are behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from console_stage import served, staged
+
+
+@pytest.fixture
+def stage(cluster):
+    return staged(cluster)
+
+
+@pytest.fixture
+def checkpoint(tmp_path, stage):
+    """Three batches, of which the last was not committed; the second ends before 5 and 4."""
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for number, ends in enumerate([(1, 1), (5, 4), (6, 6)]):
+        queues = {str(queue): end for queue, end in enumerate(ends)}
+        offset = json.dumps({"v": 1, "offsets": {stage.topic: {stage.broker: queues}}})
+        metadata = json.dumps({"batchTimestampMs": 1_767_225_600_000})
+        (tmp_path / "offsets" / str(number)).write_text(
+            f"v1\n{metadata}\n{offset}", encoding="utf-8"
+        )
+        if number < 2:
+            (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
+    return str(tmp_path)
+
+
+def test_a_checkpoint_shows_its_batches_and_its_lag(addresses, checkpoint, stage):
+    with served(addresses[0], checkpoints=(checkpoint,)) as browser:
+        listed = browser.read("/checkpoints")
+        assert f"{checkpoint} 1" in listed.text
+        page = browser.read("/checkpoints/0")
+        assert "Behind 3 Last committed batch 1" in page.text
+        assert f"0 {stage.topic} {stage.broker}:0 5 6 1" in page.text
+        assert f"0 {stage.topic} {stage.broker}:1 4 6 2" in page.text
+        assert "not committed 3" in page.text
+        assert browser.get("/checkpoints/1").status == 404
+
+
+def test_a_topic_that_is_gone_is_said_to_be(addresses, checkpoint, stage, run):
+    run("topic", "delete", stage.topic, "--yes")
+    with served(addresses[0], checkpoints=(checkpoint,)) as browser:
+        assert f"{stage.broker}:0 5 gone" in browser.read("/checkpoints/0").text
+
+
+def test_what_is_no_checkpoint_is_said_to_be_none(addresses, tmp_path):
+    with served(addresses[0], checkpoints=(str(tmp_path / "nothing"),)) as browser:
+        assert "This checkpoint cannot be read" in browser.read("/checkpoints/0").text
+        assert browser.get("/checkpoints").status == 200
+
+
+def test_without_checkpoints_it_says_how_to_name_some(console):
+    assert "rocketpoll console --checkpoint" in console.read("/checkpoints").text

@@ -1,0 +1,97 @@
+"""``rocketpoll console`` as it is run, and what it says of wrong arguments."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from rmq_spark.cli.main import main
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_named(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+@contextmanager
+def running(*arguments):
+    """A console at work: its process, and the lines that it says."""
+    command = [sys.executable, "-m", "rocketpoll", "console", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+        try:
+            yield console, console.stdout
+        finally:
+            console.kill()
+
+
+def url_in(line):
+    (url,) = re.findall(r"^console at (http://127.0.0.1:\d+/), which ", line)
+    return url
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # our own
+        return answer.read().decode()
+
+
+def test_it_serves_until_it_is_told_to_stop_and_only_reads():
+    with EmbeddedBroker() as broker, running("--namesrv", broker.address) as (console, said):
+        line = said.readline()
+        assert line.endswith("which only reads\n")
+        assert "Every broker answers" in get(url_in(line))
+        console.send_signal(signal.SIGTERM)
+        assert console.wait(20) == 0
+        assert said.read() == ""
+
+
+def test_with_writes_it_prints_a_token_and_without_a_broker_it_serves_as_well():
+    with running("--namesrv", "127.0.0.1:1", "--writes") as (console, said):
+        url = url_in(said.readline())
+        (token,) = re.findall(r"^token (\S{20,})$", said.readline())
+        with pytest.raises(urllib.error.HTTPError, match="502") as refused:
+            get(url)
+        with refused.value as answer:
+            assert token not in answer.read().decode()
+        assert "Sign in" in get(f"{url}sign-in")
+        console.send_signal(signal.SIGINT)
+        assert console.wait(20) == 0
+
+
+def test_beyond_this_machine_the_token_is_needed_to_read():
+    with running("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0") as (_, said):  # noqa: S104  # that is the point
+        port = re.findall(r":(\d+)/", said.readline())[0]
+        assert said.readline().startswith("token ")
+        assert "Token" in get(f"http://127.0.0.1:{port}/groups")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--port", "70000"], 2, "0<=x<=65535"),
+        (["--access-key", "k"], 2, "the keys belong together"),
+        (["--namesrv", "http://x"], 1, "http://x"),
+    ],
+)
+def test_wrong_arguments_are_said_in_one_line(arguments, code, said, capsys):
+    assert main(["console", *arguments]) == code
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_port_that_is_in_use_is_said_in_one_line(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["console", "--namesrv", "127.0.0.1:1", "--port", port]) == 1
+    err = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}" in err
+    assert err.count("\n") == 1

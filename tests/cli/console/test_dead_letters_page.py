@@ -1,0 +1,78 @@
+"""Dead letters in the console: who has some, what they are, and how they are sent once more."""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import Clients
+from console_stage import served
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+
+
+@pytest.fixture
+def letters(run, cluster):
+    """A group that has failed two messages of a topic, and its topic."""
+    topic, group = cluster.topic(queues=1), cluster.group()
+    run("produce", topic, "-t", "red", "-k", "k", "-p", "a=b", stdin=b"bad 1\nbad 2\n")
+    consumer = Clients(cluster).push(
+        lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, group, topic, max_reconsume_times=0
+    )
+    wait_until("two dead letters", lambda: cluster.dead_letters(group) == 2)
+    consumer.shutdown()
+    return group, topic
+
+
+def test_dead_letters_are_listed_and_sent_once_more(console, run, letters):
+    group, topic = letters
+    assert f"{group} 2" in console.read("/dead-letters").text
+    page = console.sign_in().read(f"/dead-letters/{group}")
+    assert f"{topic} k bad 2" in page.text
+    one, two = page.form("at")
+
+    dry = console.read(f"/dead-letters/{group}/resend?at={two}&at={two}")
+    assert "Resend 1 message" in dry.text
+    assert f"rocketpoll dlq resend {group}" in dry.text
+    assert len(run("consume", topic).lines) == 2
+    form = [(name, value) for name, value in dry.fields if name in ("at", "csrf", "mark")]
+    sent = console.post(f"/dead-letters/{group}/resend", form)
+    assert "1 of 1 were sent" in sent.text
+    [again] = run("consume", topic, "--offset", "2", "-f", "%s %g %k %h\\n").lines
+    assert again in ("bad 1 red k a=b", "bad 2 red k a=b")
+    assert console.post(f"/dead-letters/{group}/resend", form).status == 409
+    assert len(run("consume", topic).lines) == 3
+    assert one != two
+
+
+def test_a_message_that_is_a_dead_letter_says_so_and_the_other_way_round(console, cluster, letters):
+    group, topic = letters
+    page = console.read(f"/topics/{topic}/{cluster.broker_name}/0/0")
+    assert f"{group} dead letter resend" in page.text
+    assert f"/dead-letters/{group}" in page.links
+    letter = console.read(f"/topics/%25DLQ%25{group}/{cluster.broker_name}/0/0")
+    assert f"Given up by {group}" in letter.text
+
+
+def test_what_cannot_be_sent_is_said(console, letters):
+    group, _ = letters
+    at = f"/dead-letters/{group}/resend"
+    assert "No dead letter is chosen." in console.get(at).text
+    assert console.get(f"{at}?at=x").status == 404
+    assert "no way to broker nobody" in console.get(f"{at}?at=nobody:0:0").text
+    many = "&".join(f"at=b:0:{number}" for number in range(101))
+    assert "too many at once" in console.get(f"{at}?{many}").text
+    assert "nobody has no dead letters" in console.read("/dead-letters/nobody").text
+
+
+def test_nothing_is_sent_without_a_session_or_by_a_console_that_only_reads(
+    console, addresses, run, letters
+):
+    group, topic = letters
+    at = f"/dead-letters/{group}/resend"
+    place = console.read(f"/dead-letters/{group}").form("at")[0]
+    assert "Sign in to do it" in console.read(f"{at}?at={place}").text
+    assert console.post(at, {"at": place}).status == 403
+    with served(addresses[0], writes=False) as browser:
+        assert "only reads" in browser.read(f"{at}?at={place}").text
+        assert browser.sign_in().post(at, {"at": place}).status == 403
+    assert len(run("consume", topic).lines) == 2

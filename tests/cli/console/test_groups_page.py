@@ -1,0 +1,126 @@
+"""Groups in the console: why one is stuck, what a seek would do, and that it is done once."""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import Clients
+from console_stage import served, staged
+
+
+@pytest.fixture
+def stage(cluster):
+    return staged(cluster)
+
+
+def fields(page, **changed):
+    """The form that a page would send."""
+    wanted = ("to", "topic", "queue", "seen", "csrf", "mark")
+    return {**{name: page.form(name)[-1] for name in wanted if page.form(name)}, **changed}
+
+
+def offsets(cluster, stage):
+    return [cluster.stored_offset(stage.group, stage.topic, each) for each in range(2)]
+
+
+def test_groups_are_listed_with_their_lag(console, stage):
+    text = console.read(f"/groups?q={stage.group}").text
+    assert f"{stage.group} offline, behind 0 4" in text
+    assert "TOOLS_CONSUMER" not in console.read("/groups").text
+
+
+def test_a_group_says_that_nobody_consumes(console, stage):
+    page = console.read(f"/groups/{stage.group}")
+    assert "Nobody consumes." in page.text
+    assert f"{stage.topic} {stage.broker}:0 2 6 4" in page.text
+    assert f"/topics/{stage.topic}/{stage.broker}/0/2" in page.links
+    assert console.get("/groups/nobody-at-all").status == 404
+
+
+def test_a_groups_members_are_shown(console, cluster):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    consumer = Clients(cluster).lite(group, topic)
+    wait_until("both queues", lambda: len(consumer.assignment()) == 2)
+    text = console.read(f"/groups/{group}").text
+    assert "PYTHON 2" in text
+    assert "Nobody consumes." not in text
+
+
+def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):
+    def lines():
+        page = console.read(f"/groups/{stage.group}")
+        return [
+            given for tag, given in page.elements if tag == "path" and given.get("class") == "line"
+        ]
+
+    console.read(f"/groups/{stage.group}")
+    console.site._history.look()
+    wait_until("a line for the group and one for each queue", lambda: len(lines()) == 3)
+
+
+def test_one_message_is_skipped_and_only_one(console, cluster, stage):
+    seek = f"/groups/{stage.group}/seek"
+    [skip] = [each for each in console.read(f"/groups/{stage.group}").links if "to=%2B1" in each]
+    dry = console.sign_in().read(skip)
+    assert f"{stage.topic} {stage.broker}:0 2 3 +1 3" in dry.text
+    assert f"rocketpoll group seek {stage.group} --to +1" in dry.text
+    assert offsets(cluster, stage) == [2, 6]
+
+    done = console.post(seek, fields(dry))
+    assert (done.status, "moved" in done.text) == (200, True)
+    assert offsets(cluster, stage) == [3, 6]
+    again = console.post(seek, fields(dry))
+    assert (again.status, "sent before" in again.text) == (409, True)
+    stale = console.post(seek, fields(dry, mark="another"))
+    assert "The group has moved on since" in stale.text
+    assert offsets(cluster, stage) == [3, 6]
+    assert console.post(seek, fields(stale.page)).status == 200
+    assert offsets(cluster, stage) == [4, 6]
+
+
+def test_a_group_is_rewound(console, cluster, stage):
+    dry = console.sign_in().read(f"/groups/{stage.group}/seek?to=start")
+    assert console.post(f"/groups/{stage.group}/seek", fields(dry)).status == 200
+    assert offsets(cluster, stage) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "Where should the group go on?"),
+        ("to=soon", "'soon' is none of start, end"),
+        ("to=25:00", "@25:00 is no time"),
+        ("to=end&queue=x", "'x' is no queue"),
+        ("to=end&topic={topic}&queue=77", "has no queue 77"),
+        ("to=end&topic=not-there", "There is no topic not-there"),
+    ],
+)
+def test_a_seek_that_means_nothing_is_said_to(console, stage, query, said):
+    answer = console.get(f"/groups/{stage.group}/seek?{query.format(topic=stage.topic)}")
+    assert answer.status in (400, 404)
+    assert said in answer.text
+
+
+def test_nothing_is_changed_without_token_post_and_the_form_of_the_session(console, cluster, stage):
+    seek = f"/groups/{stage.group}/seek"
+    before = offsets(cluster, stage)
+    wish = {"to": "start"}
+    assert "Sign in to do it" in console.read(f"{seek}?to=start").text
+    assert console.post(seek, wish).status == 403
+    form = fields(console.sign_in().read(f"{seek}?to=start"))
+    assert console.post(seek, wish).status == 403
+    assert console.post(seek, {**form, "csrf": "x"}).status == 403
+    assert console.post(seek, form, Origin="http://evil.com").status == 403
+    assert console.post(seek, form, **{"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert console.post(seek, form, Host="evil.com").status == 403
+    assert console.get(f"{seek}?to=start&csrf={form['csrf']}&mark=1").status == 200
+    assert offsets(cluster, stage) == before
+
+
+def test_a_console_that_only_reads_changes_nothing(addresses, cluster, stage):
+    with served(addresses[0], writes=False) as browser:
+        browser.sign_in()
+        seek = f"/groups/{stage.group}/seek"
+        assert "start it with --writes" in browser.read(f"{seek}?to=start").text
+        assert browser.post(seek, {"to": "start"}).status == 403
+        assert offsets(cluster, stage) == [2, 6]

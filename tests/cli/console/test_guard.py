@@ -1,0 +1,158 @@
+"""Who may ask the console, and who may change something with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.cli.console.guard import (
+    SESSION_SECONDS,
+    SESSIONS_MAX,
+    Guard,
+    Refused,
+    form_fields,
+    is_loopback,
+)
+from rmq_spark.cli.console.http_port import Request
+
+HOST = "127.0.0.1:5559"
+
+
+def request(form=(), **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request("POST", ("x",), form=tuple(form), headers={"host": HOST, **named})
+
+
+@pytest.fixture
+def clock():
+    return [1_000.0]
+
+
+@pytest.fixture
+def guard(clock):
+    return Guard(
+        token="sesame", reads_are_open=True, writes=True, names=["cockpit.lan"],
+        now=lambda: clock[0],
+    )  # fmt: skip
+
+
+def signed_in(guard):
+    """A session, and the cookie by which a browser has it."""
+    name, value = guard.sign_in(request(), "sesame")
+    assert name == "Set-Cookie"
+    assert "HttpOnly; SameSite=Strict" in value
+    cookie = value.partition(";")[0]
+    return guard.session_of(request(cookie=cookie)), cookie
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:5559", "localhost", "LOCALHOST:1", "[::1]:5559", "cockpit.lan", "10.0.0.7"]
+)
+def test_this_machine_by_its_names_and_addresses_is_answered(guard, host):
+    guard.check_host(request(host=host))
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.com:5559", "localhost.evil.com", "", "[", "127.0.0.1.nip.io"]
+)
+def test_a_name_of_others_that_leads_here_gets_nothing(guard, host):
+    with pytest.raises(Refused, match="does not answer for the host") as refused:
+        guard.check_host(request(host=host))
+    assert "--allow-host" in refused.value.remedy
+
+
+def test_a_session_begins_with_the_token_and_ends_in_time(guard, clock):
+    with pytest.raises(Refused, match="not the token"):
+        guard.sign_in(request(), "another")
+    session, cookie = signed_in(guard)
+    assert guard.check_form(request([("csrf", session.csrf)]), session) == session
+    clock[0] += SESSION_SECONDS
+    assert guard.session_of(request(cookie=cookie)) is None
+
+
+def test_a_session_that_is_signed_out_is_over(guard):
+    session, cookie = signed_in(guard)
+    assert "Max-Age=0" in guard.sign_out(request(), session)[1]
+    assert guard.session_of(request(cookie=cookie)) is None
+    for strange in ("", "x=y", 'rocketpoll-console-5559="', "\x00"):
+        assert guard.session_of(request(cookie=strange)) is None
+
+
+def test_a_console_without_a_token_begins_no_session():
+    with pytest.raises(Refused, match="not the token"):
+        Guard(token=None, reads_are_open=True, writes=False).sign_in(request(), "")
+
+
+def test_another_console_on_this_machine_has_another_cookie(guard):
+    assert guard.sign_in(request(), "sesame")[1].startswith("rocketpoll-console-5559=")
+    other = guard.sign_in(request(host="127.0.0.1:5560"), "sesame")[1]
+    assert other.startswith("rocketpoll-console-5560=")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.com"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:80"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(guard, headers):
+    session, _ = signed_in(guard)
+    form = [("csrf", session.csrf)]
+    with pytest.raises(Refused, match="another site"):
+        guard.check_form(request(form, **headers), session)
+    with pytest.raises(Refused, match="another site"):
+        guard.sign_in(request(**headers), "sesame")
+    ours = {"origin": f"http://{HOST}", "sec_fetch_site": "same-origin"}
+    guard.check_form(request(form, **ours), session)
+
+
+def test_a_form_needs_a_session_and_that_sessions_mark(guard):
+    session, _ = signed_in(guard)
+    other, _ = signed_in(guard)
+    with pytest.raises(Refused, match="not signed in"):
+        guard.check_form(request([("csrf", session.csrf)]), None)
+    for csrf in ("", other.csrf, "\N{EURO SIGN}"):
+        with pytest.raises(Refused, match="not of your session"):
+            guard.check_form(request([("csrf", csrf)]), session)
+
+
+def test_a_form_is_carried_out_once(guard):
+    session, _ = signed_in(guard)
+    form = form_fields(session)
+    guard.check_first(request(form))
+    with pytest.raises(Refused, match="sent before"):
+        guard.check_first(request(form))
+    with pytest.raises(Refused, match="sent before"):
+        guard.check_first(request())
+    guard.check_first(request(form_fields(session)))
+
+
+def test_there_are_only_so_many_sessions_and_the_oldest_go(guard):
+    first = signed_in(guard)[1]
+    cookies = [signed_in(guard)[1] for _ in range(SESSIONS_MAX)]
+    assert guard.session_of(request(cookie=first)) is None
+    assert guard.session_of(request(cookie=cookies[0])) is not None
+
+
+def test_writes_are_off_unless_they_are_on(guard):
+    guard.check_writes()
+    with pytest.raises(Refused, match="only reads") as refused:
+        Guard(token="t", reads_are_open=True, writes=False).check_writes()
+    assert "--writes" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("host", "is_so"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104  # nobody listens
+        ("cockpit", False),
+    ],
+)
+def test_addresses_of_this_machine_alone_are_known(host, is_so):
+    assert is_loopback(host) is is_so

@@ -1,0 +1,104 @@
+"""Figures of the last minutes: looked at while somebody wants them, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.cli.console.history import (
+    KEPT_SECONDS,
+    POINTS_MAX,
+    WATCHES_MAX,
+    History,
+    Point,
+    rates_of,
+)
+from rmq_spark.client.errors import RequestTimeout
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def history(clock):
+    return History(now=clock)
+
+
+def test_what_is_watched_is_looked_at_and_shown(history, clock):
+    figures = iter([{"in": 2.0}, {"in": 3.0, "out": 1.0}])
+    probe = lambda: next(figures)  # noqa: E731  # as the pages have it
+    assert history.watch(("b",), probe, {"in": 1.0}) == {"in": [(1_000, 1)]}
+    for clock.now in (1_005.0, 1_010.0):
+        history.look()
+    found = history.watch(("b",), probe, {"in": 9.0, "out": 1.0})
+    assert found == {"in": [(1_000, 1), (1_005, 2), (1_010, 3)], "out": [(1_010, 1)]}
+    clock.now = 1_012.0
+    assert history.watch(("b",), probe, {"in": 9.0})["in"][-1] == (1_012, 9)
+
+
+def test_what_nobody_asks_for_is_looked_at_no_more(history, clock):
+    looks = []
+
+    def probe():
+        looks.append(clock.now)
+        return {}
+
+    history.watch(("b",), probe, {})
+    clock.now += KEPT_SECONDS
+    history.look()
+    clock.now += 1
+    history.look()
+    assert len(looks) == 1
+
+
+def test_what_cannot_be_asked_leaves_a_gap_and_keeps_nobody_else_from_a_look(history, clock):
+    def away():
+        raise RequestTimeout("127.0.0.1:1", 1, 5)
+
+    history.watch(("away",), away, {"in": 1.0})
+    history.watch(("there",), lambda: {"in": 2.0}, {"in": 1.0})
+    clock.now += 5
+    history.look()
+    assert len(history.watch(("there",), away, {})["in"]) == 2
+    assert len(history.watch(("away",), away, {})["in"]) == 1
+
+
+def test_there_are_only_so_many_watches_and_points(history, clock):
+    asked = []
+
+    def probe_of(name):
+        return lambda: asked.append(name) or {"x": 1.0}
+
+    for number in range(WATCHES_MAX + 1):
+        history.watch((str(number),), probe_of(number), {"x": 0.0})
+    for _ in range(POINTS_MAX + 10):
+        clock.now += 1
+        history.look()
+    assert 0 not in asked
+    assert {*range(1, WATCHES_MAX + 1)} == set(asked)
+    assert len(history.watch(("1",), probe_of(1), {"x": 1.0})["x"]) == POINTS_MAX
+
+
+def test_it_looks_by_itself_until_it_is_stopped():
+    history = History(interval_seconds=0.001)
+    seen = []
+    history.watch(("b",), lambda: seen.append(1) or {}, {})
+    history.start()
+    while not seen:
+        history._is_over.wait(0.001)
+    history.stop()
+    assert not history._thread.is_alive()
+
+
+def test_rates_are_counted_between_looks():
+    counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a topic that was made again
+    assert rates_of(counts) == [(2, 10.0), (4, 0.0)]
+    assert rates_of(counts[:1]) == []

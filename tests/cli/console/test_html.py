@@ -1,0 +1,81 @@
+"""Elements: no text of others becomes markup, and no link leads away."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.cli.console.html import el, join, markup_of, path
+
+PRINTABLE = st.characters(exclude_categories=("C", "Zl", "Zp"))
+
+
+class Read(HTMLParser):
+    """The elements and the text that a browser would make of it."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(markup)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_an_element_has_its_classes_its_attributes_and_its_children():
+    made = el("a.name.wide", "orders", 3, None, [el("b", "!")], href="/topics", data_live=True)
+    assert made.markup == '<a class="name wide" href="/topics" data-live>orders3<b>!</b></a>'
+    assert el("input", for_="x", hidden=False, value=None).markup == '<input for="x">'
+
+
+@given(st.text())
+def test_whatever_a_text_holds_it_makes_no_element_and_no_attribute(text):
+    read = Read(el("p", text, title=text).markup)
+    assert read.tags == ["p"]
+    assert [name for name, _ in read.attributes] == ["title"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("a\x07b\x00", "a\\x07b\\x00"),
+        ("\ud800", "\\ud800"),
+        ("two\nlines\tand \N{GRINNING FACE}", "two\nlines\tand \N{GRINNING FACE}"),
+    ],
+)
+def test_what_would_steer_the_layout_is_shown_as_an_escape(text, shown):
+    assert Read(markup_of(text)).text == shown
+    markup_of(text).encode()
+
+
+@pytest.mark.parametrize(
+    "location", ["javascript:alert(1)", "//evil.com", "https://evil.com", "data:x", "", "/\\evil"]
+)
+def test_a_link_that_leads_away_is_refused(location):
+    with pytest.raises(ValueError, match="leads away"):
+        el("a", href=location)
+    with pytest.raises(ValueError, match="leads away"):
+        el("form", action=location)
+
+
+@given(st.lists(st.text(PRINTABLE, min_size=1), min_size=1))
+def test_a_path_leads_back_to_its_segments(segments):
+    made = path(*segments)
+    assert [unquote(each) for each in made[1:].split("/")] == segments
+    el("a", href=made)
+
+
+def test_a_path_has_the_parameters_that_are_given():
+    assert path("topics", "%DLQ%a/b", q="a b", page=None, sort="") == "/topics/%25DLQ%25a%2Fb?q=a+b"
+    assert path() == "/"
+    assert join("<", el("b")).markup == "&lt;<b></b>"

@@ -1,0 +1,116 @@
+"""The console's port: strict headers on whatever it says, and nothing large comes in."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from http import HTTPStatus
+
+import pytest
+
+from rmq_spark.cli.console.http_port import HttpPort, Response, redirect
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def port():
+    def answer(request):
+        if request.segments == ("fails",):
+            raise RuntimeError("secret")
+        if request.segments == ("leads",):
+            return redirect("/there", ("Set-Cookie", "a=b"))
+        return Response(
+            HTTPStatus.OK,
+            repr((request.method, request.segments, request.query, request.form)).encode(),
+        )
+
+    with HttpPort("127.0.0.1", 0, answer) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield server.server_address[1]
+        server.shutdown()
+        serving.join()
+
+
+def ask(port, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    said = answer.read().decode()
+    connection.close()
+    return answer.status, answer.headers, said
+
+
+def test_a_request_comes_in_as_values(port):
+    _, _, said = ask(port, "GET", "/topics/%25DLQ%25a%2Fb/?q=a+b&q=&x=%ff")
+    assert said == repr(
+        ("GET", ("topics", "%DLQ%a/b"), (("q", "a b"), ("q", ""), ("x", "\ufffd")), ())
+    )
+    _, _, said = ask(port, "POST", "/x", "to=%2B1&csrf=c", FORM)
+    assert said == repr(("POST", ("x",), (), (("to", "+1"), ("csrf", "c"))))
+    assert ask(port, "HEAD", "/x")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/x"), ("GET", "/fails"), ("PUT", "/x"), ("GET", "/leads")]
+)
+def test_every_response_keeps_other_sites_out(port, method, path):
+    _, headers, _ = ask(port, method, path)
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Python" not in headers["Server"]
+
+
+def test_a_failure_of_a_page_tells_nothing_of_it(port):
+    status, headers, said = ask(port, "GET", "/fails")
+    assert (status, said) == (500, "the console failed at this; its log has more\n")
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+def test_a_redirect_leads_on(port):
+    status, headers, _ = ask(port, "GET", "/leads")
+    assert (status, headers["Location"], headers["Set-Cookie"]) == (303, "/there", "a=b")
+
+
+@pytest.mark.parametrize("location", ["https://evil.com", "//evil.com", "/a\r\nX: y", "", "x"])
+def test_a_redirect_stays_on_the_site(location):
+    with pytest.raises(ValueError, match="not a path of this site"):
+        redirect(location)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        ("{}", {"Content-Type": "application/json"}, 415),
+        ("a=b", {}, 415),
+        ("a=" + "b" * 70_000, FORM, 413),
+        ("&".join(["a=b"] * 600), FORM, 400),
+        (None, {**FORM, "Content-Length": "-1"}, 411),
+    ],
+)
+def test_what_is_no_small_form_is_refused(port, body, headers, status):
+    assert ask(port, "POST", "/x", body, headers)[0] == status
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_gets_a_line(port, sent):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+        peer.sendall(sent)
+        assert b"Traceback" not in peer.recv(1 << 16)
+    assert ask(port, "GET", "/x")[0] == 200

@@ -1,0 +1,210 @@
+"""The site over a real broker: who gets in, every page, and what is said where there is none."""
+
+from __future__ import annotations
+
+import pytest
+from broker_kinds import wait_until
+from console_stage import TOKEN, paths, served, staged
+from fake_servers import FakeServer, answering
+from name_servers import JoiningNameServer
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll import EmbeddedBroker
+
+READS = ("/", "/topics", "/topics?sort=sizes", "/groups", "/dead-letters", "/charts", "/find?q=x")
+
+
+def test_every_page_is_there_with_its_frame(console, cluster):
+    for path in paths(staged(cluster)):
+        page = console.read(path)
+        assert ("main", {"id": "content", "tabindex": "-1"}) in page.elements, path
+        assert "/charts" in page.links
+
+
+def test_a_page_has_no_script_and_no_style_in_it(console, cluster):
+    for path in paths(staged(cluster)):
+        for tag, given in console.read(path).elements:
+            assert "style" not in given
+            assert not [name for name in given if name.startswith("on")]
+            assert tag != "style"
+            assert tag != "script" or given["src"].startswith("/static/")
+
+
+def test_what_the_pages_load_is_there_and_may_be_kept(console):
+    page = console.read("/")
+    paths = [given["src"] for tag, given in page.elements if tag == "script"]
+    paths += [given["href"] for tag, given in page.elements if tag == "link"]
+    for path in paths:
+        answer = console.get(path)
+        assert answer.status == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+    assert console.get("/static/nothing.js").status == 404
+    assert console.get("/static/%2e%2e/command.py").status == 404
+
+
+def test_the_overview_shows_brokers_and_that_all_is_well(console, cluster):
+    staged(cluster)
+    page = console.read("/")
+    assert "All is well Every broker answers." in page.text
+    assert "Groups most behind" in page.text
+    assert cluster.address in page.text
+    assert cluster.broker_name in page.text
+
+
+def test_a_host_of_others_that_leads_here_gets_nothing(console):
+    for path in READS:
+        answer = console.get(path, Host="evil.com")
+        assert answer.status == 403
+        assert "does not answer for the host evil.com" in answer.text
+        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert "127.0.0.1" not in answer.text
+
+
+def test_a_session_begins_and_ends(console):
+    assert console.post("/sign-in", {"token": "wrong"}).status == 403
+    assert "Sign in" in console.read("/").text
+    page = console.sign_in().read("/")
+    assert "Sign out" in page.text
+    for asked, led in (
+        ("/groups/g/seek?to=%2B1", "/groups/g/seek?to=%2B1"),
+        ("https://evil.com", "/"),
+        ("//evil.com", "/"),
+        ("/\\evil.com", "/"),
+        ("/\r\nSet-Cookie: a=b", "/"),
+    ):
+        answer = console.post("/sign-in", {"token": TOKEN, "next": asked})
+        assert (answer.status, answer.headers["Location"]) == (303, led)
+        assert len(answer.headers.get_all("Set-Cookie")) == 1
+    assert console.post("/sign-out", {"csrf": page.form("csrf")[0]}).status == 303
+    assert "Sign out" not in console.read("/").text
+
+
+def test_beyond_this_machine_pages_need_the_token(addresses):
+    with served(addresses[0], writes=False, reads_are_open=False) as browser:
+        for path in READS:
+            answer = browser.get(path)
+            assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
+        assert addresses[0] not in browser.read("/sign-in").text
+        browser.sign_in()
+        assert "All is well" in browser.read("/").text
+        refused = browser.post("/groups/g/seek", {})
+        assert refused.status == 403
+        assert "only reads" in refused.text
+
+
+def test_a_page_that_is_not_there_is_said_not_to_be(console):
+    for path in ("/nothing", "/topics/a/b", "/groups/a/b/c", "/checkpoints/0", "/checkpoints/x"):
+        answer = console.get(path)
+        assert (answer.status, "Not found" in answer.text) == (404, True), path
+    assert console.post("/topics", {}).status == 404
+
+
+def test_no_broker_is_one_panel_that_says_what_to_do():
+    with served("127.0.0.1:1") as browser:
+        for path in READS:
+            answer = browser.get(path)
+            assert answer.status == 502
+            assert "The cluster does not answer as it should" in answer.text
+            assert "cannot connect to 127.0.0.1:1: Connection refused" in answer.text
+            assert "rocketpoll broker" in answer.text
+
+
+def test_a_port_of_another_program_is_one_panel():
+    def speak_http(peer):
+        peer.socket.recv(1 << 16)
+        peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with FakeServer(speak_http) as server, served(server.address) as browser:
+        answer = browser.get("/topics")
+        assert answer.status == 502
+        assert "give the port of a name server" in answer.text
+
+
+def test_a_name_server_without_brokers_teaches_how_to_start_one():
+    bodies = {
+        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
+    }
+
+    def answer(request):
+        if request.code in bodies:
+            return request.respond(ResponseCode.SUCCESS, body=encode_body(bodies[request.code]))
+        return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
+
+    with FakeServer(answering(answer)) as server, served(server.address) as browser:
+        assert "No brokers yet" in browser.read("/").text
+        assert "No topics yet" in browser.read("/topics").text
+        assert "No dead letters" in browser.read("/dead-letters").text
+        assert "start one that registers there" in browser.get("/groups").text
+
+
+def test_a_broker_that_dies_and_comes_back_needs_no_new_console(tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", "one")
+        with served(broker.address) as browser:
+            assert "orders" in browser.read("/topics").text
+            broker.kill()
+            assert browser.get("/topics").status == 502
+            broker.restart()
+            assert "orders" in browser.read("/topics").text
+
+
+def test_the_search_leads_to_what_is_called_so(console, cluster):
+    stage = staged(cluster)
+
+    def leads(wanted):
+        answer = console.get(f"/find?q={wanted}")
+        return answer.headers["Location"] or answer.text
+
+    assert leads(stage.topic) == f"/topics/{stage.topic}"
+    assert leads(stage.group) == f"/groups/{stage.group}"
+    assert leads("") == "/"
+    queue = cluster.queue(stage.topic, 1)
+    found = cluster.api.peek(cluster.address, "TOOLS_CONSUMER", queue, 1).first_message()
+    place = f"/topics/{stage.topic}/{stage.broker}/1/1"
+    assert leads(found.offset_message_id) == place
+    assert stage.topic in leads(stage.topic[:-2].lower())
+    assert "Nothing is called" in leads("nothing-like-it")
+
+
+def test_half_a_cluster_away_is_said_by_its_name():
+    with (
+        EmbeddedBroker(brokerName="a") as first,
+        EmbeddedBroker(own_process=True, brokerName="b") as second,
+    ):
+        first.create_topic("orders")
+        second.create_topic("orders")
+        with JoiningNameServer(first, second) as servers, served(servers.address) as browser:
+            assert "2 of 2" in browser.read("/").text
+            for path in READS:
+                browser.get(path)
+            away = second.address
+            second.kill()
+            text = browser.read("/").text
+            assert "1 of 2" in text
+            assert f"start it at {away} again" in text
+            answer = browser.get("/topics/orders")
+            assert answer.status == 502
+            assert f"cannot connect to {away}" in answer.text
+            second.restart()
+
+
+def test_a_topic_that_may_not_be_read_says_so_and_shows_the_rest(console, cluster, run):
+    topic = cluster.topic()
+    run("topic", "alter", topic, "--perm", "w")
+    wait_until(
+        "the change of its route",
+        lambda: "may not be read" in console.read(f"/topics/{topic}").text,
+    )
+    assert "Permission w" in console.read(f"/topics/{topic}?tab=settings").text
+
+
+@pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders?tab=settings"])
+def test_a_topic_that_is_not_there_is_said_with_the_nearest(console, cluster, path):
+    cluster.topic(name="orderz")
+    answer = console.get(path)
+    assert answer.status == 404
+    assert "There is no topic orders" in answer.text
+    assert "did you mean orderz?" in answer.text

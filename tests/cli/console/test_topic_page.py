@@ -1,0 +1,171 @@
+"""Topics in the console: the list, one topic, searches, messages, and what is hostile in them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from broker_kinds import NAME, wait_until
+from console_stage import served, staged, with_topics
+
+from rocketpoll import EmbeddedBroker, Message, Producer
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def rows(page):
+    """Where the rows of the page's tables lead."""
+    return [given["data-href"] for tag, given in page.elements if "data-href" in given]
+
+
+def test_the_list_is_filtered_and_leads_to_topics(console, cluster):
+    topic = staged(cluster).topic
+    page = console.read(f"/topics?q={topic.lower()}")
+    assert rows(page) == [f"/topics/{topic}"]
+    assert f"{topic} 2 12" in page.text
+    assert "No topic has nothing-like-it" in console.read("/topics?q=nothing-like-it").text
+    assert "TBW102" not in console.read("/topics").text
+    assert "TBW102" in console.read("/topics?all=yes&q=tbw").text
+
+
+def test_sizes_come_in_the_background_with_the_greatest_first(console, cluster):
+    small, great = cluster.topic(queues=1, name="size-a"), cluster.topic(queues=1, name="size-b")
+    cluster.send(small, "x", queue_id=0)
+    cluster.send(great, "x" * 10_000, queue_id=0)
+
+    def shown():
+        return rows(console.read("/topics?sort=sizes&q=size-"))
+
+    wait_until("all sizes", lambda: shown() == ["/topics/size-b", "/topics/size-a"])
+
+
+def test_a_topic_shows_its_newest_messages_first_and_leads_to_older_ones(console, cluster):
+    stage = staged(cluster, count=50)
+    seen, path = [], f"/topics/{stage.topic}"
+    while path:
+        page = console.read(path)
+        seen += rows(page)
+        path = next((link for link in page.links if "ends=" in link), None)
+    assert len(seen) == len(set(seen)) == 50
+    at = f"/topics/{stage.topic}/{stage.broker}"
+    assert seen == [f"{at}/{number % 2}/{number // 2}" for number in reversed(range(50))]
+
+
+@pytest.mark.parametrize(
+    ("by", "wanted", "count"),
+    [
+        ("key", "k-3", 1),
+        ("key", "K-3", 0),
+        ("tag", "odd", 6),
+        ("tag", "nothing", 0),
+        ("id", "id-5", 1),
+        ("id", "id-99", 0),
+        ("until", "-0s", 12),
+        ("until", "2020-01-01", 0),
+    ],
+)
+def test_messages_are_searched(console, cluster, by, wanted, count):
+    topic = cluster.topic(queues=2)
+    for number in range(12):
+        tag = "odd" if number % 2 else "even"
+        cluster.send(topic, number, queue_id=number % 2, KEYS=f"k-{number}", TAGS=tag)
+    if by == "until" and count:
+        stored = time.time()
+        wait_until("the next millisecond", lambda: time.time() > stored + 0.002)
+
+    def found():
+        return len(rows(console.read(f"/topics/{topic}?by={by}&for={wanted}")))
+
+    wait_until(f"{count} messages", lambda: found() == count)
+
+
+def test_a_time_that_is_none_is_said_to_be_none(console, cluster):
+    answer = console.get(f"/topics/{staged(cluster).topic}?by=until&for=soon")
+    assert answer.status == 400
+    assert "That is no time." in answer.text
+
+
+def test_queues_groups_and_settings_have_their_tabs(console, cluster):
+    stage = staged(cluster)
+    at = f"/topics/{stage.topic}?tab="
+    assert f"{stage.broker}:0 0 6 6" in console.read(f"{at}queues").text
+    page = console.read(f"{at}groups")
+    assert f"{stage.group} 0 4 offline, behind" in page.text
+    assert "Queues to write 2 Permission rw" in console.read(f"{at}settings").text
+    assert "No messages yet" in console.read(f"/topics/{cluster.topic()}").text
+
+
+def test_a_message_shows_its_body_and_its_way(console, cluster):
+    stage = staged(cluster)
+    cluster.send(stage.topic, json.dumps({"id": 1}), queue_id=0, KEYS="a b", colour="red")
+    at = f"/topics/{stage.topic}/{stage.broker}/0"
+    text = console.read(f"{at}/6").text
+    assert '{ "id" : 1 }' in text
+    assert "colour red" in text
+    assert f"{stage.group} waiting 4 before it; the group is at 2" in text
+    assert f"{stage.group} consumed" in console.read(f"{at}/1").text
+    assert console.get(f"{at}/7").status == 404
+    for strange in ("x", "-1", "9" * 30, "0" * 25 + "9" * 25, "9" * 18):
+        assert console.get(f"{at}/{strange}").status == 404
+
+
+def test_names_and_bodies_of_others_are_shown_and_do_nothing(console, cluster):
+    topic = cluster.topic(queues=1)
+    cluster.send(
+        topic, SCRIPT, queue_id=0, KEYS=SCRIPT, TAGS="<b>", **{SCRIPT: "\u202e'\"><img src=x>\x07"}
+    )
+    for path in (f"/topics/{topic}", f"/topics/{topic}/{cluster.broker_name}/0/0"):
+        answer = console.get(path)
+        assert SCRIPT in answer.text
+        assert SCRIPT.encode() not in answer.body
+        tags = [tag for tag, _ in answer.page.elements]
+        assert tags.count("script") == 1
+        assert "img" not in tags
+        assert "b" not in tags
+    assert "\\u202e'\"><img src=x>\\x07" in answer.text
+    for path in ("/topics?q={}", "/groups?q={}", "/find?q={}", "/topics/{}", "/groups/{}", "/{}"):
+        answer = console.get(path.format("%3Cscript%3Ealert(1)%3C%2Fscript%3E%FF"))
+        assert answer.status in (200, 404, 502), path
+        assert SCRIPT.encode() not in answer.body
+
+
+def test_large_and_broken_bodies_cost_a_page(console):
+    with EmbeddedBroker(brokerName=NAME) as broker, served(broker.address) as browser:
+        broker.create_topic("big", 1)
+        with Producer("shop", broker.address) as producer:
+            for body in (b"\xff\xfe\xc3(", b"x" * 3_000_000, b'{"a": "' + b"y" * 900_000 + b'"}'):
+                producer.send(Message("big", body))
+        assert len(browser.get("/topics/big").body) < 20_000
+        for offset, kind in enumerate(("bytes", "text", "JSON")):
+            answer = browser.get(f"/topics/big/{NAME}/0/{offset}")
+            assert kind in answer.text
+            assert len(answer.body) < 200_000
+        whole = browser.get(f"/topics/big/{NAME}/0/1/body")
+        assert len(whole.body) == 3_000_000
+        assert whole.headers["Content-Disposition"].startswith("attachment")
+        assert whole.headers["Content-Type"] == "application/octet-stream"
+
+
+def test_ten_thousand_topics_cost_no_more_than_a_page(tmp_path):
+    store = with_topics(tmp_path / "store", 10_000)
+    with EmbeddedBroker(store, maxTopics=20_000) as broker, served(broker.address) as browser:
+        sent = _requests_of(browser, "/topics?page=7")
+        assert 50 <= sent < 3 * 50
+        page = browser.read("/topics?page=7")
+        assert rows(page)[0] == "/topics/topic-00300"
+        assert "301-350 of 10,000" in page.text
+        assert rows(browser.read("/topics?q=9999")) == ["/topics/topic-09999"]
+        assert _requests_of(browser, "/topics/topic-00007") < 50
+
+
+def _requests_of(browser, path):
+    """How many requests a page sends to brokers and name servers."""
+    connections = browser.site._admin.instance.connections
+    sent, request = [], connections.request
+    connections.request = lambda *arguments, **more: sent.append(1) or request(*arguments, **more)
+    try:
+        browser.read(path)
+    finally:
+        del connections.request
+    return len(sent)

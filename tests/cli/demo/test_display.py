@@ -1,0 +1,75 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rmq_spark.cli.demo.display import Lines, save_picture
+from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
+
+
+def figures():
+    batches = [Batch(1_000, 101.0 + at, 0.5, 0.3, 0.4) for at in range(2)]
+    return Figures(30, 100.0, 2_500, batches)
+
+
+def test_a_file_gets_each_batch_and_each_note_once(capsys):
+    display, shown = Lines(), figures()
+    with display.waiting("it starts"):
+        pass
+    display.show(shown, "demo", 102.0)
+    shown.note("it is slower now")
+    display.show(shown, "demo", 103.0)
+    display.show(shown, "demo", 104.0)
+    display.end(["all was read"])
+    assert capsys.readouterr().out.splitlines() == [
+        "it starts",
+        "batch 0: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms",
+        "batch 1: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms",
+        "it is slower now",
+        "",
+        "all was read",
+    ]
+
+
+def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
+    shown = figures()
+    save_picture(tmp_path / "demo.svg", screen(shown, 104.0), "demo-orders", summary(shown))
+    drawn = (tmp_path / "demo.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    assert "demo-orders" in drawn
+    assert "2,500" in drawn
+    assert "NOT the same number" in drawn
+    assert "url(http" not in drawn
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
+    program = (
+        "from rmq_spark.cli.demo.display import Terminal\n"
+        "from rmq_spark.cli.demo.view import Batch, Figures\n"
+        "shown = Figures(30, 100.0, 7, [Batch(1, 101.0, 0.5, 0.3, 0.4)])\n"
+        "display = Terminal()\n"
+        "with display.waiting('it starts'): pass\n"
+        "display.show(shown, 'demo', 101.0)\n"
+        "shown.sent = 77\n"
+        "display.show(shown, 'demo', 102.0)\n"
+        "display.end(['the end'])\n"
+    )
+    ours, its = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "90", "LINES": "30"}
+    subprocess.run([sys.executable, "-c", program], stdout=its, env=environment, check=True)
+    os.close(its)
+    written = b""
+    while True:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:  # all of it was read
+            break
+        if not piece:
+            break
+        written += piece
+    os.close(ours)
+    text = written.decode()
+    assert text.count("╭") >= 2
+    assert text.index("77 ") > text.index("7 ")
+    assert text.rstrip().endswith("the end")

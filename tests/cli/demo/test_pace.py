@@ -1,0 +1,35 @@
+import pytest
+
+from rmq_spark.cli.demo.pace import Pace
+
+
+def test_whoever_keeps_up_is_sent_what_was_asked_for():
+    pace = Pace(1_000, 0.0)
+    for second in range(1, 60):
+        assert not pace.look(second, 1_000 * second, max(1_000 * second - 2_500, 0))
+    assert pace.rate == pace.asked == 1_000
+
+
+def test_a_backlog_that_grows_lowers_the_rate_below_what_is_read():
+    pace = Pace(1_000, 0.0)
+    assert not pace.look(2.9, 2_900, 0)  # a batch may take so long
+    assert not pace.look(3.0, 3_000, 1_500)
+    assert pace.look(6.0, 6_000, 2_700)
+    assert pace.rate == 280  # seven tenths of 400 a second
+    assert pace.asked == 1_000
+
+
+def test_a_backlog_that_shrinks_is_left_alone():
+    pace = Pace(1_000, 0.0)
+    assert pace.look(4.0, 8_000, 1_000)
+    assert not pace.look(8.0, 9_000, 2_500)
+    assert not pace.look(12.0, 9_700, 5_000)
+    assert pace.rate == 250
+
+
+@pytest.mark.parametrize(("rate", "lowest"), [(50_000, 200), (300, 200), (100, 100), (1, 1)])
+def test_something_is_sent_even_if_nothing_is_read(rate, lowest):
+    pace = Pace(rate, 0.0)
+    for second in range(10, 300, 10):
+        pace.look(second, rate * 100 * second, 0)
+    assert pace.rate == lowest

@@ -1,0 +1,83 @@
+"""A query's lag by its checkpoint, and a group that goes on where the query is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def topic(cluster):
+    """Six messages in queue 0, two in queue 1."""
+    topic = cluster.topic(queues=2)
+    for queue_id, count in enumerate((6, 2)):
+        cluster.send(topic, *range(count), queue_id=queue_id)
+    return topic
+
+
+@pytest.fixture
+def checkpoint(cluster, tmp_path):
+    """A checkpoint of batches with these ends, by topic and source; the last was not committed."""
+
+    def write(*batches):
+        for folder in ("offsets", "commits"):
+            (tmp_path / folder).mkdir()
+        for number, sources in enumerate(batches):
+            lines = [
+                json.dumps({"v": 1, "offsets": {topic: {cluster.broker_name: ends}}})
+                for topic, ends in sources
+            ]
+            text = "\n".join(["v1", json.dumps({"batchTimestampMs": 1_767_225_600_000}), *lines])
+            (tmp_path / "offsets" / str(number)).write_text(text, encoding="utf-8")
+            if number < len(batches) - 1:
+                (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
+        return str(tmp_path)
+
+    return write
+
+
+def test_a_query_is_behind_by_what_came_since_its_last_committed_batch(run, topic, checkpoint):
+    directory = checkpoint([(topic, {"0": 4, "1": 2})], [(topic, {"0": 6, "1": 2})])
+    found = run("checkpoint", directory, "--lag", "-o", "json").json
+    assert (found["batch"], found["committed"], found["behind"]) == (0, True, 2)
+    rows = [(each["queue"], each["next"], each["end"], each["behind"]) for each in found["queues"]]
+    assert rows == [(0, 4, 6, 2), (1, 2, 2, 0)]
+
+
+def test_a_topic_that_is_no_more_has_no_lag(run, topic, checkpoint):
+    directory = checkpoint([("no-more", {"0": 4}), (topic, {"0": 5})], [])
+    found = run("checkpoint", directory, "--lag", "-o", "json").json
+    assert found["behind"] == 1
+    gone, held = found["queues"]
+    assert (gone["source"], gone["end"], gone["behind"]) == (0, "gone", None)
+    assert (held["source"], held["end"], held["behind"]) == (1, 6, 1)
+
+
+def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
+    directory, group = checkpoint([(topic, {"0": 4, "1": 2})], []), cluster.group()
+    cluster.store_offset(group, topic, 1, 0)
+    dry = run("checkpoint", directory, "--to-group", group, "--dry-run", "-o", "json").json
+    assert [(row["committed"], row["to"], row["behind"]) for row in dry] == [
+        (1, 4, 2),
+        (None, 2, 0),
+    ]
+    assert cluster.stored_offset(group, topic, 0) == 1
+    ran = run("checkpoint", directory, "--to-group", group)
+    assert ran.err == "moved\n"
+    assert [cluster.stored_offset(group, topic, each) for each in range(2)] == [4, 2]
+
+
+def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
+    other, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(other, 1, 2, queue_id=0)
+    directory = checkpoint([(topic, {"0": 4}), (other, {"0": 1})], [])
+    why = run("checkpoint", directory, "--to-group", group).err
+    assert "the query has the sources 0, 1: name one by --source" in why
+    why = run("checkpoint", directory, "--to-group", group, "--source", "7").err
+    assert "source 7 is none of rocketpoll's; these are: 0, 1" in why
+    run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    assert cluster.stored_offset(group, other, 0) == 1
+    assert cluster.stored_offset(group, topic, 0) in (None, 0)  # of a young queue, RocketMQ says 0
+    why = run("checkpoint", directory, "--to-group", group, "--batch", "9").err
+    assert "has the batches 0 to 1, not 9" in why

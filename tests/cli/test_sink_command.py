@@ -1,0 +1,71 @@
+"""What queries have committed, as their manifests say it; no Spark is needed to look."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId, commits_topic
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+@pytest.fixture
+def committed(cluster):
+    """A topic to which a query has committed two batches, one of them twice and one in parts,
+    and a batch write."""
+    topic = cluster.topic(queues=1)
+    cluster.topic(1, commits_topic(topic))
+    queue = MessageQueue(topic, "broker-a", 0)
+    with Producer("sinks", cluster.address) as producer:
+
+        def commit(identity, rows, bytes_max=100_000):
+            spans = tuple(CommittedSpan(queue, 10 * n, rows, 1, 1) for n in range(3))
+            manifest = Manifest(topic, identity, spans)
+            early, last = manifest.messages(bytes_max)
+            parts = [send(body) for body in early]
+            send(manifest.last_message(last, parts))
+
+        def send(body):
+            return producer.send(Message(commits_topic(topic), body)).queue_offset
+
+        commit(ManifestId("query", "", 0, "run 1"), 2)
+        commit(ManifestId("query", "", 1, "run 1"), 3, bytes_max=300)
+        commit(ManifestId("query", "", 1, "run 2"), 3)
+        commit(ManifestId(None, "large", 0), 4)
+    return topic
+
+
+def test_each_sink_is_listed_with_what_counts(run, committed):
+    rows = run("sink", "list", committed, "-o", "json").json
+    found = [(row["sink"], row["last_batch"], row["batches"], row["rows"]) for row in rows]
+    assert found == [("query", 1, 2, 15), ("large", 0, 1, 12)]
+    assert [row["repeats"] for row in rows] == [1, 0]
+
+
+def test_the_latest_batches_are_shown_repeats_among_them(run, committed):
+    rows = run("sink", "show", committed, "query", "-o", "json").json
+    found = [(row["batch"], row["rows"], row["run"], row["counts"]) for row in rows]
+    assert found == [(0, 6, "run 1", True), (1, 9, "run 1", True), (1, 9, "run 2", False)]
+    [last] = run("sink", "show", committed, "-n", 1, "-o", "json").json
+    assert (last["sink"], last["run"]) == ("large", None)
+
+
+def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
+    nobody = run("sink", "show", committed, "nobody")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert f"nobody has committed nothing to {committed}: rocketpoll sink list" in nobody.err
+    assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
+    missing = run("sink", "list", "no-such-topic")
+    assert missing.code == 1
+    assert "there is no topic no-such-topic" in missing.err
+
+
+def test_what_is_no_manifest_is_told_with_its_place(run, cluster):
+    topic = cluster.topic(queues=1)
+    cluster.topic(1, commits_topic(topic))
+    with Producer("sinks", cluster.address) as producer:
+        producer.send(Message(commits_topic(topic), b"{}"))
+    refused = run("sink", "list", topic)
+    assert refused.code == 1
+    assert f"offset 0 of {commits_topic(topic)}" in refused.err

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from async_stories import names_of_threads, steps, told_in_a_loop, until
+from python_programs import python_program
+
+from rmq_spark.client.aio.calls import CALLS_MAX, Turns, in_thread
+from rmq_spark.client.aio.loop_bridge import LoopBridge
+
+
+def here():
+    return LoopBridge(asyncio.get_running_loop())
+
+
+@told_in_a_loop
+async def test_a_call_is_made_in_a_thread_and_its_result_or_error_awaited():
+    assert await in_thread(here(), threading.get_ident) != threading.get_ident()
+    for error in (KeyError("no"), SystemExit(3)):
+
+        def fail(error=error):
+            raise error
+
+        future = in_thread(here(), fail)
+        await asyncio.wait([future])
+        assert future.exception() is error
+
+
+@told_in_a_loop
+async def test_an_error_that_no_coroutine_may_raise_is_told_by_another():
+    def stop():
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_thread(here(), stop)
+
+
+@told_in_a_loop
+async def test_so_many_calls_are_made_at_once_and_a_thousand_need_no_more_threads():
+    together = threading.Barrier(CALLS_MAX)
+    bridge = here()
+    await asyncio.gather(*[in_thread(bridge, together.wait) for _ in range(CALLS_MAX)])
+    await asyncio.gather(*[in_thread(bridge, lambda: None) for _ in range(1_000)])
+    assert len(names_of_threads("rocketpoll calls")) == CALLS_MAX
+
+
+@told_in_a_loop
+async def test_calls_in_turns_are_made_one_at_a_time_and_in_order():
+    turns, bridge, made, inside = Turns(), here(), [], []
+
+    def call(number):
+        inside.append(number)
+        assert inside == [number]
+        made.append(number)
+        inside.clear()
+
+    await asyncio.gather(*[turns.call(bridge, lambda n=n: call(n)) for n in range(200)])
+    assert made == list(range(200))
+
+
+@told_in_a_loop
+async def test_a_call_that_is_cancelled_before_its_turn_is_not_made_and_one_under_way_goes_on():
+    turns, bridge, made = Turns(), here(), []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        go_on.wait(60)
+        made.append("slow")
+
+    under_way = turns.call(bridge, slow)
+    waiting = turns.call(bridge, lambda: made.append("cancelled"))
+    last = turns.call(bridge, lambda: made.append("last"))
+    await until("the first call", begun.is_set)
+    under_way.cancel()
+    waiting.cancel()
+    await steps(3)
+    go_on.set()
+    await last
+    assert made == ["slow", "last"]
+
+
+def test_a_child_process_has_threads_of_its_own(tmp_path):
+    done = python_program(
+        """
+        import asyncio, os
+        from rmq_spark.client.aio.calls import in_thread
+        from rmq_spark.client.aio.loop_bridge import LoopBridge
+
+        async def ask():
+            bridge = LoopBridge(asyncio.get_running_loop())
+            print(await in_thread(bridge, lambda: "made"), flush=True)
+
+        asyncio.run(ask())
+        if child := os.fork():
+            print(os.waitpid(child, 0)[1])
+        else:
+            asyncio.run(ask())
+            os._exit(0)
+        """,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "made\nmade\n0\n", done.stderr

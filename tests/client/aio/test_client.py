@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+
+import pytest
+from async_stories import FIRST, names_of_threads, steps, taken, told_in_a_loop, until
+from broker_kinds import wait_until
+from python_programs import python_program
+
+from rmq_spark.client.aio.client import LOOK_AT_LOOP_MS
+from rmq_spark.client.instance.instance import ClientInstance
+from rocketpoll import ClientInstance as PublicInstance
+from rocketpoll import Message, aio
+from rocketpoll.errors import ClientShutDown, MessageRejected, NoNameServer
+
+
+@told_in_a_loop
+async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(broker, topic, group):
+    broker.send(topic, "one")
+    client = aio.Client(broker.address)
+    async with aio.Producer(group, client) as producer, aio.Consumer(group, client, FIRST) as one:
+        await one.subscribe(topic)
+        assert await taken(one, 1) == ["one"]
+        await producer.send(Message(topic, b"two"))
+        assert await taken(one, 1) == ["two"]
+        assert client.instance().connections.agreed_addresses() == (broker.address,)
+    assert client.instance().is_shut_down
+    await until("no threads", lambda: client.crew.thread_count == 0)
+    with pytest.raises(ClientShutDown):
+        await aio.Producer(group, client).start()
+
+
+@told_in_a_loop
+async def test_a_client_in_a_with_statement_outlives_its_users(broker, topic, group):
+    async with aio.Client(broker.address) as client:
+        for _ in range(2):
+            async with aio.Producer(group, client) as producer:
+                await producer.send(Message(topic, b"x"))
+        assert not client.instance().is_shut_down
+    assert client.instance().is_shut_down
+
+
+@told_in_a_loop
+async def test_a_hundred_consumers_of_a_client_share_its_threads(broker, topic):
+    broker.send(topic, "one")
+    async with aio.Client(broker.address) as client:
+        consumers = [aio.Consumer(f"{topic}-{number}", client, FIRST) for number in range(100)]
+        await asyncio.gather(*[consumer.start() for consumer in consumers])
+        await asyncio.gather(*[consumer.subscribe(topic) for consumer in consumers])
+        found = await asyncio.gather(*[taken(consumer, 1) for consumer in consumers])
+        assert found == [["one"]] * 100
+        ours = [each for each in names_of_threads("rocketpoll") if "embedded" not in each]
+        assert len(ours) < 30, ours
+        assert client.crew.thread_count <= 1 + 8 + 4
+        await asyncio.gather(*[consumer.close() for consumer in consumers])
+
+
+@told_in_a_loop
+async def test_what_cannot_work_is_an_error_of_the_first_call_that_is_awaited(group):
+    with pytest.raises(MessageRejected, match="request_timeout_ms"):
+        await aio.Producer(group, aio.Client("127.0.0.1:9", request_timeout_ms=-1)).start()
+    with pytest.raises(NoNameServer):
+        async with aio.Admin("127.0.0.1:9") as admin:
+            await admin.topics()
+    with pytest.raises(MessageRejected, match="group"):
+        aio.Consumer("no group!", "127.0.0.1:9")
+
+
+@told_in_a_loop
+async def test_one_whose_start_is_cancelled_is_given_up(broker, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    real = ClientInstance.start
+
+    def start(instance):
+        begun.set()
+        go_on.wait(60)
+        real(instance)
+
+    monkeypatch.setattr(ClientInstance, "start", start)
+    client = aio.Client(broker.address)
+    entering = asyncio.create_task(client.__aenter__())
+    await until("the start", begun.is_set)
+    entering.cancel()
+    await steps(3)
+    assert entering.cancelled()
+    go_on.set()
+    await until("the end", lambda: client.instance().is_shut_down)
+
+
+def test_another_loop_is_refused_in_one_line(broker, topic, group):
+    producer = aio.Producer(group, broker.address)
+
+    async def send():
+        await producer.send(Message(topic, b"x"))
+
+    async def first():
+        await producer.start()
+        await send()
+        with pytest.raises(ClientShutDown) as raised:
+            await asyncio.to_thread(asyncio.run, send())
+        assert str(raised.value) == (
+            f"the producer {group!r} belongs to another event loop: make one in this loop"
+        )
+        await producer.close()
+
+    asyncio.run(first())
+
+
+def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic, group, caplog):
+    consumer = aio.Consumer(group, broker.address, FIRST)
+
+    async def leave_open():
+        await consumer.start()
+        await consumer.subscribe(topic)
+        await until("queues", lambda: len(consumer.assignment()) == 2)
+
+    with caplog.at_level(logging.WARNING), PublicInstance(broker.address) as asked:
+        asyncio.run(leave_open())
+        assert len(asked.api.consumer_ids(broker.address, group)) == 1
+        broker.send(topic, "nobody takes it")
+        wait_until("the group is left", lambda: not asked.api.consumer_ids(broker.address, group))
+    said = f"the event loop was closed before the consumer {group!r}: what it had is given up"
+    assert said in caplog.messages
+    assert LOOK_AT_LOOP_MS == 1_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is nothing to fork")
+def test_a_forked_child_is_refused_in_one_line_and_makes_its_own(broker, topic, tmp_path):
+    done = python_program(
+        f"""
+        import asyncio, os
+        from rocketpoll import aio, Message
+        from rocketpoll.errors import ClientShutDown
+
+        made = []
+
+        async def send(producer):
+            await producer.send(Message({topic!r}, b"x"))
+
+        async def parent():
+            made.append(aio.Producer("shop", {broker.address!r}))
+            await made[0].start()
+            await send(made[0])
+
+        async def own():
+            async with aio.Producer("shop", {broker.address!r}) as producer:
+                await send(producer)
+                print("sent", flush=True)
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(parent())
+        if child := os.fork():
+            print(os.waitpid(child, 0)[1], flush=True)
+            loop.run_until_complete(send(made[0]))
+            loop.run_until_complete(made[0].close())
+        else:
+            try:
+                asyncio.run(send(made[0]))
+            except ClientShutDown as error:
+                print(error, flush=True)
+            asyncio.run(own())
+            os._exit(0)
+        """,
+        cwd=tmp_path,
+    )
+    assert done.stdout.splitlines() == [
+        "the producer 'shop' was made before this process was forked: make one here",
+        "sent",
+        "0",
+    ], done.stderr
+
+
+def test_uvloop_does_as_well(broker, group):
+    async def story():
+        broker.create_topic(f"of-{group}", 1)
+        async with aio.Client(broker.address) as client, aio.Producer("shop", client) as producer:
+            await asyncio.gather(*[producer.send(Message(f"of-{group}", b"x")) for _ in range(50)])
+            async with aio.Consumer(group, client, FIRST) as consumer:
+                await consumer.subscribe(f"of-{group}")
+                waiting = asyncio.create_task(consumer.poll(20_000))
+                await asyncio.sleep(0)
+                waiting.cancel()  # takes nothing
+                return len(await taken(consumer, 50))
+
+    uvloop = pytest.importorskip("uvloop")
+    loop = uvloop.new_event_loop()
+    try:
+        assert loop.run_until_complete(story()) == 50
+    finally:
+        loop.close()

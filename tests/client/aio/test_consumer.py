@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from async_stories import BY_HAND, FIRST, NoWaiting, steps, taken, told_in_a_loop, until
+from breadth import count
+
+from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
+from rocketpoll.errors import (
+    ClientShutDown,
+    MessageRejected,
+    NotAssigned,
+    RouteNotFound,
+    SubscriptionConflict,
+)
+
+
+def numbers(how_many, start=0):
+    return [f"{number:03}" for number in range(start, start + how_many)]
+
+
+def bodies_of(messages):
+    return [message.body.decode() for message in messages]
+
+
+@pytest.fixture
+def queue(broker, group):
+    """The only queue of a topic."""
+    broker.create_topic(f"of-{group}", 1)
+    return MessageQueue(f"of-{group}", "broker-a", 0)
+
+
+@told_in_a_loop
+async def test_messages_are_iterated_over_in_the_order_of_their_queue(broker, queue, group):
+    broker.send(queue.topic, *numbers(100))
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.subscribe(queue.topic)
+        assert await taken(consumer, 100) == numbers(100)
+        waiting = asyncio.create_task(taken(consumer, 1))
+        await steps(3)
+        broker.send(queue.topic, "new")
+        assert await waiting == ["new"]
+        assert consumer.assignment() == {queue}
+        assert consumer.health().queues == 1
+
+
+@told_in_a_loop
+async def test_polls_return_what_there_is_or_nothing_in_time(broker, queue, group):
+    broker.send(queue.topic, *numbers(10))
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.assign([queue])
+        found = bodies_of(await consumer.poll(20_000, max_messages=3))
+        assert found == numbers(3)
+        while len(found) < 10:
+            found += bodies_of(await consumer.poll(20_000))
+        assert found == numbers(10)
+        assert await consumer.poll(0) == await consumer.poll(1) == []
+        for wrong in ({"timeout_ms": -1}, {"max_messages": 0}):
+            with pytest.raises(MessageRejected):
+                await consumer.poll(**wrong)
+
+
+@told_in_a_loop
+async def test_who_asks_for_more_has_dealt_with_what_came_before_and_with_no_more(
+    broker, queue, group
+):
+    broker.send(queue.topic, *numbers(10))
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.subscribe(queue.topic)
+        assert await taken(consumer, 4) == numbers(4)  # the fourth may still be under way
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.subscribe(queue.topic)
+        assert await taken(consumer, 7) == numbers(7, start=3)
+
+
+@told_in_a_loop
+async def test_a_commit_stores_how_far_all_was_returned_when_it_was_called(broker, queue, group):
+    broker.send(queue.topic, *numbers(20))
+    async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
+        await consumer.subscribe(queue.topic)
+        await taken(consumer, 5)
+        committing = asyncio.create_task(consumer.commit())
+        await steps(1)
+        await taken(consumer, 5)
+        await committing
+        async with aio.Admin(broker.address) as admin:
+            (lag,) = await admin.lag(group, queue.topic)
+            assert lag.consumer_offset == 5
+            await consumer.commit({queue: 3})
+            (lag,) = await admin.lag(group, queue.topic)
+            assert lag.consumer_offset == 3
+        assert await consumer.committed(queue) == 3
+        with pytest.raises(NotAssigned):
+            await consumer.commit({MessageQueue(queue.topic, "broker-a", 7): 1})
+
+
+@told_in_a_loop
+async def test_a_seek_drops_what_was_pulled_from_elsewhere(broker, queue, group):
+    broker.send(queue.topic, *numbers(30))
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.subscribe(queue.topic)
+        assert await taken(consumer, 3) == numbers(3)
+        await consumer.seek(queue, 25)
+        assert await taken(consumer, 5) == numbers(30)[25:]
+        await consumer.seek_to_begin(queue)
+        assert await taken(consumer, 1) == ["000"]
+        await consumer.seek_to_end(queue)
+        assert await consumer.poll(50) == []
+        await consumer.seek_to_time(queue, 1)
+        assert await taken(consumer, 1) == ["000"]
+        assert await consumer.offset_for_timestamp(queue, 1) == 0
+        with pytest.raises(NotAssigned):
+            await consumer.seek(MessageQueue(queue.topic, "broker-a", 7), 0)
+
+
+@told_in_a_loop
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker, queue, group):
+    broker.send(queue.topic, *numbers(10))
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.subscribe(queue.topic)
+        await taken(consumer, 3)
+        consumer.pause([queue])
+        waiting = asyncio.create_task(taken(consumer, 7))
+        assert await consumer.poll(50) == []
+        consumer.resume([queue])
+        assert await waiting == numbers(7, start=3)
+
+
+@told_in_a_loop
+async def test_two_members_share_the_queues_and_are_told_in_the_loop(broker, topic, group):
+    told, loop = [], asyncio.get_running_loop()
+
+    def listen(name, everything, own):
+        assert asyncio.get_running_loop() is loop
+        told.append((name, len(everything), len(own)))
+
+    first = aio.Consumer(group, broker.address, FIRST, message_queue_listener=listen)
+    async with first:
+        await first.subscribe(topic)
+        await until("all queues", lambda: told == [(topic, 2, 2)])
+        async with aio.Consumer(group, broker.address, FIRST) as second:
+            await second.subscribe(topic)
+            await until("one queue", lambda: told[-1] == (topic, 2, 1))
+            await until("the other", lambda: len(second.assignment()) == 1)
+            assert first.assignment().isdisjoint(second.assignment())
+        await until("all queues again", lambda: told[-1] == (topic, 2, 2))
+        await first.unsubscribe(topic)
+        assert first.assignment() == frozenset()
+
+
+@told_in_a_loop
+async def test_bad_input_is_refused_in_the_words_of_the_threaded_consumer(broker, queue, group):
+    async def listen(*_):
+        pass
+
+    with pytest.raises(TypeError, match="a coroutine function"):
+        aio.Consumer(group, broker.address, message_queue_listener=listen)
+    with pytest.raises(TypeError, match="LitePullSettings"):
+        aio.Consumer(group, broker.address, {"pull_batch_size": 1})
+    with pytest.raises(MessageRejected, match="pull_batch_size"):
+        await aio.Consumer(group, broker.address, LitePullSettings(pull_batch_size=0)).start()
+    consumer = aio.Consumer(group, broker.address)
+    with pytest.raises(ClientShutDown, match="was not started yet"):
+        await consumer.poll()
+    await consumer.subscribe(queue.topic)
+    with pytest.raises(ClientShutDown, match="was not started yet"):
+        await anext(consumer)
+    with pytest.raises(SubscriptionConflict):
+        await consumer.assign([queue])
+    await consumer.close()
+    missing = aio.Consumer(group, broker.address)
+    await missing.subscribe("no-such-topic")
+    with pytest.raises(RouteNotFound):
+        await missing.start()
+    await missing.close()
+
+
+@told_in_a_loop
+async def test_closing_ends_iterations_and_polls_that_wait(broker, queue, group):
+    consumer = aio.Consumer(group, broker.address, FIRST)
+    await consumer.start()
+    await consumer.assign([queue])
+
+    async def iterate():
+        return [message async for message in consumer]
+
+    waiting = [asyncio.create_task(each) for each in (iterate(), consumer.poll(60_000))]
+    await steps(5)
+    await consumer.close()
+    assert await asyncio.gather(*waiting) == [[], []]
+    assert await iterate() == []
+    with pytest.raises(ClientShutDown):
+        await consumer.poll()
+
+
+@told_in_a_loop
+async def test_a_message_that_comes_as_its_waiter_is_cancelled_is_there_for_the_next(
+    broker, queue, group
+):
+    async with aio.Consumer(group, broker.address, FIRST) as consumer:
+        await consumer.assign([queue])
+        for number in range(20):
+            waiting = asyncio.create_task(anext(consumer))
+            await steps(3)
+            broker.send(queue.topic, f"{number}")
+            consumer._has_arrived()  # it is woken, and cancelled before it can look
+            await steps(1 + number % 3)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            if waiting.cancelled():
+                assert await taken(consumer, 1) == [f"{number}"]
+            else:
+                assert waiting.result().body == b"%d" % number
+
+
+@told_in_a_loop
+async def test_the_loop_waits_for_nobody_also_while_the_broker_is_away(monkeypatch, group):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", 1)
+        broker.send("T", "one")
+        waits = NoWaiting(monkeypatch)
+        with waits:
+            address = broker.address.replace("127.0.0.1", "localhost")
+            async with aio.Consumer(group, address, FIRST) as consumer:
+                await consumer.subscribe("T")
+                assert await taken(consumer, 1) == ["one"]
+                (queue,) = consumer.assignment()
+                consumer.pause([queue])
+                consumer.resume([queue])
+                away = broker.away()
+                await asyncio.to_thread(away.__enter__)
+                assert await consumer.poll(100) == []
+                await asyncio.to_thread(away.__exit__, None, None, None)
+                await asyncio.to_thread(broker.send, "T", "two")
+                assert await taken(consumer, 1) == ["two"]
+                await consumer.commit()
+                await consumer.seek(queue, 0)
+                assert await taken(consumer, 2) == ["one", "two"]
+        assert waits.faults == []
+
+
+@told_in_a_loop
+async def test_a_task_that_always_finds_messages_lets_the_others_run(broker, queue, group):
+    broker.send(queue.topic, *numbers(1_000))
+    settings = LitePullSettings(consume_from_where=FIRST.consume_from_where, pull_batch_size=1_000)
+    async with aio.Consumer(group, broker.address, settings) as consumer:
+        await consumer.assign([queue])
+        await taken(consumer, 1)
+        await until("all", lambda: consumer.health().cached_messages == 999)
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        await steps(1)
+        consumer._let_others_run_at = before = 0.0
+        await taken(consumer, 1)
+        assert turns >= 2
+        assert consumer._let_others_run_at > before
+        beside.cancel()
+
+
+@told_in_a_loop
+async def test_a_loop_that_is_blocked_loses_nothing_and_stays_in_its_group(broker, queue, group):
+    limits = LitePullSettings(
+        consume_from_where=FIRST.consume_from_where,
+        limits=type(FIRST.limits)(pull_threshold_for_queue=10),
+        pull_batch_size=5,
+    )
+    async with aio.Consumer(group, broker.address, limits) as consumer:
+        await consumer.subscribe(queue.topic)
+        await until("the queue", lambda: consumer.assignment() == {queue})
+        broker.send(queue.topic, *numbers(100))
+        held = consumer._now()
+        while held.cached_messages < 10:  # no step of the loop: it is blocked
+            held._rebalance()
+        assert held.cached_messages <= 15  # the limit, and one pull
+        assert held.assignment() == {queue}
+        assert await taken(consumer, 100) == numbers(100)
+
+
+async def cancelled_at(task, step):
+    """Cancel a task after so many steps of the loop, unless it was done before."""
+    await steps(step)
+    task.cancel()
+    await asyncio.wait([task])
+    return None if task.cancelled() else task.result()
+
+
+async def producing(producer, topic, chance, how_many):
+    """Send bodies, some cancelled at any step: those that were stored for sure, and all."""
+
+    async def one(body):
+        sending = asyncio.create_task(producer.send(Message(topic, body.encode())))
+        if chance.random() < 0.4:
+            return await cancelled_at(sending, chance.randrange(6)) and body
+        await sending
+        return body
+
+    done = []
+    for start in range(0, how_many, 10):
+        done += await asyncio.gather(*[one(body) for body in numbers(10, start)])
+        await steps(chance.randrange(20))
+    return {body for body in done if body}
+
+
+async def consuming(consumer, chance, found, is_enough):
+    """Take messages until there are enough; any wait and any commit may be cancelled."""
+    while not is_enough():
+        if chance.random() < 0.3:
+            asking = asyncio.create_task(
+                consumer.poll(200, max_messages=chance.choice([1, 3, None]))
+            )
+        else:
+            asking = asyncio.create_task(_next_in_time(consumer))
+        got = await _outcome(asking, chance)
+        found += got if isinstance(got, list) else [got] if got else []
+        if chance.random() < 0.1:
+            await _outcome(asyncio.create_task(consumer.commit()), chance)
+
+
+async def _next_in_time(consumer):
+    return await asyncio.wait_for(anext(consumer), 0.2)
+
+
+async def _outcome(task, chance):
+    if chance.random() < 0.5:
+        return await cancelled_at(task, chance.randrange(8))
+    try:
+        return await task
+    except asyncio.TimeoutError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(count("ROCKETPOLL_CANCELS", 6, wide=100)))
+@told_in_a_loop
+async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topic, group, seed):
+    """In one member's life each message comes once and in order; the next goes on at a commit."""
+    chance, found, again = random.Random(seed), [], []
+    async with aio.Client(broker.address) as client, aio.Producer(group, client) as producer:
+        async with aio.Consumer(group, client, BY_HAND) as consumer:
+            await consumer.subscribe(topic)
+            sending = asyncio.create_task(producing(producer, topic, chance, 100))
+            await consuming(consumer, chance, found, lambda: len(found) >= 40)
+            sure = await sending
+        stored = {message.body.decode() for message in broker.messages(topic)}
+        assert sure <= stored
+        assert len(stored) == len(broker.messages(topic))
+        async with aio.Consumer(group, client, BY_HAND) as consumer:
+            await consumer.subscribe(topic)
+            everything = lambda: {*bodies_of(found), *bodies_of(again)} >= stored  # noqa: E731
+            await consuming(consumer, chance, again, everything)
+    for one_life in (found, again):
+        for queue in {message.queue for message in one_life}:
+            offsets = [message.queue_offset for message in one_life if message.queue == queue]
+            assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+    assert {*bodies_of(found), *bodies_of(again)} == stored

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from async_stories import steps, told_in_a_loop, until
+
+from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise, Wakes
+
+
+class CountingLoop:
+    """A loop that counts how often it is woken by other threads."""
+
+    def __init__(self, loop):
+        self._loop, self.woken = loop, 0
+
+    def call_soon_threadsafe(self, call):
+        self.woken += 1
+        return self._loop.call_soon_threadsafe(call)
+
+
+@told_in_a_loop
+async def test_what_is_posted_by_threads_runs_in_the_loop_in_order():
+    bridge, seen = LoopBridge(asyncio.get_running_loop()), []
+    here = threading.get_ident()
+
+    def post():
+        for number in range(500):
+            bridge.post(lambda number=number: seen.append((number, threading.get_ident())))
+
+    await asyncio.to_thread(post)
+    await until("all", lambda: len(seen) == 500)
+    assert seen == [(number, here) for number in range(500)]
+
+
+@told_in_a_loop
+async def test_what_gathers_while_the_loop_is_busy_wakes_it_once():
+    loop = CountingLoop(asyncio.get_running_loop())
+    bridge, seen = LoopBridge(loop), []
+    with ThreadPoolExecutor(1) as threads:
+        for number in range(100):
+            threads.submit(bridge.post, lambda number=number: seen.append(number)).result()
+    assert (loop.woken, seen) == (1, [])
+    await steps(2)
+    assert seen == list(range(100))
+    bridge.post(lambda: seen.append("late"))
+    await steps(2)
+    assert (loop.woken, seen[-1]) == (2, "late")
+
+
+@told_in_a_loop
+async def test_one_that_fails_is_logged_and_harms_no_other(caplog):
+    bridge, seen = LoopBridge(asyncio.get_running_loop()), []
+    bridge.post(lambda: 1 / 0)
+    bridge.post(lambda: seen.append("next"))
+    await steps(2)
+    assert seen == ["next"]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_what_is_posted_to_a_closed_loop_is_dropped():
+    loop = asyncio.new_event_loop()
+    bridge = LoopBridge(loop)
+    assert not bridge.is_closed
+    loop.close()
+    bridge.post(lambda: pytest.fail("nobody runs it"))
+    bridge.post(lambda: pytest.fail("nobody runs it"))
+    assert bridge.is_closed
+
+
+@told_in_a_loop
+async def test_a_promise_is_kept_or_fails_and_says_so_in_the_loop():
+    bridge, told = LoopBridge(asyncio.get_running_loop()), []
+    kept, broken = (Promise(bridge, lambda: told.append(1)) for _ in range(2))
+    await asyncio.to_thread(kept.set_result, 42)
+    await asyncio.to_thread(broken.set_exception, KeyError("no"))
+    assert await kept.future == 42
+    with pytest.raises(KeyError):
+        await broken.future
+    assert told == [1, 1]
+
+
+@told_in_a_loop
+async def test_the_result_of_a_promise_that_nobody_waits_for_is_dropped_and_said_all_the_same():
+    bridge, told = LoopBridge(asyncio.get_running_loop()), []
+    promise, failing = (Promise(bridge, lambda: told.append(1)) for _ in range(2))
+    promise.future.cancel()
+    failing.future.cancel()
+    assert promise.cancelled()
+    assert promise.set_running_or_notify_cancel()
+    promise.set_result(42)
+    failing.set_exception(KeyError("no"))
+    await steps(2)
+    assert told == [1, 1]
+
+
+@told_in_a_loop
+async def test_those_that_wait_are_woken_in_turn_or_together_or_by_the_clock():
+    wakes, woken = Wakes(asyncio.get_running_loop()), []
+
+    async def wait(name, seconds=None):
+        await wakes.wait(seconds)
+        woken.append(name)
+
+    tasks = [asyncio.create_task(wait(name)) for name in "abc"]
+    await steps(1)
+    assert wakes.count == 3
+    wakes.wake_one()
+    await steps(2)
+    assert woken == ["a"]
+    wakes.wake_all()
+    await asyncio.gather(*tasks)
+    assert woken == ["a", "b", "c"]
+    await wait("by the clock", 0.001)
+    wakes.wake_one()  # nobody waits
+    assert wakes.count == 0
+
+
+@told_in_a_loop
+async def test_one_that_is_cancelled_when_it_was_woken_passes_that_on():
+    wakes = Wakes(asyncio.get_running_loop())
+    first, second = (asyncio.create_task(wakes.wait(None)) for _ in range(2))
+    await steps(1)
+    wakes.wake_one()
+    first.cancel()
+    await second
+    assert first.cancelled()
+    third = asyncio.create_task(wakes.wait(None))
+    await steps(1)
+    third.cancel()  # it was not woken, and wakes nobody
+    await steps(2)
+    assert wakes.count == 0

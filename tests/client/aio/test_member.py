@@ -1,0 +1,145 @@
+"""The lives of producers, consumers and administrators, in every state in which they may end."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+
+import pytest
+from async_stories import FIRST, steps, told_in_a_loop, until
+
+from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
+from rmq_spark.client.aio.member import threaded
+from rmq_spark.client.instance.instance import ClientInstance
+from rocketpoll import aio
+from rocketpoll.errors import ClientShutDown
+
+KINDS = [
+    pytest.param(aio.Producer, id="producer"),
+    pytest.param(lambda group, client: aio.Consumer(group, client, FIRST), id="consumer"),
+    pytest.param(lambda _, client: aio.Admin(client), id="admin"),
+]
+
+
+@pytest.fixture(params=KINDS)
+def make(request, group):
+    """Makes one of each kind, of the test's group."""
+    return lambda client: request.param(group, client)
+
+
+@told_in_a_loop
+async def test_one_runs_from_its_start_to_its_close(broker, make):
+    member = make(broker.address)
+    assert not member.is_running
+    await member.start()
+    await member.start()  # again has no effect
+    assert member.is_running
+    await member.close()
+    await member.close()
+    assert not member.is_running
+    with pytest.raises(ClientShutDown, match="was closed: make a new one"):
+        await member.start()
+
+
+@told_in_a_loop
+async def test_one_that_is_closed_before_it_was_started_never_starts(broker, make):
+    member = make(broker.address)
+    await member.close()
+    with pytest.raises(ClientShutDown, match="was closed"):
+        await member.start()
+
+
+@told_in_a_loop
+async def test_an_error_within_the_with_statement_closes_it(broker, make):
+    with pytest.raises(KeyError):
+        async with make(broker.address) as member:
+            raise KeyError
+    assert not member.is_running
+
+
+class HeldStarts:
+    """Starts of instances that wait until they may go on."""
+
+    def __init__(self, monkeypatch):
+        self.begun, self.go_on, real = threading.Event(), threading.Event(), ClientInstance.start
+
+        def start(instance):
+            self.begun.set()
+            self.go_on.wait(60)
+            real(instance)
+
+        monkeypatch.setattr(ClientInstance, "start", start)
+
+
+@told_in_a_loop
+async def test_a_start_that_is_cancelled_is_undone(broker, make, monkeypatch):
+    held, client = HeldStarts(monkeypatch), aio.Client(broker.address)
+    member = make(client)
+    starting = asyncio.create_task(member.start())
+    await until("the start", held.begun.is_set)
+    starting.cancel()
+    await steps(3)
+    assert starting.cancelled()
+    held.go_on.set()
+    await until("the end", lambda: client.instance().is_shut_down)
+    assert not member.is_running
+    with pytest.raises(ClientShutDown):
+        await member.start()
+
+
+@told_in_a_loop
+async def test_one_that_is_closed_while_it_starts_ends_and_the_start_says_so(
+    broker, make, monkeypatch
+):
+    held, client = HeldStarts(monkeypatch), aio.Client(broker.address)
+    member = make(client)
+    starting = asyncio.create_task(member.start())
+    await until("the start", held.begun.is_set)
+    closing = asyncio.create_task(member.close())
+    await steps(3)
+    held.go_on.set()
+    await closing
+    with pytest.raises(ClientShutDown):
+        await starting
+    await until("the end", lambda: client.instance().is_shut_down)
+
+
+@told_in_a_loop
+async def test_a_close_that_is_cancelled_goes_on(broker, make):
+    client = aio.Client(broker.address)
+    member = make(client)
+    await member.start()
+    closing = asyncio.create_task(member.close())
+    await steps(1)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await until("the end", lambda: client.instance().is_shut_down)
+    await member.close()
+
+
+@told_in_a_loop
+async def test_a_start_that_fails_leaves_nothing_behind(broker, make):
+    client = aio.Client(broker.address)
+    async with client:
+        member = make(client)
+        client.instance().shutdown()
+        with pytest.raises(ClientShutDown):
+            await member.start()
+        with pytest.raises(ClientShutDown):
+            await member.start()
+    await until("no threads", lambda: client.crew.thread_count == 0)
+
+
+@told_in_a_loop
+async def test_one_that_was_started_cannot_be_pickled(broker, make):
+    async with make(broker.address) as member:
+        with pytest.raises(TypeError, match="cannot be sent to another process"):
+            pickle.dumps(member)
+
+
+def test_a_coroutine_that_stands_for_a_method_has_its_name_and_its_text():
+    topics = threaded(ThreadedAdmin.topics)
+    assert topics.__name__ == "topics"
+    assert topics.__doc__ == ThreadedAdmin.topics.__doc__
+    assert asyncio.iscoroutinefunction(topics)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from async_stories import NoWaiting, steps, told_in_a_loop, until
+from client_clusters import FakeCluster
+
+from rmq_spark.client.aio.producer import LARGE_BODY_BYTES
+from rocketpoll import EmbeddedBroker, Message, MessageQueue, aio
+from rocketpoll.errors import (
+    BrokerRefused,
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    RouteNotFound,
+    SendFailed,
+    TooManyPending,
+)
+
+X = Message("T", b"x")
+
+
+def ok(_):
+    return 0
+
+
+def refused(_):
+    return 14
+
+
+@told_in_a_loop
+async def test_thousands_under_way_are_answered_each_with_its_own(broker, topic, group):
+    async with aio.Producer(group, broker.address) as producer:
+        bodies = [b"%d" % number for number in range(2_000)]
+        results = await asyncio.gather(*[producer.send(Message(topic, body)) for body in bodies])
+        where = {
+            (message.queue, message.queue_offset): message.body
+            for message in broker.messages(topic)
+        }
+        assert [where[result.queue, result.queue_offset] for result in results] == bodies
+        assert producer.health().pending_sends == 0
+
+
+@told_in_a_loop
+async def test_sends_that_are_awaited_one_by_one_are_stored_in_their_order(broker, topic, group):
+    queue = MessageQueue(topic, "broker-a", 1)
+    async with aio.Producer(group, broker.address) as producer:
+        results = [await producer.send(Message(topic, b"%d" % n), queue) for n in range(50)]
+    assert [result.queue_offset for result in results] == list(range(50))
+    assert {result.queue for result in results} == {queue}
+
+
+@told_in_a_loop
+async def test_a_key_and_a_function_choose_the_queue(broker, topic, group):
+    async with aio.Producer(group, broker.address) as producer:
+        last = await producer.send(Message(topic, b"x"), lambda queues: queues[-1])
+        assert last.queue.queue_id == 1
+        keyed = [await producer.send(Message(topic, b"x", sharding_key="k")) for _ in range(4)]
+        assert len({result.queue for result in keyed}) == 1
+
+
+@told_in_a_loop
+async def test_a_batch_a_table_and_what_goes_one_way_arrive(broker, topic, group):
+    pa = pytest.importorskip("pyarrow")
+    async with aio.Producer(group, broker.address) as producer:
+        await producer.send_batch([Message(topic, b"a"), Message(topic, b"b")])
+        await producer.send_one_way(Message(topic, b"c"))
+        await producer.send_table(pa.table({"body": ["d", "e"]}), topic)
+        assert len(await producer.publish_queues(topic)) == 2
+    broker.wait_until_arrived(topic, 5)
+    assert sorted(message.body for message in broker.messages(topic)) == [
+        b"a",
+        b"b",
+        b"c",
+        b"d",
+        b"e",
+    ]
+
+
+@told_in_a_loop
+async def test_the_loop_waits_for_nobody_whatever_is_not_there_yet(monkeypatch, group):
+    """Neither for a host's name, a route, a connection or a thread, nor as the broker goes."""
+    with EmbeddedBroker() as broker:
+        waits = NoWaiting(monkeypatch)
+        address = broker.address.replace("127.0.0.1", "localhost")
+        with waits:
+            async with aio.Producer(group, address) as producer:
+                await producer.send(Message("new-topic", b"x"))
+                await producer.send(Message("new-topic", b"x", sharding_key="k"))
+                await producer.send(Message("newer-topic", b"x", sharding_key="k"))
+                await producer.send(Message("new-topic", b"x" * LARGE_BODY_BYTES))
+                away = await asyncio.to_thread(_enter, broker.away())
+                with pytest.raises(SendFailed):
+                    await producer.send(Message("new-topic", b"x"), timeout_ms=500)
+                await asyncio.to_thread(away.__exit__, None, None, None)
+                await producer.send(Message("new-topic", b"back"), timeout_ms=20_000)
+        assert waits.faults == []
+
+
+def _enter(context):
+    context.__enter__()
+    return context
+
+
+@told_in_a_loop
+async def test_a_connection_that_fails_is_tried_again_elsewhere():
+    with FakeCluster(a=ok, b=ok) as cluster:
+        async with aio.Producer("P", cluster.address) as producer:
+            await producer.send(X)
+            await asyncio.to_thread(cluster.servers["a"].__exit__)
+            results = await asyncio.gather(*[producer.send(X) for _ in range(6)])
+            assert {result.queue.broker_name for result in results} == {"b"}
+
+
+@told_in_a_loop
+async def test_a_broker_that_is_away_is_three_tries_and_a_refusal_is_one():
+    with FakeCluster(a=ok) as cluster:
+        async with aio.Producer("P", cluster.address) as producer:
+            await producer.send(X)
+            await asyncio.to_thread(cluster.servers["a"].__exit__)
+            with pytest.raises(SendFailed) as raised:
+                await producer.send(X)
+            assert len(raised.value.tries) == 3
+    with FakeCluster(a=refused) as cluster:
+        async with aio.Producer("P", cluster.address) as producer:
+            with pytest.raises(BrokerRefused):
+                await producer.send(X)
+            assert cluster.sends() == {"a": 1}
+
+
+@told_in_a_loop
+async def test_what_cannot_be_sent_is_refused_before_anything_is_asked(broker, topic, group):
+    async with aio.Producer(group, broker.address) as producer:
+        with pytest.raises(MessageRejected):
+            await producer.send(Message(topic, b""))
+        with pytest.raises(TypeError, match="a Message"):
+            await producer.send("one")
+        with pytest.raises(MessageRejected):
+            await producer.send(Message(topic, b"x"), MessageQueue("other", "broker-a", 0))
+        with pytest.raises(MessageRejected, match="timeout_ms"):
+            await producer.send(Message(topic, b"x"), timeout_ms=-1)
+    with pytest.raises(ClientShutDown, match="was closed"):
+        await producer.send(Message(topic, b"x"))
+    with pytest.raises(ClientShutDown, match="was not started yet"):
+        await aio.Producer(group, broker.address).send(Message(topic, b"x"))
+
+
+@told_in_a_loop
+async def test_a_topic_that_nobody_has_and_nobody_makes_is_an_error(group):
+    with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
+        async with aio.Producer(group, broker.address) as producer:
+            for message in (Message("no", b"x"), Message("no", b"x", sharding_key="k")):
+                with pytest.raises(RouteNotFound):
+                    await producer.send(message)
+
+
+class Gate:
+    """A broker that answers sends when it is told to."""
+
+    def __init__(self):
+        self.asked, self._open = 0, threading.Semaphore(0)
+
+    def __call__(self, _):
+        self.asked += 1
+        assert self._open.acquire(timeout=60)
+        return 0
+
+    def open(self, times):
+        self._open.release(times)
+
+
+@told_in_a_loop
+async def test_who_finds_no_room_waits_for_it_in_order_or_as_long_as_there_is_time():
+    gate = Gate()
+    with FakeCluster(a=gate) as cluster:
+        async with aio.Producer("P", cluster.address, pending_max=1) as producer:
+            first = asyncio.create_task(producer.send(X, timeout_ms=60_000))
+            await until("the first", lambda: gate.asked == 1)
+            with pytest.raises(TooManyPending):
+                await producer.send(X, timeout_ms=1)
+            later = [asyncio.create_task(producer.send(X, timeout_ms=60_000)) for _ in range(5)]
+            await steps(5)
+            assert producer.health().pending_sends == 1
+            later[0].cancel()  # it has not been sent, and never is
+            gate.open(5)
+            results = await asyncio.gather(first, *later[1:])
+            assert len(results) == 5
+            assert cluster.sends() == {"a": 5}
+
+
+@told_in_a_loop
+async def test_a_send_that_is_cancelled_under_way_is_dropped_and_makes_room_all_the_same():
+    gate = Gate()
+    with FakeCluster(a=gate) as cluster:
+        async with aio.Producer("P", cluster.address, pending_max=1) as producer:
+            first = asyncio.create_task(producer.send(X, timeout_ms=60_000))
+            await until("the first", lambda: gate.asked == 1)
+            second = asyncio.create_task(producer.send(X, timeout_ms=60_000))
+            await steps(3)
+            first.cancel()
+            await steps(3)
+            assert first.cancelled()
+            gate.open(2)
+            await second
+            assert producer.health().pending_sends == 0
+
+
+@told_in_a_loop
+async def test_a_send_that_is_cancelled_is_not_tried_again():
+    with FakeCluster(a=ok) as cluster:
+        async with aio.Producer("P", cluster.address) as producer:
+            await producer.send(X)
+            await asyncio.to_thread(cluster.servers["a"].__exit__)
+            sending = asyncio.create_task(producer.send(X, timeout_ms=60_000))
+            await steps(1)
+            sending.cancel()
+            await until("the end of it", lambda: producer.health().pending_sends == 0)
+            assert sending.cancelled()
+
+
+@told_in_a_loop
+async def test_closing_ends_those_who_wait_for_room():
+    gate = Gate()
+    with FakeCluster(a=gate) as cluster:
+        producer = aio.Producer("P", cluster.address, pending_max=1)
+        await producer.start()
+        under_way, waiting = (
+            asyncio.create_task(producer.send(X, timeout_ms=60_000)) for _ in range(2)
+        )
+        await until("the first", lambda: gate.asked == 1)
+        await producer.close()
+        for each in (under_way, waiting):
+            with pytest.raises(ClientError):
+                await each
+        gate.open(2)
+
+
+@told_in_a_loop
+async def test_a_serializer_makes_the_bodies_in_a_thread(broker, topic, group):
+    threads = []
+
+    class Doubled:
+        def dumps(self, value):
+            threads.append(threading.current_thread().name)
+            return value.encode() * 2
+
+        def loads(self, body):
+            return body.decode()
+
+    async with aio.Producer(group, broker.address, serializer=Doubled()) as producer:
+        await producer.send(Message(topic, "ab"))
+    assert [message.body for message in broker.messages(topic)] == [b"abab"]
+    assert threads[0].startswith("rocketpoll calls")

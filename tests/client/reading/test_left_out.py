@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.client.reading.left_out import left_out
+
+
+@given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))
+def test_what_is_there_and_what_is_left_out_are_all(offsets, start, end):
+    ranges = left_out(sorted(offsets), start, end)
+    missing = [offset for first, last in ranges for offset in range(first, last)]
+    assert sorted([*offsets, *missing]) == list(range(start, end))
+    assert all(first < last for first, last in ranges)
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(ranges))

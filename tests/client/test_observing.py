@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from received_messages import several
+
+from rmq_spark.client import observing
+from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
+from rmq_spark.client.message import Message
+
+SUCCESS = ConsumeOrderlyStatus.SUCCESS
+
+
+class Notes:
+    """An observer that writes down what it is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def sending(self, messages):
+        self.said.append(("sending", len(messages)))
+
+    def processing(self, group, messages):
+        self.said.append((group, len(messages)))
+        return self
+
+    def taken(self, group, messages):
+        self.said.append((group, len(messages)))
+
+    def __enter__(self):
+        self.said.append("begins")
+
+    def __exit__(self, kind, error, traceback):
+        self.said.append(kind)
+
+    def failed(self, reason):
+        self.said.append(reason)
+
+
+@pytest.fixture
+def notes():
+    found = Notes()
+    observing.observe(found)
+    yield found
+    observing.observe(None)
+
+
+def test_nobody_watches_unless_told_to():
+    messages = several(0, 1)
+    assert observing.sending([Message("orders", b"1")]) is None
+    assert observing.taken("billing", messages) == list(messages)
+    listen = observing.observed("billing", lambda _, context: context, SUCCESS)
+    assert listen(messages, "what it said") == "what it said"
+
+
+def test_the_observer_is_told_of_sends_and_polls(notes):
+    assert observing.sending([Message("orders", b"1")]) is None
+    observing.taken("billing", several(0, 1))
+    assert notes.said == [("sending", 1), ("billing", 2)]
+
+
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        (None, []),
+        (SUCCESS, []),
+        (ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, ["SUSPEND_CURRENT_QUEUE_A_MOMENT"]),
+        (True, ["bool"]),
+    ],
+)
+def test_a_listener_is_watched_and_its_answer_kept(notes, said, noted):
+    listen = observing.observed("billing", lambda *_: said, SUCCESS)
+    assert listen(several(0), None) is said
+    assert notes.said == [("billing", 1), "begins", *noted, None]
+
+
+def test_an_error_of_a_listener_is_seen_and_goes_on(notes):
+    def fail(messages, context):
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        observing.observed("billing", fail, SUCCESS)(several(0), None)
+    assert notes.said[-1] is KeyError

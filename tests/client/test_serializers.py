@@ -1,0 +1,172 @@
+"""Serializers: what each makes of values, and a producer that has one."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from datetime import datetime, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.serializers import SERIALIZERS, Avro, avro, chosen, decoded, encoded
+from rmq_spark.errors import BodyError
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]}],
+}
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    customer: str | None = None
+
+
+class Model:
+    """What is needed of a pydantic model."""
+
+    def model_dump_json(self):
+        return '{"id":7,"customer":"ada"}'
+
+    def model_dump(self):
+        return {"id": 7, "customer": "ada"}
+
+
+class Reversed:
+    def dumps(self, value):
+        return value[::-1].encode()
+
+    def loads(self, body):
+        return body.decode()[::-1]
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+@given(PLAIN)
+def test_plain_values_come_back_equal(name, value):
+    by = SERIALIZERS[name]
+    assert by.loads(encoded(value, by)) == value
+
+
+@pytest.mark.parametrize(
+    "by", [*map(chosen, ("json", "msgpack")), avro(ORDER)], ids=["json", "msgpack", "avro"]
+)
+@pytest.mark.parametrize(
+    "value", [{"id": 7, "customer": "ada"}, Order(7, "ada"), Model()], ids=type
+)
+def test_dicts_dataclasses_and_models_are_one_and_the_same(by, value):
+    assert decoded(encoded(value, by), by, "it", "1") == {"id": 7, "customer": "ada"}
+
+
+def test_times_in_json_are_texts():
+    moment = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+    assert encoded({"at": moment}, SERIALIZERS["json"]) == b'{"at":"2026-01-31T12:00:00+00:00"}'
+
+
+def test_text_is_for_texts_alone():
+    assert encoded("ü", SERIALIZERS["text"]) == "ü".encode()
+    with pytest.raises(TypeError, match="Text cannot encode int 7: body: needed a text"):
+        encoded(7, SERIALIZERS["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("json", object()), ("json", {1: 2}), ("msgpack", object()), ("json", Order)],
+)
+def test_a_value_without_a_body_is_refused_with_its_kind(name, value):
+    with pytest.raises(TypeError, match=f"cannot encode {type(value).__name__}"):
+        encoded(value, SERIALIZERS[name])
+
+
+@pytest.mark.parametrize(
+    ("by", "body"),
+    [
+        (SERIALIZERS["json"], b"{"),
+        (SERIALIZERS["json"], b"\xff"),
+        (SERIALIZERS["json"], b"[" * 100_000),
+        (SERIALIZERS["msgpack"], b"\xc1"),
+        (SERIALIZERS["msgpack"], b"\x01\x01"),
+        (SERIALIZERS["text"], b"\xff"),
+        (avro(ORDER), b"\x02"),
+        (avro(ORDER), b"\x02\x00\x00"),
+        (avro(ORDER, header=b"\x01"), b"\x02\x02\x00"),
+    ],
+)
+def test_a_body_of_another_kind_is_refused_with_its_place(by, body):
+    with pytest.raises(BodyError, match=r"orders at offset 5: needed a body of serializer \w+ \("):
+        decoded(body, by, "the message of orders", "offset 5")
+
+
+def test_a_registry_is_asked_once_for_each_header():
+    old = {**ORDER, "fields": ORDER["fields"][:1]}
+    asked = []
+
+    def schema_of(header):
+        asked.append(header)
+        return old
+
+    new = {**ORDER, "fields": [ORDER["fields"][0], {**ORDER["fields"][1], "default": None}]}
+    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", schema_of=schema_of)
+    for number in (1, 2):
+        assert now.loads(before.dumps({"id": number})) == {"id": number, "customer": None}
+    assert asked == [b"\0\1"]
+    assert now.dumps({"id": 1, "customer": None}).startswith(b"\0\2")
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
+        avro(ORDER)
+
+
+@pytest.mark.parametrize("wrong", ["yaml", 7, Avro, object(), print])
+def test_what_is_no_serializer_is_refused(wrong):
+    with pytest.raises(TypeError, match="serializer: needed 'json', 'msgpack', 'text', avro"):
+        Producer("shop", "localhost:9876", serializer=wrong)
+
+
+@pytest.mark.parametrize(
+    "serializer",
+    ["json", "msgpack", avro(ORDER), Reversed()],
+    ids=["json", "msgpack", "avro", "own"],
+)
+def test_what_is_sent_is_received(rocketpoll_broker, rocketpoll_topic, serializer):
+    value = "abc" if isinstance(serializer, Reversed) else {"id": 7, "customer": "ada"}
+    with Producer("shop", rocketpoll_broker.address, serializer=serializer) as producer:
+        message = Message(rocketpoll_topic, value)
+        producer.send(message)
+        producer.send_async(message).result()
+        producer.send_one_way(message)
+        producer.send_batch([message, Message(rocketpoll_topic, b"bytes stay")])
+        producer.send(Message(rocketpoll_topic, memoryview(b"so do these")))
+        producer.send(message)
+    found = rocketpoll_broker.messages(rocketpoll_topic)
+    bodies = [each.body for each in found]
+    assert bodies.count(b"bytes stay") == bodies.count(b"so do these") == 1
+    typed = [each for each in found if each.body not in (b"bytes stay", b"so do these")]
+    assert [each.value(serializer) for each in typed] == [value] * 5
+
+
+def test_without_a_serializer_a_dict_is_refused_and_told_of_one(rocketpoll_broker):
+    with (
+        Producer("shop", rocketpoll_broker.address) as producer,
+        pytest.raises(TypeError, match=r"body: needed bytes.*serializer=.*found dict.*'json'"),
+    ):
+        producer.send(Message("orders", {"id": 1}))

@@ -1,0 +1,163 @@
+"""A console over a cluster, a small browser that reads its pages, and something to show."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+from rmq_spark.cli.console.guard import Guard
+from rmq_spark.cli.console.history import History
+from rmq_spark.cli.console.http_port import HttpPort
+from rmq_spark.cli.console.site import Site
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.instance.instance import ClientInstance
+
+TOKEN = "open sesame"  # noqa: S105  # of tests
+
+
+class Document(HTMLParser):
+    """What a reader sees of a page, and where it leads."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.words, self.links, self.fields, self.elements = [], [], [], []
+        self.feed(text)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+    def form(self, name):
+        """The values of a form's fields of this name."""
+        return [value for key, value in self.fields if key == name]
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.elements.append((tag, given))
+        if tag == "a":
+            self.links.append(given.get("href"))
+        if tag == "input":
+            self.fields.append((given.get("name"), given.get("value") or ""))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+class Answer:
+    """A response, read to its end."""
+
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def page(self):
+        return Document(self.body.decode())
+
+    @property
+    def text(self):
+        return self.page.text
+
+
+class Browser:
+    """Asks a console; keeps its cookie, once it has signed in."""
+
+    def __init__(self, port, guard, site):
+        self.port, self.guard, self.site = port, guard, site
+        self.cookie = None
+
+    def ask(self, method, path, body=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            given = {"Cookie": self.cookie} if self.cookie else {}
+            connection.request(method, path, body, {**given, **headers})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, **headers)
+
+    def post(self, path, fields, **headers):
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self.ask("POST", path, urlencode(fields), **{**kind, **headers})
+
+    def read(self, path):
+        """The page at a path, which has to be there."""
+        answer = self.get(path)
+        assert answer.status == 200, (path, answer.status, answer.text)
+        return answer.page
+
+    def sign_in(self):
+        answer = self.post("/sign-in", {"token": TOKEN})
+        assert answer.status == 303, answer.text
+        self.cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        return self
+
+
+@contextmanager
+def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=()):
+    """A console of a cluster, in this process, and a browser for it."""
+    guard = Guard(token=TOKEN, reads_are_open=reads_are_open, writes=writes, names=names)
+    history = History()
+    instance = ClientInstance(name_server, request_timeout_ms=5_000)
+    with Admin(instance=instance) as admin:
+        site = Site(admin, guard, history, checkpoints, name_server)
+        with HttpPort("127.0.0.1", 0, site.answer) as server:
+            serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+            serving.start()
+            yield Browser(server.server_address[1], guard, site)
+            server.shutdown()
+            serving.join()
+        site.stop()
+
+
+class Staged(NamedTuple):
+    """Names of what is there."""
+
+    topic: str
+    group: str
+    broker: str
+
+
+def staged(cluster, count=12):
+    """A topic with so many messages in two queues, of which a group has consumed two."""
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *range(count), queues=2, KEYS="order-42", TAGS="paid", colour="red")
+    cluster.store_offset(group, topic, 2)
+    cluster.store_offset(group, topic, count // 2, 1)
+    return Staged(topic, group, cluster.broker_name)
+
+
+def with_topics(directory, count):
+    """A store's directory whose broker has so many topics from its start."""
+    table = {
+        name: {
+            "order": False, "perm": 6, "readQueueNums": 1, "topicFilterType": "SINGLE_TAG",
+            "topicName": name, "topicSysFlag": 0, "writeQueueNums": 1,
+        }
+        for name in (f"topic-{number:05}" for number in range(count))
+    }  # fmt: skip
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
+    (directory / "config").mkdir(parents=True)
+    text = json.dumps({"dataVersion": version, "topicConfigTable": table})
+    (directory / "config" / "topics.json").write_text(text, encoding="utf-8")
+    return directory
+
+
+def paths(stage):
+    """Paths of all kinds of pages."""
+    topic, group = quote(stage.topic, safe=""), quote(stage.group, safe="")
+    at = f"/topics/{topic}"
+    return [
+        *("/", "/topics", f"/topics?q={topic}", "/topics?sort=sizes", "/topics?all=yes&page=1"),
+        *(at, f"{at}?tab=queues", f"{at}?tab=groups", f"{at}?tab=settings", f"{at}?tab=nothing"),
+        *(f"{at}?by=key&for=order-42", f"{at}?by=tag&for=paid", f"{at}?by=until&for=-1s"),
+        *(f"{at}?by=id&for=id-3", f"{at}/{stage.broker}/0/0", "/groups", f"/groups/{group}"),
+        *(f"/groups/{group}/seek?to=start", "/dead-letters", f"/dead-letters/{group}"),
+        *("/checkpoints", "/charts", "/find?q=e", "/sign-in"),
+    ]

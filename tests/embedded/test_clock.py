@@ -1,0 +1,261 @@
+"""A broker's clock is moved: what is due comes at once, in order, and clients notice nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from rmq_spark.client import Message, PushConsumer, PushSettings
+from rmq_spark.client.reading.read_bounds import READER_GROUP
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
+from rocketpoll.broker.testing import wait_until
+
+HOUR = timedelta(hours=1)
+TWO_HOURS, ONE_HOUR, TEN_MINUTES = 18, 17, 14
+SMALL_FILES = {"mappedFileSizeCommitLog": 1 << 16, "maxMessageSize": 30_000}
+
+
+def bodies(broker, topic):
+    return [message.body for message in broker.messages(topic)]
+
+
+def send_later(broker, topic, *levels):
+    with broker.producer() as producer:
+        for level in levels:
+            producer.send(Message(topic, str(level).encode(), delay_level=level))
+
+
+# ---- what comes due
+
+
+def test_a_message_that_is_delayed_for_hours_is_there_when_the_clock_has_moved(broker, topic):
+    send_later(broker, topic, TWO_HOURS)
+    broker.clock.advance(HOUR)
+    assert bodies(broker, topic) == []
+    broker.clock.advance(3_600)
+    assert bodies(broker, topic) == [b"18"]
+
+
+def test_in_one_move_each_message_comes_at_its_own_time(broker, topic):
+    send_later(broker, topic, TWO_HOURS, TEN_MINUTES, ONE_HOUR)
+    before_ms = broker.clock.now_ms
+    broker.clock.advance(timedelta(hours=3))
+    messages = broker.messages(topic)
+    assert [message.body for message in messages] == [b"14", b"17", b"18"]
+    after_s = [round((message.store_timestamp - before_ms) / 1_000) for message in messages]
+    assert after_s == [600, 3_600, 7_200]
+
+
+def test_messages_by_the_hundred_are_all_there(broker, topic):
+    send_later(broker, topic, *[ONE_HOUR] * 300)
+    broker.clock.advance(HOUR)
+    assert len(bodies(broker, topic)) == 300
+
+
+def test_what_is_due_is_visible_with_a_disk_that_is_waited_for_as_well():
+    with EmbeddedBroker(flushDiskType="SYNC_FLUSH") as broker:
+        send_later(broker, "orders", ONE_HOUR, ONE_HOUR)
+        broker.clock.advance(HOUR)
+        assert bodies(broker, "orders") == [b"17", b"17"]
+
+
+def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
+    with EmbeddedBroker(**SMALL_FILES) as broker:
+        old = [os.urandom(20_000) for _ in range(60)]
+        broker.send("orders", *old)
+        broker.clock.advance(timedelta(days=3))
+        assert bodies(broker, "orders") == old, "nothing newer is there"
+        broker.send("orders", "new")
+        broker.clock.advance(timedelta(days=1))  # by the hour of deleteWhen
+        left = bodies(broker, "orders")
+        assert left[-1] == b"new"
+        assert len(left) <= 4, "what lies in the last file stays"
+        broker.send("orders", "newest")
+        broker.clock.advance(timedelta(days=2))
+        assert bodies(broker, "orders")[-2:] == [b"new", b"newest"]
+
+
+def test_a_file_that_is_written_behind_a_move_is_young():
+    with EmbeddedBroker(**SMALL_FILES) as broker:
+        broker.clock.advance(timedelta(days=30))
+        sent = [os.urandom(20_000) for _ in range(20)]
+        broker.send("orders", *sent)
+        broker.clock.advance(timedelta(days=2))
+        assert bodies(broker, "orders") == sent
+
+
+def test_a_pull_that_is_held_is_answered_at_its_deadline(broker, topic, api):
+    header = PullMessageRequestHeader(
+        consumer_group=READER_GROUP,
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND),
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    holds = broker._runner._controller.hold_service
+    pull = api.pull_async(broker.address, header)
+    wait_until(lambda: holds.held == 1)
+    broker.clock.advance(14)
+    assert holds.held == 1
+    broker.clock.advance(1)
+    assert holds.held == 0
+    assert pull.result(10).next_begin_offset == 0
+
+
+def test_a_lock_on_a_queue_stays_as_its_owner_could_not_renew_it(broker, topic, api):
+    queue = MessageQueue(topic, "broker-a", 0)
+    assert api.lock(broker.address, "G", "one", [queue]) == {queue}
+    assert api.lock(broker.address, "G", "two", [queue]) == set()
+    broker.clock.advance(HOUR)
+    assert api.lock(broker.address, "G", "two", [queue]) == set()
+    assert api.lock(broker.address, "G", "one", [queue]) == {queue}
+
+
+# ---- who runs meanwhile
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, caplog):
+    count = 100
+    seen = Counter()
+    lock = threading.Lock()
+
+    def listen(messages, _):
+        with lock:
+            seen.update(message.body for message in messages)
+
+    with EmbeddedBroker(flushDiskType=flush) as broker:
+        broker.create_topic("orders")
+        settings = PushSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        consumer = PushConsumer("billing", broker.address, listener=listen, settings=settings)
+        consumer.subscribe("orders")
+        consumer.start()
+        with broker.producer() as producer:
+
+            def send():
+                for number in range(count):
+                    producer.send(Message("orders", b"%d" % number))
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            while sender.is_alive():
+                broker.clock.advance(HOUR)
+            sender.join()
+        wait_until(lambda: len(seen) == count)
+        assert broker._connected().admin.members("billing"), "it is still a member"
+        assert "closed: " not in caplog.text, "to the broker, nobody was silent"
+        consumer.shutdown()
+    assert set(seen.values()) == {1}
+
+
+def test_a_restart_does_not_turn_the_clock_back():
+    with EmbeddedBroker() as broker:
+        send_later(broker, "orders", TWO_HOURS)
+        broker.clock.advance(HOUR)
+        before_ms = broker.clock.now_ms
+        broker.restart()
+        assert broker.clock.now_ms >= before_ms
+        broker.clock.advance(HOUR)
+        assert bodies(broker, "orders") == [b"18"]
+        assert broker.messages("orders")[0].store_timestamp >= before_ms
+
+
+def test_threads_that_move_a_clock_move_it_one_after_the_other(broker):
+    before = broker.clock.now
+    threads = [threading.Thread(target=broker.clock.advance, args=(HOUR,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert timedelta(0) <= broker.clock.now - before - 4 * HOUR < HOUR
+
+
+# ---- what it is, and what it is not
+
+
+def test_the_clock_shows_the_brokers_time():
+    with EmbeddedBroker() as broker:
+        machine = datetime.now(timezone.utc)
+        assert abs(broker.clock.now - machine) < HOUR
+        broker.clock.advance(timedelta(days=2))
+        assert broker.clock.now - machine >= timedelta(days=2)
+        assert "2 days, 0:00:00 ahead of the machine's" in repr(broker.clock)
+        broker.send("orders", "one")
+        (message,) = broker.messages("orders")
+        assert abs(message.store_timestamp - broker.clock.now_ms) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("by", "error", "why"),
+    [
+        (-1, ValueError, "only goes forward, found -1: .* start another broker"),
+        (timedelta(hours=-1), ValueError, "only goes forward"),
+        (math.nan, ValueError, "at most 366 days, found nan"),
+        (math.inf, ValueError, "at most 366 days, found inf"),
+        (timedelta(days=367), ValueError, "move it several times"),
+        ("1h", TypeError, "a timedelta or a number of seconds, found str '1h'; for example"),
+        (True, TypeError, "found bool True"),
+        (None, TypeError, "found NoneType None"),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused_with_the_reason(broker, by, error, why):
+    before = broker.clock._ahead.seconds
+    with pytest.raises(error, match=why):
+        broker.clock.advance(by)
+    assert broker.clock._ahead.seconds == before
+
+
+def test_no_move_at_all_is_one():
+    with EmbeddedBroker() as broker:
+        broker.clock.advance(0)
+        assert broker.clock._ahead.seconds == 0
+
+
+def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
+    broker = EmbeddedBroker()
+    with pytest.raises(EmbeddedBrokerError, match="does not run yet"):
+        broker.clock.advance(1)
+    with broker:
+        broker.pause()
+        with pytest.raises(EmbeddedBrokerError, match="paused: resume it first"):
+            broker.clock.advance(1)
+        broker.resume()
+        broker._owner += 1
+        with pytest.raises(EmbeddedBrokerError, match=r"cannot use clock.advance of the broker of"):
+            broker.clock.advance(1)
+        broker._owner -= 1
+    with pytest.raises(EmbeddedBrokerError, match="has been stopped"):
+        broker.clock.advance(1)
+    with (
+        EmbeddedBroker(own_process=True) as apart,
+        pytest.raises(
+            EmbeddedBrokerError,
+            match=r"clock.advance needs a broker in a thread .*: leave out own_process=True",
+        ),
+    ):
+        apart.clock.advance(1)
+
+
+def test_a_broker_that_is_never_done_is_told_of(broker, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._WORK_SECONDS", 0.05)
+    release = threading.Event()
+    broker._runner._controller.housekeeping.run_aside(lambda: release.wait(20), lambda _: None)
+    with pytest.raises(NotInTime, match="still at work on it after"):
+        broker.clock.advance(1)
+    release.set()
+    broker.send("told", "it goes on")

@@ -1,0 +1,144 @@
+"""A loop whose time is moved: moments in their order, intervals once, on both kinds of loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketpoll.broker.embedded.event_loop import EmbeddedLoop, new_embedded_loop
+from rocketpoll.broker.embedded.network import EmbeddedNetwork
+from rocketpoll.broker.embedded.time_ahead import TimeAhead
+from rocketpoll.broker.server.event_loop import loop_class
+
+HOUR = 3_600.0
+
+
+@pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
+def loop(request):
+    loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()
+    loop.go_by(TimeAhead())
+    loop.network = EmbeddedNetwork()
+    yield loop
+    loop.close()
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_what_a_move_passes_over_rings_in_the_order_of_its_time(loop):
+    rung = []
+
+    async def story():
+        now = loop.time()
+        for name, after in [("third", 3 * HOUR), ("first", HOUR), ("second", 2 * HOUR)]:
+            loop.call_at(now + after, rung.append, name)
+        loop.call_later(4 * HOUR, rung.append, "fourth")
+        loop.call_later(9 * HOUR, rung.append, "later")
+        await turns()
+        assert rung == []
+        loop.move(5 * HOUR)
+        assert loop.rings()
+        await turns()
+        assert not loop.rings()
+
+    loop.run_until_complete(story())
+    assert rung == ["first", "second", "third", "fourth"]
+
+
+def test_what_comes_again_and_again_rings_once_for_a_move(loop):
+    rung = []
+
+    def again():
+        rung.append(loop.time())
+        loop.call_later(10, again)
+
+    async def story():
+        loop.call_later(10, again)
+        loop.move(HOUR)
+        await turns()
+        assert len(rung) == 1
+        loop.move(10)
+        await turns()
+
+    loop.run_until_complete(story())
+    assert len(rung) == 2
+
+
+def test_only_moments_are_stops_on_the_way(loop):
+    async def story():
+        assert loop.next_moment() is None
+        loop.call_later(1, pytest.fail)
+        assert loop.next_moment() is None
+        now = loop.time()
+        loop.call_at(now + 20, pytest.fail)
+        first = loop.call_at(now + 10, pytest.fail)
+        assert loop.next_moment() == now + 10
+        first.cancel()
+        assert loop.next_moment() == now + 20
+
+    loop.run_until_complete(story())
+
+
+def test_a_timer_that_is_cancelled_is_silent_even_if_another_of_its_time_cancels_it(loop):
+    rung = []
+
+    async def story():
+        loop.call_later(1, pytest.fail).cancel()
+        now = loop.time()
+        second = loop.call_at(now + 2, pytest.fail)
+        loop.call_at(now + 1, second.cancel)
+        loop.call_at(now + 3, rung.append, "third")
+        loop.move(5)
+        await turns()
+
+    loop.run_until_complete(story())
+    assert rung == ["third"]
+
+
+def test_timers_that_are_cancelled_do_not_pile_up(loop):
+    async def story():
+        for _ in range(10_000):
+            loop.call_later(HOUR, pytest.fail).cancel()
+        assert len(loop._waiting) < 500
+
+    loop.run_until_complete(story())
+
+
+def test_a_timer_that_fails_is_reported_and_holds_up_no_other(loop, caplog):
+    rung = []
+
+    async def story():
+        loop.call_later(1, int, "no number")
+        loop.call_later(2, rung.append, "next")
+        loop.move(5)
+        await turns()
+
+    loop.run_until_complete(story())
+    assert rung == ["next"]
+    assert "no number" in caplog.text
+
+
+def test_the_time_goes_on_beside_the_machines_and_sleeps_end(loop):
+    async def story():
+        before = loop.time()
+        await asyncio.sleep(0.002)
+        assert 0.001 <= loop.time() - before < HOUR
+        sleeping = asyncio.ensure_future(asyncio.sleep(HOUR, "slept"))
+        await turns()
+        loop.move(HOUR)
+        return await sleeping
+
+    assert loop.run_until_complete(story()) == "slept"
+
+
+def test_a_loop_that_comes_after_another_goes_on_with_its_lead():
+    ahead = TimeAhead()
+    first = new_embedded_loop(ahead, EmbeddedNetwork())
+    first.move(HOUR)
+    second = new_embedded_loop(ahead, EmbeddedNetwork())
+    assert second.time() == pytest.approx(first.time(), abs=60)
+    first.close()
+    second.close()

@@ -1,0 +1,336 @@
+"""Faults of an embedded broker: each is the real thing to clients, and over with its block."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from rmq_spark.client import LitePullConsumer, Message
+from rmq_spark.client.errors import (
+    BrokerRefused,
+    ClientError,
+    ConnectionClosed,
+    ConnectionFailed,
+    SendFailed,
+)
+from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
+from rocketpoll.broker.testing import wait_until
+
+FOREVER_MS = 1 << 30
+
+
+def bodies(broker, topic):
+    return [message.body.decode() for message in broker.messages(topic)]
+
+
+def is_cut(connected):
+    try:
+        return connected.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def is_refused(broker):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", broker.port)) != 0
+
+
+# ---- away
+
+
+def test_a_broker_that_is_away_refuses_everybody_and_is_back_on_its_port(broker, topic):
+    port = broker.port
+    broker.send(topic, "before")
+    with socket.create_connection(("127.0.0.1", port)) as connected:
+        connected.settimeout(10)
+        with broker.away():
+            assert is_cut(connected)
+            assert is_refused(broker)
+            with pytest.raises(SendFailed, match="Connection refused"):
+                broker.send(topic, "lost")
+            with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+                other.bind(("127.0.0.1", port))
+    assert broker.port == port
+    broker.send(topic, "behind")
+    assert bodies(broker, topic) == ["before", "behind"]
+
+
+def test_a_consumer_goes_on_where_it_was_when_the_broker_is_back(broker, topic):
+    broker.send(topic, "one")
+    seen = []
+    with LitePullConsumer("billing", broker.address) as consumer:
+        consumer.subscribe(topic)
+
+        def poll():
+            seen.extend(message.body for message in consumer.poll(50))
+            return len(seen)
+
+        wait_until(poll)
+        with broker.away():
+            consumer.poll(50)
+        broker.send(topic, "two")
+        wait_until(lambda: poll() >= 2)
+    assert seen == [b"one", b"two"]
+
+
+def test_its_clock_can_be_moved_and_it_can_be_restarted_while_it_is_away():
+    with EmbeddedBroker() as broker:
+        with broker.producer() as producer:
+            producer.send(Message("orders", b"later", delay_level=18))
+        with broker.away():
+            broker.clock.advance(timedelta(hours=2))
+            broker.restart()
+            assert is_refused(broker)
+        assert bodies(broker, "orders") == ["later"]
+
+
+# ---- the network
+
+
+def test_each_answer_is_held_back_for_a_while_and_none_is_lost(broker, topic):
+    with broker.slow(0.2):
+        began = time.perf_counter()
+        broker.send(topic, "one", "two")
+        assert time.perf_counter() - began >= 0.4
+    assert bodies(broker, topic) == ["one", "two"]
+
+
+def test_what_was_held_back_comes_at_once_when_the_network_is_good_again(broker, topic):
+    broker.send(topic, "so that there is a connection")
+    sent = []
+    with broker.slow(600):
+        sender = threading.Thread(target=lambda: sent.extend(broker.send(topic, "one")))
+        sender.start()
+        wait_until(lambda: broker._network._lines and any(map(_holds, broker._network._lines)))
+        assert not sent
+    sender.join(10)
+    assert len(sent) == 1
+
+
+def _holds(line):
+    return bool(line._held_back)
+
+
+def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
+    with broker.cut_after(50):
+        with pytest.raises(ConnectionClosed, match="in the middle of an answer, 50 bytes into it"):
+            api.admin.broker_config(broker.address)
+        with pytest.raises(ConnectionClosed):
+            api.admin.broker_config(broker.address)
+    assert api.admin.broker_config(broker.address)
+    with broker.cut_after(1_000_000):
+        assert api.admin.broker_config(broker.address)
+
+
+def test_many_messages_come_through_a_network_that_cuts_them(broker, topic):
+    sent = [f"{number}".ljust(100) for number in range(300)]
+    broker.send(topic, *sent)
+    seen = []
+    with LitePullConsumer("cut", broker.address) as consumer:
+        consumer.subscribe(topic)
+
+        def poll():
+            seen.extend(message.body.decode() for message in consumer.poll(50))
+            return len(seen) >= len(sent)
+
+        with broker.cut_after(10_000):
+            for _ in range(3):
+                poll()
+        wait_until(poll)
+    assert seen == sent
+
+
+# ---- the disk
+
+
+@pytest.mark.parametrize("settings", [{}, {"mappedFileSizeCommitLog": 1 << 16}])
+def test_sends_are_refused_with_rocketmqs_code_while_the_disk_is_full(settings):
+    with EmbeddedBroker(maxMessageSize=30_000, **settings) as broker:
+        sent = [os.urandom(20_000).hex()[:20_000] for _ in range(8)]
+        broker.send("orders", *sent)
+        with broker.full_disk():
+            with pytest.raises(SendFailed, match="the disk is 100% full") as told:
+                broker.send("orders", "too much")
+            refusal = told.value.tries[-1]
+            assert isinstance(refusal, BrokerRefused)
+            assert refusal.code == 14
+            with pytest.raises(BrokerRefused, match="No space left"):
+                broker.create_topic("new")
+            assert broker.messages("orders"), "reads go on"
+        broker.send("orders", "again")
+        assert bodies(broker, "orders")[-1] == "again"
+        broker.create_topic("new")
+
+
+@pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
+def test_a_broker_that_starts_again_on_a_full_disk_refuses_sends_as_before(again):
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "one")
+        with broker.full_disk():
+            again(broker)
+            with pytest.raises(SendFailed, match="full"):
+                broker.send("orders", "refused")
+        wait_until(lambda: _is_sent(broker), what="room")
+        assert bodies(broker, "orders")[-1] == "two"
+
+
+def _is_sent(broker):
+    try:
+        return broker.send("orders", "two")
+    except SendFailed:
+        return False
+
+
+def test_delayed_messages_wait_for_room(broker, topic):
+    with broker.producer() as producer:
+        producer.send(Message(topic, b"later", delay_level=18))
+        with broker.full_disk():
+            broker.clock.advance(timedelta(hours=3))
+            assert bodies(broker, topic) == []
+        broker.clock.advance(1)
+    assert bodies(broker, topic) == ["later"]
+
+
+def test_a_power_loss_takes_what_was_not_flushed():
+    with EmbeddedBroker(flushIntervalCommitLog=FOREVER_MS) as broker:
+        port = broker.port
+        broker.send("orders", "one", "two")
+        broker.restart()
+        broker.send("orders", "three")
+        broker.lose_power()
+        assert broker.port == port
+        assert bodies(broker, "orders") == ["one", "two"]
+        broker.send("orders", "four")
+        assert bodies(broker, "orders") == ["one", "two", "four"]
+
+
+def test_a_power_loss_takes_nothing_that_was_acknowledged_after_a_flush():
+    with EmbeddedBroker(flushDiskType="SYNC_FLUSH") as broker:
+        for cycle in range(3):
+            broker.send("orders", f"{cycle} a", f"{cycle} b")
+            broker.lose_power()
+        assert bodies(broker, "orders") == ["0 a", "0 b", "1 a", "1 b", "2 a", "2 b"]
+        clock = broker.clock.now
+        broker.clock.advance(timedelta(hours=1))
+        broker.lose_power()
+        assert broker.clock.now - clock >= timedelta(hours=1)
+
+
+# ---- blocks
+
+
+def test_a_fault_is_over_when_its_block_is_left_by_an_exception(broker, topic):
+    with pytest.raises(ZeroDivisionError), broker.away(), broker.full_disk(), broker.slow(600):
+        raise ZeroDivisionError
+    broker.send(topic, "one")
+    assert broker._faults == []
+
+
+def test_of_two_of_a_kind_the_worse_counts_and_each_ends_with_its_block(broker, topic):
+    network, disk = broker._network, broker._disk
+    with broker.slow(0.2), broker.cut_after(5_000):
+        with broker.slow(0.1), broker.cut_after(7_000):
+            assert (network.slow_seconds, network.cut_after_bytes) == (0.2, 5_000)
+        with broker.slow(0.3), broker.cut_after(3_000):
+            assert (network.slow_seconds, network.cut_after_bytes) == (0.3, 3_000)
+        assert (network.slow_seconds, network.cut_after_bytes) == (0.2, 5_000)
+    assert (network.slow_seconds, network.cut_after_bytes) == (0, None)
+    with broker.away(), broker.full_disk():
+        with broker.away(), broker.full_disk():
+            pass
+        assert is_refused(broker)
+        assert disk.is_full
+    assert not is_refused(broker)
+    assert not disk.is_full
+
+
+def test_blocks_of_threads_may_overlap(broker, topic):
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(broker.away())
+    thread = threading.Thread(target=second.enter_context, args=(broker.away(),))
+    thread.start()
+    thread.join(10)
+    first.close()
+    assert is_refused(broker)
+    second.close()
+    assert not is_refused(broker)
+
+
+def test_a_broker_may_be_paused_or_stopped_in_a_block():
+    with EmbeddedBroker() as broker:
+        with broker.away():
+            broker.pause()
+        broker.resume()
+        wait_until(lambda: not is_refused(broker))
+    broker = EmbeddedBroker().start()
+    with broker.away(), broker.full_disk(), broker.slow(1):
+        broker.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda broker: broker.away(),
+        lambda broker: broker.slow(0.1),
+        lambda broker: broker.cut_after(1),
+        lambda broker: broker.full_disk(),
+        lambda broker: broker.lose_power(),
+    ],
+    ids=["away", "slow", "cut_after", "full_disk", "lose_power"],
+)
+def test_only_a_broker_that_is_at_work_here_has_faults(fault):
+    def attempt(broker, match):
+        with pytest.raises(EmbeddedBrokerError, match=match), ExitStack() as stack:
+            stack.enter_context(fault(broker))
+        assert broker._faults == []
+
+    broker = EmbeddedBroker()
+    attempt(broker, "does not run yet: start it")
+    with broker:
+        broker.pause()
+        attempt(broker, "is paused: resume it first")
+        broker.resume()
+        broker._owner += 1
+        attempt(broker, r"cannot use \w+ of the broker of process")
+        broker._owner -= 1
+    attempt(broker, "has been stopped: make another one")
+    broker._life, broker._runner = broker._life, object()
+    attempt(broker, r"needs a broker in a thread of this process: leave out own_process=True")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "why"),
+    [
+        (lambda broker: broker.slow("1s"), TypeError, r"a number, found str '1s'; for example"),
+        (lambda broker: broker.slow(True), TypeError, "found bool True"),
+        (lambda broker: broker.slow(-1), ValueError, "needed 0 to 3,600, found -1"),
+        (lambda broker: broker.slow(float("nan")), ValueError, "found nan"),
+        (lambda broker: broker.cut_after(0.5), TypeError, r"number of bytes, found float 0\.5"),
+        (lambda broker: broker.cut_after(-1), ValueError, "needed 0 bytes or more, found -1"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(broker, fault, error, why):
+    with pytest.raises(error, match=why), fault(broker):
+        pass
+
+
+def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._WORK_SECONDS", 0.05)
+    release = threading.Event()
+    broker._runner._controller.housekeeping.run_aside(lambda: release.wait(20), lambda _: None)
+    with pytest.raises(NotInTime, match="still at work"), broker.full_disk():
+        pass
+    assert broker._faults == []
+    release.set()
+
+
+def test_clients_say_what_is_wrong_in_errors_of_their_own(broker, api):
+    with broker.away(), pytest.raises(ConnectionFailed) as told:
+        api.admin.broker_config(broker.address)
+    assert isinstance(told.value, ClientError)

@@ -1,0 +1,176 @@
+"""A network between a server and its clients: slow, cut and held, on both kinds of loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from raw_clients import until
+
+from rocketpoll.broker.embedded.event_loop import EmbeddedLoop
+from rocketpoll.broker.embedded.network import EmbeddedNetwork
+from rocketpoll.broker.embedded.time_ahead import TimeAhead
+from rocketpoll.broker.server.event_loop import loop_class
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what comes, piece by piece; ``bye`` ends the connection."""
+
+    transport = None
+
+    def __init__(self):
+        self.received = b""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.received += data
+        self.transport.writelines([data[:1], data[1:]])
+        if data.endswith(b"bye"):
+            self.transport.close()
+
+
+class Room:
+    """A server that echoes, and clients of it."""
+
+    def __init__(self, network):
+        self.network = network
+        self.served = []
+        self._writers = []
+
+    async def begin(self):
+        self._server = await asyncio.get_running_loop().create_server(self._new, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    def _new(self):
+        self.served.append(Echo())
+        return self.served[-1]
+
+    async def client(self):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(writer)
+        served = len(self._writers)
+        await until(lambda: len(self.served) == served and self.served[-1].transport)
+        return reader, writer
+
+    async def end(self):
+        self._server.close()
+        for each in self._writers:
+            each.transport.abort()
+        for each in self.served:
+            each.transport.abort()
+        await until(lambda: not self.network._lines)
+
+
+@pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
+def tell(request):
+    """Runs a story in a room."""
+
+    def run(story):
+        loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()
+        loop.go_by(TimeAhead())
+        loop.network = EmbeddedNetwork()
+
+        async def told():
+            room = Room(loop.network)
+            await room.begin()
+            await asyncio.wait_for(story(room), 20)
+            await room.end()
+
+        loop.run_until_complete(told())
+        loop.close()
+
+    return run
+
+
+async def exchange(client, data):
+    reader, writer = client
+    writer.write(data)
+    return await reader.readexactly(len(data))
+
+
+def test_a_good_network_passes_all_on(tell):
+    async def story(room):
+        client = await room.client()
+        assert await exchange(client, b"hello") == b"hello"
+        assert await exchange(client, b"bye") == b"bye"
+        assert await client[0].read() == b""
+
+    tell(story)
+
+
+def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell):
+    async def story(room):
+        client = await room.client()
+        room.network.slow(600)
+        client[1].write(b"one")
+        await until(lambda: room.served[0].received == b"one")
+        assert room.served[0].transport.get_write_buffer_size() == 3
+        room.network.slow(0)
+        assert await exchange(client, b"two") == b"one"
+        assert await client[0].readexactly(3) == b"two"
+        room.network.slow(0.01)
+        client[1].write(b"three, bye")
+        assert await client[0].read() == b"three, bye", "and the end comes behind it"
+
+    tell(story)
+
+
+def test_each_connection_is_cut_behind_its_own_bytes_new_ones_as_well(tell):
+    async def story(room):
+        first = await room.client()
+        room.network.cut_after(8)
+        second = await room.client()
+        for client in (first, second):
+            assert await exchange(client, b"hello") == b"hello"
+        for reader, writer in (first, second):
+            writer.write(b"hello")
+            assert await reader.read() == b"hel"
+        room.network.cut_after(None)
+        assert await exchange(await room.client(), b"hello, hello") == b"hello, hello"
+
+    tell(story)
+
+
+def test_a_slow_network_may_cut_as_well(tell):
+    async def story(room):
+        reader, writer = await room.client()
+        room.network.slow(0.01)
+        room.network.cut_after(3)
+        writer.write(b"hello")
+        assert await reader.read() == b"hel"
+
+    tell(story)
+
+
+def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(tell):
+    async def story(room):
+        first = await room.client()
+        room.network.hold(is_held=True)
+        second = await room.client()
+        for _, writer in (first, second):
+            writer.write(b"hello")
+        room.served[0].transport.pause_reading()
+        room.served[0].transport.resume_reading()
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert [each.received for each in room.served] == [b"", b""]
+        room.network.hold(is_held=False)
+        for reader, _ in (first, second):
+            assert await reader.readexactly(5) == b"hello"
+
+    tell(story)
+
+
+def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):
+    async def story(room):
+        _, writer = await room.client()
+        room.network.slow(600)
+        writer.write(b"hello")
+        await until(lambda: room.served[0].received)
+        writer.transport.abort()
+        await until(lambda: not room.network._lines)
+        room.network.slow(0)
+
+    tell(story)

@@ -1,0 +1,83 @@
+"""What a power loss takes of a file: all that was written since the last flush, and no more."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpoll.broker.embedded.unflushed import PAGE, Unflushed
+
+SIZE = 3 * PAGE
+
+
+class File:
+    """A file in memory, with what is not on the disk of it."""
+
+    def __init__(self, content=b""):
+        self.data = bytearray(content.ljust(SIZE, b"\0"))
+        self.unflushed = Unflushed(len(content))
+
+    def write(self, position, data):
+        self.unflushed.before_write(
+            position, len(data), lambda at, size: bytes(self.data[at : at + size])
+        )
+        self.data[position : position + len(data)] = data
+
+    def flush(self):
+        self.unflushed.flush_ends(self.unflushed.flush_begins(), is_done=True)
+
+    def lose_power(self):
+        def restore(position, data):
+            self.data[position : position + len(data)] = data
+
+        def cut(position):
+            self.data[position:] = bytes(SIZE - position)
+
+        self.unflushed.forget(restore, cut)
+        return bytes(self.data)
+
+
+places = st.integers(0, SIZE - 40)
+writes = st.tuples(places, st.binary(min_size=1, max_size=40))
+
+
+@given(st.binary(max_size=SIZE), st.lists(writes | st.just("flush"), max_size=20))
+def test_it_is_as_the_last_flush_left_it(content, steps):
+    file = File(content)
+    flushed = bytes(file.data)
+    for step in steps:
+        if step == "flush":
+            file.flush()
+            flushed = bytes(file.data)
+        else:
+            file.write(*step)
+    assert file.lose_power() == flushed
+
+
+def test_a_flush_takes_what_was_there_when_it_began():
+    file = File()
+    file.write(0, b"one")
+    flush = file.unflushed.flush_begins()
+    file.write(0, b"two")
+    file.unflushed.flush_ends(flush, is_done=True)
+    assert file.lose_power()[:3] == b"one"
+
+
+def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
+    for end in (lambda *_: None, lambda file, flush: file.flush_ends(flush, is_done=False)):
+        file = File(b"before")
+        file.write(0, b"one")
+        end(file.unflushed, file.unflushed.flush_begins())
+        file.write(1, b"two")
+        assert file.lose_power()[:6] == b"before"
+
+
+def test_of_two_flushes_the_one_that_began_later_takes_all():
+    file = File(b"before")
+    file.write(0, b"one")
+    first = file.unflushed.flush_begins()
+    file.write(3, b"two")
+    second = file.unflushed.flush_begins()
+    file.unflushed.flush_ends(second, is_done=True)
+    file.unflushed.flush_ends(first, is_done=False)
+    assert file.lose_power()[:6] == b"onetwo"

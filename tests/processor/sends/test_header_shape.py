@@ -1,0 +1,116 @@
+"""Headers are cut only where that says the same as the codec does."""
+
+import pytest
+from broker_clients import send_request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.codes import SerializeType
+from rmq_spark.wire.command import decode_command
+from rmq_spark.wire.framing import Frame, FrameReader
+from rocketpoll.broker.processor.sends.header_shape import (
+    BORN_MARK,
+    beginning_of,
+    plain_texts,
+    shape_of,
+)
+
+
+def header_of(request):
+    reader = FrameReader()
+    reader.feed(request.encode())
+    return bytes(reader.next_frame().header)
+
+
+def shape_of_request(request):
+    return shape_of(header_of(request), request._replace(body=b""))
+
+
+USUAL = send_request(properties="KEYS\x01k\x02", opaque=7)
+SHAPE = shape_of_request(USUAL)
+
+
+def cut(header):
+    return SHAPE.cut(header.partition(BORN_MARK)[2])
+
+
+def test_a_header_is_cut_at_birth_properties_and_opaque():
+    assert cut(header_of(USUAL)) == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
+    assert beginning_of(header_of(USUAL)) == SHAPE.before
+    assert shape_of_request(send_request(properties="", opaque=123_456)) == SHAPE
+    assert shape_of_request(send_request(queue_id=1)) != SHAPE
+
+
+@given(
+    st.text(max_size=30) | st.text('ab"\\u0012\x01\x02', max_size=30),
+    st.integers(0, (1 << 31) - 1),
+)
+def test_what_is_cut_is_what_the_codec_reads(text, opaque):
+    try:
+        header = header_of(send_request(properties=text, opaque=opaque))
+    except HeaderError:  # half of a pair
+        return
+    found = cut(header)
+    plain = None if found is None else plain_texts([found[1]])
+    if plain is not None:
+        assert (plain, found[2]) == (text, opaque)
+    else:
+        assert not (text.isascii() and text.replace("\1", "").replace("\2", "").isalnum())
+
+
+ODD = {
+    "a birth of other length": (b"1600000000000", b"160000000000"),
+    "a birth that is no number": (b"1600000000000", b"160000000000x"),
+    "an opaque with a zero before it": (b'"opaque":7', b'"opaque":07'),
+    "a negative opaque": (b'"opaque":7', b'"opaque":-7'),
+    "an opaque that is too large": (b'"opaque":7', b'"opaque":2147483648'),
+    "no opaque": (b'"opaque":7', b'"opaque":'),
+    "another flag": (b'"flag":0', b'"flag":2'),
+    "a flag of its own": (b'"h":"0"', b'"h":"1"'),
+    "more behind": (b"}", b"} "),
+    "another end": (b"409}", b"408}"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), ODD.values(), ids=ODD)
+def test_what_differs_elsewhere_is_not_cut(old, new):
+    header = header_of(USUAL)
+    assert old in header
+    found = cut(header.replace(old, new))
+    assert found is None
+
+
+def test_texts_that_need_the_codec_are_not_plain():
+    assert plain_texts([rb"a\u0001b\u0002", b"", b"c"]) == 'a\x01b\x02""c'
+    for odd in (b'a"', rb"\\u0001", rb"\n", rb"\u0003", b"\x01", b"\x7f", "ü".encode(), b"\n"):
+        assert plain_texts([b"a", odd]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"h":"0"', b'"h":"0","g":"1600000000000"'),
+        (b'"h":"0"', b'"h":"0","i":"x"'),
+        (b'"flag":0', b'"flag":0,"opaque":7'),
+        (b'"a":"P"', rb'"a":"P","x\"g":"1600000000000"'),
+        (b'"opaque":7', b'"opaque": 7'),
+    ],
+    ids=lambda change: change[1].decode(),
+)
+def test_no_shape_is_made_where_another_place_might_be_meant(change):
+    header = header_of(USUAL).replace(*change)
+    request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
+    shape = shape_of(header, request)
+    if shape is not None:  # then it was only another place for the same
+        found = shape.cut(header.partition(BORN_MARK)[2])
+        assert found == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
+        assert header.count(b'"opaque":') == 2
+
+
+def test_only_json_has_a_shape_and_only_so_much_of_it():
+    binary = USUAL._replace(serialize_type=SerializeType.ROCKETMQ)
+    assert shape_of_request(binary) is None
+    assert shape_of_request(send_request("b", "T" * 100, properties="p")) is not None
+    long = USUAL._replace(ext_fields={**USUAL.ext_fields, "z": "z" * 5_000})
+    assert shape_of_request(long) is None

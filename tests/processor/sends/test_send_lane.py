@@ -1,0 +1,418 @@
+"""The lane for sends: whatever a client sends, and however it is cut, nobody can tell by which way
+it went; and what takes the lane at all."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from breadth import count
+from broker_clients import batch_request, pull_request, send_request
+from disks import FaultIn, FaultyDisk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from slow_disks import SlowDisk
+from twin_brokers import Twins
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.processor.sends import send_plan
+from rocketpoll.broker.processor.sends.send_lane import RUN_BYTES_MAX, RUN_MAX
+from rocketpoll.broker.store.disk import LocalDisk
+
+TOPICS = "T", "U", "%RETRY%G", "read-only", "not-there", "passing"
+TEXTS = {
+    "as Java writes them": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02",
+    "no instruction": "UNIQ_KEY\x01{n:032X}\x02",
+    "without a last separator": "UNIQ_KEY\x01{n:032X}",
+    "two separators": "KEYS\x01k{n}\x02\x02",
+    "tag A": "TAGS\x01A\x02KEYS\x01k{n}\x02WAIT\x01true\x02",
+    "tag B": "KEYS\x01k{n} l\x02WAIT\x01true\x02TAGS\x01B",
+    "nothing": "",
+    "does not wait": "KEYS\x01k{n}\x02WAIT\x01false\x02",
+    "waits, said first": "WAIT\x01true\x02KEYS\x01k{n}\x02",
+    "waits twice": "K\x011\x02WAIT\x01true\x02WAIT\x01true\x02",
+    "delayed": "KEYS\x01k{n}\x02DELAY\x0118\x02",
+    "a timer": "TIMER_DELAY_SEC\x0112\x02",
+    "a half message": "TRAN_MSG\x01true\x02",
+    "a cluster": "CLUSTER\x01other\x02KEYS\x01k{n}\x02",
+    "not ASCII": "KEYS\x01k{n}\x02name\x01ü\x02",
+    "escaped": 'KEYS\x01k{n}\x02said\x01"C:\\u0001"\n\x02',
+    "other controls": "KEYS\x01k{n}\x02\x03\x7f\x02",
+    "long": "KEYS\x01k{n}\x02x\x01" + "x" * 3_000 + "\x02",
+    "too long": "x\x01" + "x" * 33_000,
+}
+USUAL = ("as Java writes them", "no instruction", "tag A", "tag B", "without a last separator")
+SIZES = (1, 100, 5_000, 0, RUN_BYTES_MAX, (1 << 19) + 1)
+FORMS = {
+    "one way": {"flag": 2},
+    "the old code": {"code": RequestCode.SEND_MESSAGE},
+    "binary": {"serialize_type": SerializeType.ROCKETMQ},
+    "another version": {"version": 401},
+    "a remark": {"remark": "?"},
+    "flag 8": {"message_flag": 8},
+}
+
+sends = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(TOPICS[:2] * 4 + TOPICS + TOPICS[-1:]),
+        "queue_id": st.sampled_from([0, 1, 0, 1, 2, 3, 4]),
+        "text": st.sampled_from(USUAL * 4 + tuple(TEXTS)),
+        "size": st.sampled_from(SIZES[:2] * 6 + SIZES),
+        "form": st.sampled_from(["usual"] * 20 + sorted(FORMS)),
+        "count": st.sampled_from([1, 1, 2, 9, RUN_MAX + 9]),
+    }
+)
+others = st.sampled_from(["a batch", "a question"])
+acts = st.one_of(
+    st.tuples(
+        st.just("receive"),
+        st.integers(0, 1),
+        st.lists(st.one_of(*[sends] * 6, others), min_size=1, max_size=8),
+        st.lists(st.integers(0, 1 << 16), max_size=3),
+    ),
+    st.sampled_from([("perm", 2), ("perm", 4), ("perm", 6), ("queues", 2), ("delete",), ("pass",)]),
+)
+
+
+class Story:
+    """What happens to both brokers."""
+
+    def __init__(self, twins):
+        self.twins = twins
+        self.numbers = 0
+
+    def request(self, topic="T", queue_id=0, text="as Java writes them", size=100, form="usual"):
+        self.numbers += 1
+        changed = dict(FORMS.get(form, {}))
+        message_flag = changed.pop("message_flag", 0)
+        request = send_request(
+            self.numbers.to_bytes(4, "big") * (size // 4) + bytes(size % 4),
+            topic,
+            queue_id,
+            properties=TEXTS[text]
+            .replace("{n:032X}", f"{self.numbers:032X}")
+            .replace("{n}", str(self.numbers)),
+            opaque=self.numbers,
+            **changed,
+        )
+        fields = {**request.ext_fields}
+        if message_flag:
+            fields["h"] = str(message_flag)
+        if "g" in fields:
+            fields["g"] = str(1_700_000_000_000 + self.numbers)
+        return request._replace(ext_fields=fields)
+
+    def bytes_of(self, what):
+        if what == "a batch":
+            self.numbers += 1
+            return batch_request("a", "b", opaque=self.numbers).encode()
+        if isinstance(what, str):
+            self.numbers += 1
+            return RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=self.numbers).encode()
+        times = what["count"] if what["size"] <= 100 else 1
+        one = {name: value for name, value in what.items() if name != "count"}
+        return b"".join(self.request(**one).encode() for _ in range(times))
+
+    def act(self, name, *given):
+        getattr(self, f"act_{name}")(*given)
+
+    def act_receive(self, client, sent, cuts):
+        data = b"".join(map(self.bytes_of, sent))
+        places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
+        pieces = [data[start:end] for start, end in pairwise(places)]
+        self.twins.receive(client, *pieces)
+        self.settle()
+
+    def act_perm(self, perm):
+        self._configure(lambda old: replace(old, perm=perm))
+
+    def act_queues(self, count):
+        self._configure(lambda old: replace(old, read_queue_nums=count, write_queue_nums=count))
+
+    def _configure(self, changed):
+        for twin in self.twins.both:
+            topics = twin.controller.tables.topics
+            topics.put(changed(topics.get("U")))
+            topics.save()
+
+    def act_delete(self):
+        self.numbers += 1
+        fields = {"topic": "passing"}
+        request = RemotingCommand(
+            RequestCode.DELETE_TOPIC_IN_BROKER, opaque=self.numbers, ext_fields=fields
+        )
+        self.twins.receive(0, request.encode())
+        self.twins.settle(0, self.numbers)
+
+    def act_pass(self):
+        self.twins.clock.now_ms += 7
+
+    def settle(self):
+        self.twins.settle()
+
+    def check(self):
+        """Both have answered, stored, told and counted the same."""
+        lane, usual = self.twins.both
+        for client in (0, 1):
+            assert lane.said_to(client) == usual.said_to(client)
+        assert lane.arrivals == usual.arrivals
+        assert lane.counted() == usual.counted()
+        for key in range(max(self.numbers - 40, 1), self.numbers + 1, 7):
+            for topic in TOPICS[:2]:
+                assert lane.found_by(topic, f"k{key}") == usual.found_by(topic, f"k{key}")
+        assert lane.stored() == usual.stored()
+        assert usual.ran == []
+
+
+def topic(name, perm=6):
+    return TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm)
+
+
+def make_topics(twins):
+    for twin in twins.both:
+        topics = twin.controller.tables.topics
+        for name in ("T", "U"):
+            topics.put(topic(name))
+        topics.put(topic("read-only", perm=4))
+        topics.save()
+
+
+def story_with(root, *disks, **changed):
+    twins = Twins(root, disks or (None, None), **changed)
+    make_topics(twins)
+    return Story(twins)
+
+
+@pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def story(request, tmp_path_factory):
+    told = story_with(
+        tmp_path_factory.mktemp("twins"),
+        flushDiskType=request.param,
+        mappedFileSizeCommitLog=1 << 20,
+        osPageCacheBusyTimeOutMills=60_000,  # no twin is to be slower than the other
+        syncFlushTimeout=60_000,
+    )
+    yield told
+    assert sum(told.twins.lane.ran) > told.numbers / 20, "few have taken the lane"
+    told.twins.shutdown()
+
+
+@settings(
+    max_examples=count("ROCKETPOLL_LANES", 6, wide=300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(told=st.lists(acts, min_size=1, max_size=6))
+def test_nobody_can_tell_by_which_way_a_message_has_come(story, told):
+    story.act_receive(0, [lone(count=9), lone(topic="U", queue_id=1, count=9)], [])
+    for act in told:
+        story.act(*act)
+    story.check()
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Begins a story of brokers that are stopped in the end."""
+    begun = []
+
+    def begin(*disks, **changed):
+        begun.append(story_with(tmp_path, *disks, **changed))
+        return begun[-1]
+
+    yield begin
+    for story in begun:
+        story.twins.shutdown()
+
+
+def lone(**given):
+    return {
+        "topic": "T",
+        "queue_id": 0,
+        "text": "tag A",
+        "size": 100,
+        "form": "usual",
+        "count": 1,
+        **given,
+    }
+
+
+def many(count, **given):
+    return [lone(**given, count=count)]
+
+
+def say_no(disk, kind, directory, error=errno.EIO):
+    """A disk carries out no such operation in a directory."""
+    disk.plan = [FaultIn(directory=directory, persistent=True, kinds={kind}, error=error)]
+
+
+def codes(answers, last):
+    return [answer.code for answer in answers[-last:]]
+
+
+def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
+    story = told()
+    ran = story.twins.lane.ran
+    story.act_receive(0, many(1), [])
+    story.act_receive(0, many(1), [])
+    assert ran == []  # one alone is as quick the usual way
+    story.act_receive(0, many(2 * RUN_MAX + 5), [])
+    assert ran == [RUN_MAX, RUN_MAX, 4]  # the first of them has taught it
+    del ran[:]
+    length = len(story.bytes_of(lone(count=20)))
+    for cut in range(1, length, length // 7):
+        story.act_receive(0, many(20), [cut])
+    assert sum(ran) > 7 * 18
+    story.check()
+
+
+def test_whoever_waits_for_a_tag_is_woken_by_a_run(told):
+    story = told()
+    story.act_receive(0, many(3), [])
+    for twin in story.twins.both:
+        for opaque, tags in ((9_001, "B"), (9_002, "C")):
+            pull = pull_request(3, subscription=tags, suspend_ms=15_000, opaque=opaque)
+            twin.receive(1, pull.encode())
+    story.act_receive(0, [*many(5), *many(5, text="tag B")], [])
+    assert sum(story.twins.lane.ran) > 8
+    for twin in story.twins.both:
+        (woken,) = twin.answers(1)
+        assert (woken.opaque, woken.code) == (9_001, 0)
+        assert woken.ext_fields["nextBeginOffset"] == "13"
+    assert set(story.twins.lane.arrivals["T", 0]) == set(story.twins.usual.arrivals["T", 0])
+    assert len(set(story.twins.lane.arrivals["T", 0])) == 2
+
+
+def test_a_run_that_the_disk_refuses_is_refused_and_leaves_no_trace(told):
+    disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
+    story = told(*disks)
+    story.act_receive(0, many(10), [])
+    for disk in disks:
+        say_no(disk, "write", "commitlog", errno.ENOSPC)
+    story.act_receive(0, many(20), [])
+    for twin in story.twins.both:
+        answers = twin.answers(0)
+        assert codes(answers, 20) == [14] * 20
+        assert "full" in answers[-1].remark
+    for disk in disks:
+        disk.plan = ()
+    story.act_receive(0, many(20), [])
+    assert codes(story.twins.lane.answers(0), 20) == [0] * 20
+    assert story.twins.lane.ran == [9, 20, 20]
+    story.check()
+
+
+def test_a_run_whose_flush_fails_is_not_acknowledged(told):
+    disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
+    story = told(*disks, flushDiskType="SYNC_FLUSH")
+    story.act_receive(0, many(10), [])
+    for disk in disks:
+        say_no(disk, "flush", "commitlog")
+    story.act_receive(0, many(20), [])
+    story.act_receive(0, many(20), [])
+    lane, usual = story.twins.both
+    assert codes(lane.answers(0), 40) == codes(usual.answers(0), 40) == [14] * 40
+    assert [answer.ext_fields for answer in lane.answers(0)] == [
+        answer.ext_fields for answer in usual.answers(0)
+    ]
+    assert lane.arrivals == usual.arrivals
+    assert sum(map(len, lane.arrivals.values())) == 10
+
+
+def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of_its_sends(told):
+    disks = [SlowDisk(), SlowDisk()]
+    changed = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 300}
+    story = told(*disks, sendThreadPoolQueueCapacity=25, **changed)
+    story.act_receive(0, many(10), [])
+    for disk in disks:
+        disk.keep_waiting()
+    for twin in story.twins.both:
+        story.numbers = 100
+        twin.receive(0, story.bytes_of(lone(count=30)))
+        assert len(twin.answers(0)) == 10
+        assert twin.processors.acknowledger.queue()[0] == 30
+        twin.receive(0, story.bytes_of(lone(count=5)))
+        assert codes(twin.answers(0), 5) == [2] * 5
+        assert "30 sends wait for the disk" in twin.answers(0)[-1].remark
+    for twin, disk in zip(story.twins.both, disks, strict=True):
+        twin.wait_until(lambda twin=twin: codes(twin.answers(0), 35).count(10) == 30)
+        assert {"msgId", "queueOffset"} <= twin.answers(0)[-6].ext_fields.keys()
+        disk.let_go()
+    story.act_receive(0, many(20), [])
+    assert story.twins.lane.ran == [9, 30, 20]
+    story.check()
+
+
+def test_a_topic_that_has_changed_is_looked_at_again_before_the_next_send(told):
+    story = told()
+    for change, code in ((("perm", 4), 16), (("perm", 6), 0), (("queues", 2), 1)):
+        story.act_receive(0, many(5, topic="U", queue_id=3), [])
+        story.act(*change)
+        story.act_receive(0, many(5, topic="U", queue_id=3), [])
+        assert codes(story.twins.lane.answers(0), 5) == [code] * 5
+    story.check()
+
+
+def test_one_way_sends_take_the_lane_and_are_not_answered(told):
+    story = told()
+    story.act_receive(0, many(20, form="one way"), [])
+    assert story.twins.lane.ran == [19]
+    assert story.twins.lane.answers(0) == []
+    story.check()
+
+
+def test_a_client_that_does_not_read_is_taken_no_more_from(told):
+    story = told(maxWriteBufferBytes=1 << 16)
+    story.act_receive(0, many(3), [])
+    for twin in story.twins.both:
+        twin.wire(0).is_full = True
+    data = story.bytes_of(lone(count=400))
+    for twin in story.twins.both:
+        for _ in range(8):
+            twin.receive(0, data)
+    for twin in story.twins.both:
+        assert twin.connection(0).is_congested
+        assert len(twin.answers(0)) == twin.counted()[0] < 2 * 400
+        twin.wire(0).is_full = False
+        twin.connection(0).resume_writing()
+        twin.settle(0, story.numbers)
+        assert len(twin.answers(0)) == 8 * 400 + 3
+
+
+def test_what_a_client_has_taught_goes_with_it(told):
+    story = told()
+    for queue_id in range(4):
+        story.act_receive(0, many(3, queue_id=queue_id), [])
+    plans = story.twins.lane.processors.sends._plans
+    assert len(plans) == 8
+    story.twins.lane.wire(0).protocol.connection_lost(None)
+    assert len(plans) == 0
+    del story.twins.lane._wires[0]
+
+
+def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, monkeypatch):
+    lessons = []
+    shape_of = send_plan.shape_of
+    monkeypatch.setattr(send_plan, "shape_of", lambda *given: lessons.append(1) or shape_of(*given))
+    story = told()
+    for number in range(2 * send_plan.PLANS_MAX):
+        odd = story.request()
+        odd = odd._replace(ext_fields={"a0": str(number), **odd.ext_fields})
+        story.twins.lane.receive(0, odd.encode())
+    assert len(lessons) <= send_plan.PLANS_MAX
+    plans = story.twins.lane.processors.sends._plans
+    assert len(plans) <= send_plan.PLANS_MAX + 1
+
+
+def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
+    story = told()
+    for _ in range(2):
+        mixed = [each for text in TEXTS for each in (*many(3), *many(2, text=text), *many(1))]
+        story.act_receive(0, mixed, [])
+    story.act_receive(0, [each for size in SIZES for each in (*many(5), lone(size=size))], [])
+    story.act_receive(0, [each for form in FORMS for each in (*many(5), *many(3, form=form))], [])
+    assert len(story.twins.lane.ran) > 2 * len(TEXTS)
+    story.check()

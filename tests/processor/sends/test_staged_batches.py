@@ -1,0 +1,174 @@
+"""Staged batches as requests: what is answered, and what is refused in which words."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from broker_connections import FakeConnection, body_in, finished
+from brokers import never_parked, nobody_waits, saved_at_once
+from staged_rows import at_once, no_pause, result_of, sized
+from stores import bodies, message, small_config
+
+from rmq_spark.wire.bodies.staged_batches import (
+    CommitBatchRequestBody,
+    CommittedBatch,
+    StagedAttempt,
+)
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import (
+    BatchRequestHeader,
+    LastBatchRequestHeader,
+    StageChunkRequestHeader,
+)
+from rocketpoll.broker.processor.dispatcher import RequestDispatcher
+from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.staged_batches import StagedBatchesProcessor
+from rocketpoll.broker.settings.config import BrokerConfig
+
+SINK = "query-T"
+
+
+class Room:
+    def __init__(self, parts):
+        config = BrokerConfig(store=small_config(parts.root))
+        self.connection = FakeConnection()
+        self.connection.extensions = frozenset([Extension.STAGED_BATCHES])
+        self.busy = None
+        processor = StagedBatchesProcessor(
+            parts.store,
+            TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
+            at_once,
+            result_of,
+            None,
+            lambda: self.busy,
+            self._excused,
+        )
+        processor._pause = no_pause
+        self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
+
+    def _excused(self, connection, request, error):
+        return self._dispatch.excused(connection, request, error)
+
+    def ask(self, code, header, body=None):
+        answer = finished(self._dispatch(self.connection, self.connection.ask(code, header, body)))
+        return answer or self.connection.sent.pop()
+
+    def stage(self, *texts, batch_id=0, number=0, topic="T", owner="q", body=None):
+        header = StageChunkRequestHeader(SINK, batch_id, owner, "a", number, topic, 0, "TBW102")
+        _, _, staged = sized(texts)
+        return self.ask(RequestCode.STAGE_CHUNK, header, staged if body is None else body)
+
+    def commit(self, *texts, batch_id=0, owner="q"):
+        _, _, staged = sized(texts)
+        attempt = StagedAttempt(attempt="a", chunks=1, rows=len(texts), crc=zlib.crc32(staged))
+        body = CommitBatchRequestBody(attempts=(attempt,))
+        header = BatchRequestHeader(SINK, batch_id, owner)
+        return self.ask(RequestCode.COMMIT_BATCH, header, body)
+
+    def last(self):
+        return self.ask(RequestCode.LAST_BATCH, LastBatchRequestHeader(SINK))
+
+
+@pytest.fixture
+def room(parts):
+    return Room(parts)
+
+
+def test_rows_are_staged_committed_and_asked_for(parts, room):
+    assert room.last().code == ResponseCode.QUERY_NOT_FOUND
+    staged = room.stage("a", "b")
+    assert (staged.code, staged.ext_fields["isCommitted"]) == (0, "false")
+    assert bodies(parts.store) == []
+    answer = room.commit("a", "b")
+    assert answer.code == 0, answer.remark
+    committed = body_in(CommittedBatch, answer)
+    assert (committed.batch_id, committed.rows, len(committed.spans)) == (0, 2, 1)
+    assert bodies(parts.store) == ["a", "b"]
+    assert body_in(CommittedBatch, room.last()) == committed
+
+
+def test_who_stages_or_commits_again_hears_that_it_is_done(parts, room):
+    room.stage("a")
+    first = room.commit("a")
+    assert room.stage("a").ext_fields["isCommitted"] == "true"
+    assert room.commit("a").body == first.body
+    assert bodies(parts.store) == ["a"]
+
+
+def test_an_abort_forgets_what_is_staged_and_nothing_that_counts(parts, room):
+    room.stage("a")
+    room.commit("a")
+    room.stage("b", batch_id=1)
+    for batch_id in (0, 1):
+        header = BatchRequestHeader(SINK, batch_id, "q")
+        assert room.ask(RequestCode.ABORT_BATCH, header).code == 0
+    assert "is not staged" in room.commit("b", batch_id=1).remark
+    assert bodies(parts.store) == ["a"]
+
+
+def test_what_cannot_be_is_refused_for_good(parts, room):
+    room.stage("a")
+    room.commit("a")
+    assert room.commit("b").code == 0  # of a batch that is committed already
+    for answer, told in (
+        (room.commit("b", batch_id=1), "is not staged"),
+        (room.commit("b", batch_id=1, owner="other"), "belongs to q"),
+        (room.stage("b", batch_id=1, owner="other"), "belongs to q"),
+        (room.stage("b", batch_id=1, topic="Other"), "the request of queue 0 of Other"),
+        (room.stage("b", batch_id=1, number=-1), "a batch and a chunk from 0 on"),
+    ):
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert told in answer.remark
+    assert bodies(parts.store) == ["a"]
+
+
+def test_damage_on_the_way_is_refused_when_it_is_staged(room):
+    _, _, staged = sized(["a"])
+    damaged = bytearray(staged)
+    damaged[8 + 88] ^= 1
+    answer = room.stage("a", body=bytes(damaged))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "bodyCRC" in answer.remark
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_named(parts, room):
+    room.stage("a")
+    parts.topics.begin_deletion("T")
+    parts.topics.delete("T")
+    answer = room.commit("a")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "topic T was deleted after rows had been staged for it" in answer.remark
+    assert bodies(parts.store) == []
+
+
+def test_a_topic_that_is_read_only_by_now_is_named(parts, room):
+    room.stage("a")
+    parts.make_topic("T", perm=4)
+    assert "topic T may not be written to any more" in room.commit("a").remark
+
+
+def test_a_busy_broker_stages_nothing(room):
+    room.busy = "[REJECTREQUEST]system busy"
+    assert room.stage("a").code == ResponseCode.SYSTEM_BUSY
+
+
+def test_a_store_that_takes_nothing_commits_nothing(parts, room):
+    room.stage("a")
+    parts.store.take_no_more("the broker is stopping")
+    answer = room.commit("a")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_BUSY, "the broker is stopping")
+
+
+def test_who_has_not_agreed_sees_none_of_it(room):
+    room.connection.extensions = frozenset([Extension.APPEND_CHUNK])
+    assert room.stage("a").code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert room.last().code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_message_of_another_is_taken_beside(parts, room):
+    room.stage("a")
+    parts.store.put_message(message("other"))
+    room.commit("a")
+    assert bodies(parts.store) == ["other", "a"]

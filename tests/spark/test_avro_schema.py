@@ -1,0 +1,73 @@
+"""Avro schemas of Spark's types and back, and what no column can be."""
+
+import json
+
+import pytest
+from body_types import structs
+from hypothesis import given
+from pyspark.sql import types as sql
+
+from rmq_spark.spark.avro_schema import avro_schema_of, name_faults, spark_schema_of
+from rmq_spark.spark.body_schema import parse_schema
+
+
+def as_avro_has_it(kind):
+    """A type, with the ints that Avro has for smaller ones."""
+    if isinstance(kind, sql.StructType):
+        return sql.StructType(
+            [sql.StructField(each.name, as_avro_has_it(each.dataType)) for each in kind.fields]
+        )
+    if isinstance(kind, sql.ArrayType):
+        return sql.ArrayType(as_avro_has_it(kind.elementType))
+    if isinstance(kind, sql.MapType):
+        return sql.MapType(kind.keyType, as_avro_has_it(kind.valueType))
+    small = isinstance(kind, (sql.ByteType, sql.ShortType))
+    return sql.IntegerType() if small else kind
+
+
+@given(structs())
+def test_the_avro_schema_of_a_type_leads_back_to_it(kind_and_values):
+    kind, _ = kind_and_values
+    assert spark_schema_of(json.dumps(avro_schema_of(kind))) == as_avro_has_it(kind)
+
+
+def field(kind):
+    return json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": kind}]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ({"type": "string"}, "x STRING"),
+        (["string", "null"], "x STRING"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "x STRING"),
+        ({"type": "fixed", "name": "F", "size": 4}, "x BINARY"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "x TIMESTAMP"),
+        ({"type": "long", "logicalType": "of somebody else"}, "x BIGINT"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "x DECIMAL(4,1)"),
+    ],
+)
+def test_types_of_avro_are_columns(kind, found):
+    assert spark_schema_of(field(kind)) == parse_schema(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "this is no JSON"),
+        ('{"type": "string"}', "needed an Avro schema of a record"),
+        (field(["int", "string"]), "x is a union of 2 types, and a column has one"),
+        (field("Other"), "x is 'Other', which is not said before"),
+        (field("A"), "x is A within itself"),
+        (field({"type": "int", "logicalType": "time-millis"}), "x is a time-millis"),
+        (field({"type": "array"}), "this is no Avro schema"),
+    ],
+)
+def test_what_no_column_can_be_is_refused(text, said):
+    with pytest.raises(ValueError, match=said):
+        spark_schema_of(text)
+
+
+def test_names_have_to_be_avros():
+    kind = parse_schema("ok INT, `a-b` INT, s STRUCT<`1`: ARRAY<STRUCT<`ü`: INT>>>")
+    assert [each.partition(" is ")[0] for each in name_faults(kind)] == ["a-b", "s.1", "s.1[].ü"]

@@ -1,0 +1,77 @@
+"""Avro bodies: by a schema of Avro's or of Spark's, and those that are none."""
+
+import io
+import json
+
+import fastavro
+import pytest
+from body_rows import rows
+
+from rmq_spark.spark.errors import RecordFault
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "kinds", "type": {"type": "array", "items": "Kind"}},
+    ],
+}
+VALUE = {"id": 2**53 + 1, "kind": "OLD", "note": "ü", "kinds": ["NEW"]}
+
+
+def body_of(value, schema):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+def test_bodies_are_read_by_the_schema_of_their_writer():
+    names = {"columns": "id,kind,note,kinds"}
+    assert rows([body_of(VALUE, ORDER)], json.dumps(ORDER), "avro", **names) == [VALUE]
+    assert rows([body_of(VALUE, ORDER)], json.dumps(ORDER), "avro", columns="note") == [
+        {"note": "ü"}
+    ]
+
+
+def test_a_schema_of_sparks_is_that_of_fields_that_can_be_null():
+    schema = {
+        "type": "record",
+        "name": "any",
+        "fields": [
+            {"name": "id", "type": ["null", "long"]},
+            {"name": "x", "type": ["null", "int"]},
+        ],
+    }
+    body = body_of({"id": 7, "x": None}, schema)
+    assert rows([body], "id BIGINT, x SMALLINT", "avro", columns="id,x") == [{"id": 7, "x": None}]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "needed Avro of the schema"),
+        (b"\x02", "needed Avro of the schema"),
+        (
+            body_of(VALUE, ORDER) + b"x",
+            "needed one Avro record of the schema, found 1 bytes behind",
+        ),
+        (b"\x00\x08\x00\x00", "needed Avro of the schema"),
+    ],
+)
+def test_a_body_that_is_no_record_is_a_bad_one(body, said):
+    with pytest.raises(RecordFault, match="offset 0 of queue 3") as caught:
+        rows([body], json.dumps(ORDER), "avro")
+    assert said in str(caught.value)
+    good = body_of(VALUE, ORDER)
+    found = rows([good, body, good], json.dumps(ORDER), "avro", columns="id", onBadRecord="null")
+    assert [row["id"] for row in found] == [VALUE["id"], None, VALUE["id"]]
+
+
+def test_a_value_that_no_column_of_the_type_holds_is_a_bad_one():
+    schema = {"type": "record", "name": "any", "fields": [{"name": "id", "type": ["null", "int"]}]}
+    with pytest.raises(RecordFault, match="values that Spark's types hold"):
+        rows([body_of({"id": 70_000}, schema)], "id SMALLINT", "avro")

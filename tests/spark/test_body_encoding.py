@@ -1,0 +1,125 @@
+"""Rows to bodies and back: what the sink encodes, the source reads back equal."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from body_rows import alone, options_of
+from body_types import same, structs
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql import types as sql
+
+from rmq_spark.spark.avro_schema import avro_schema_of
+from rmq_spark.spark.body_avro import AvroBodies
+from rmq_spark.spark.body_encoding import BodyEncoder
+from rmq_spark.spark.body_json import JsonBodies
+from rmq_spark.spark.body_schema import parse_schema
+from rmq_spark.spark.errors import RowError
+from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.sink_columns import check_sink_columns
+from rmq_spark.spark.writer import record_batches
+
+
+def encoder_of(schema, kind="json", **more):
+    return BodyEncoder(schema, options_of(kind, **more).body)
+
+
+def bodies_of(schema, columns, kind="json", **more):
+    """The bodies of one record batch, given as its arrays."""
+    batch = pa.RecordBatch.from_arrays(columns, names=[str(at) for at in range(len(columns))])
+    [encoded] = encoder_of(schema, kind, **more).encoded([batch], 7)
+    return encoded.columns[-1]
+
+
+@pytest.mark.parametrize("kind", ["json", "avro"])
+@given(structs().flatmap(lambda each: st.tuples(st.just(each[0]), st.lists(each[1], max_size=4))))
+def test_what_is_written_is_read_back_equal(kind, written):
+    schema, rows = written
+    arrow = pa.struct(list(arrow_schema_of(schema)))
+    structs_written = pa.array(rows, arrow)
+    bodies = bodies_of(schema, structs_written.flatten(), kind)
+    decoder = JsonBodies(arrow) if kind == "json" else AvroBodies(arrow, avro_schema_of(schema))
+    if len(bodies):
+        assert same(
+            pa.concat_arrays([alone(decoder, body) for body in bodies.to_pylist()]), structs_written
+        )
+        try:
+            together = decoder.many(bodies)
+        except (ValueError, pa.ArrowException):
+            return
+        assert same(together, structs_written)
+
+
+def test_a_json_body_has_every_field_in_the_form_that_others_read():
+    schema = parse_schema(
+        "id BIGINT, price DECIMAL(9,2), at TIMESTAMP, day DATE, raw BINARY, ratio DOUBLE, "
+        "notes MAP<STRING, STRING>, none STRING"
+    )
+    types = arrow_schema_of(schema).types
+    values = [
+        2**53 + 1,
+        "1.50",
+        1_769_860_800_000_000,
+        20_484,
+        b"\0\1",
+        float("nan"),
+        [("a", "b")],
+        None,
+    ]
+    columns = [
+        pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
+        for value, kind in zip(values, types, strict=True)
+    ]
+    [body] = bodies_of(schema, columns).to_pylist()
+    assert body == (
+        b'{"id":9007199254740993,"price":1.50,"at":"2026-01-31T12:00:00Z","day":"2026-01-31",'
+        b'"raw":"AAE=","ratio":"NaN","notes":{"a":"b"},"none":null}'
+    )
+
+
+def test_columns_of_messages_are_no_part_of_bodies():
+    schema = parse_schema("keys STRING, id INT, tags STRING, name STRING")
+    columns = [pa.array([value]) for value in ("k", 1, "t", "ada")]
+    assert [json.loads(each) for each in bodies_of(schema, columns).to_pylist()] == [
+        {"id": 1, "name": "ada"}
+    ]
+    sent = check_sink_columns(schema, has_topic=True, body=options_of("json").body)
+    assert [(column.name, column.position) for column in sent] == [
+        ("body", 4),
+        ("keys", 0),
+        ("tags", 2),
+    ]
+
+
+def test_a_struct_is_a_body_and_null_is_none():
+    schema = parse_schema("value STRUCT<tags: INT>, keys STRING")
+    columns = [pa.array([{"tags": 1}, None]), pa.array(["a", "b"])]
+    found = bodies_of(schema, columns, bodyColumn="value")
+    assert found.to_pylist() == [b'{"tags":1}', None]
+
+
+def test_a_row_that_cannot_be_encoded_is_named():
+    schema = parse_schema("at TIMESTAMP")
+    beyond = pa.array([0, 1 << 60], pa.timestamp("us", "UTC"))
+    with pytest.raises(RowError, match="row 1 of partition 7, column body: it cannot be encoded"):
+        bodies_of(schema, [beyond])
+
+
+def test_rows_of_older_releases_become_the_same_bodies():
+    schema = parse_schema("keys STRING, id INT, inner STRUCT<a: ARRAY<INT>, m: MAP<STRING, INT>>")
+    rows = [Row("k", 1, Row([1, None], {"x": 1})), Row("l", None, None)]
+    encoder = encoder_of(schema)
+    sent = check_sink_columns(schema, has_topic=True, body=options_of("json").body)
+    [encoded] = encoder.encoded(record_batches(iter(rows), sent, encoder), 0)
+    assert encoded.columns[-1].to_pylist() == [
+        b'{"id":1,"inner":{"a":[1,null],"m":{"x":1}}}',
+        b'{"id":null,"inner":null}',
+    ]
+    assert encoded.column(0).to_pylist() == ["k", "l"]
+
+
+def test_fields_that_are_never_null_are_written_as_well():
+    schema = sql.StructType([sql.StructField("id", sql.LongType(), nullable=False)])
+    assert bodies_of(schema, [pa.array([1])]).to_pylist() == [b'{"id":1}']

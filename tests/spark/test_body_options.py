@@ -1,0 +1,66 @@
+"""Options of bodies: what they become, and what contradicts itself."""
+
+import pickle
+import sys
+
+import pytest
+from body_rows import options_of
+
+from rmq_spark.spark.body_options import BINARY_BODIES, BodyFormat
+from rmq_spark.spark.errors import OptionError, SetUpError
+from rmq_spark.spark.options import read_options, write_options
+
+AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
+
+
+def test_bodies_are_bytes_unless_options_say_otherwise():
+    given = {"namesrvAddr": "localhost:9876", "topic": "orders"}
+    assert read_options(given).body == write_options(given).body == BINARY_BODIES
+    assert BINARY_BODIES.format is BodyFormat.BINARY
+
+
+def test_a_schema_is_ddl_or_json_or_avros():
+    ddl = options_of("json", "id BIGINT").body
+    assert options_of("json", ddl.schema.json()).body == ddl
+    assert options_of("avro", AVRO).body.schema == ddl.schema
+    assert options_of("avro", AVRO).body.avro_schema == AVRO
+    assert options_of("avro", "id BIGINT").body.avro_schema is None
+
+
+def test_they_travel_to_tasks():
+    body = options_of("JSON", "id BIGINT, a ARRAY<DATE>", bodyColumn=" value ").body
+    assert pickle.loads(pickle.dumps(body)) == body  # noqa: S301  # our own
+    assert (body.format, body.column) == (BodyFormat.JSON, "value")
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "more", "said"),
+    [
+        ("yaml", None, {}, "option bodyFormat: needed binary, text, json or avro, found 'yaml'"),
+        ("text", "id INT", {}, "option bodySchema: it is for bodyFormat json and avro, found text"),
+        ("binary", None, {"bodyColumn": "v"}, "option bodyColumn: it is for bodyFormat json"),
+        ("json", "id", {}, "option bodySchema: needed a type, found the end: 'id'"),
+        ("json", "m MAP<INT, INT>", {}, "option bodySchema: m has keys of int: needed string"),
+        ("json", " ", {}, "option bodySchema: it is empty"),
+        ("json", AVRO, {}, "option bodySchema: this is no schema as df.schema.json"),
+        ("avro", "`a-b` INT", {}, "option bodySchema: a-b is no name in Avro"),
+        ("avro", '{"type": "record", "name": "A"}', {}, "option bodySchema: this is no Avro"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_one_line(kind, schema, more, said):
+    with pytest.raises(OptionError) as caught:
+        options_of(kind, schema, **more)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sink_takes_its_schema_from_its_columns():
+    given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
+    with pytest.raises(OptionError, match="bodySchema: it is of no use to the sink"):
+        write_options(given)
+
+
+def test_avro_without_its_library_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(SetUpError, match=r'fastavro.*pip install "rocketpoll\[avro\]"'):
+        options_of("avro", "id INT")

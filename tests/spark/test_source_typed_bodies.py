@@ -1,0 +1,197 @@
+"""Typed bodies in Spark: read and written, beside from_json, in streams and exactly once."""
+
+import json
+import re
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as fn
+from source_rooms import complaint
+
+from rmq_spark.client.message import Message
+
+SCHEMA = (
+    "id BIGINT, name STRING, total DOUBLE, paid BOOLEAN, price DECIMAL(9,2), day DATE, "
+    "at TIMESTAMP, inner STRUCT<a: INT, b: ARRAY<STRING>>, notes MAP<STRING, INT>"
+)
+BODIES = [
+    {"id": 2**53 + 1, "name": "ada", "total": 9.5, "paid": True, "price": 1.25},
+    {"id": None, "name": 'ü\n"', "total": -1e-300, "extra": [1, {"x": 2}]},
+    {"day": "2026-01-31", "at": "2026-01-31T12:00:00.123456Z"},
+    {"at": "2026-01-31T12:00:00+02:00", "inner": {"a": 1, "b": ["x", None], "c": 0}},
+    {"inner": {}, "notes": {"a": 1, "b": None}},
+    {"inner": None, "notes": {}},
+    {},
+]
+
+
+def sent(source, bodies):
+    topic = source.cluster.topic(1)
+    producer = source.clients.producer()
+    for body in bodies:
+        producer.send(
+            Message(topic, body if isinstance(body, bytes) else json.dumps(body).encode())
+        )
+    return topic
+
+
+def assert_same(found, expected, by):
+    """As chispa cannot sort rows with maps."""
+    assert found.dtypes == expected.dtypes
+    assert found.orderBy(by).collect() == expected.orderBy(by).collect()
+
+
+def test_rows_are_those_of_from_json(source):
+    topic = sent(source, BODIES)
+    raw = source.load(topic=topic)
+    theirs = raw.select(
+        "queueOffset", fn.from_json(fn.col("body").cast("string"), SCHEMA).alias("v")
+    )
+    ours = source.load(topic=topic, bodyFormat="json", bodySchema=SCHEMA)
+    names = [field.split()[0] for field in re.split(r", (?=\w+ [A-Z])", SCHEMA)]
+    assert_same(
+        ours.select("queueOffset", *names), theirs.select("queueOffset", "v.*"), "queueOffset"
+    )
+    assert "body" not in ours.columns
+    in_one = source.load(
+        topic=topic, bodyFormat="json", bodySchema=SCHEMA, bodyColumn="v", columns="queueOffset,v"
+    )
+    assert_same(in_one, theirs, "queueOffset")
+
+
+def test_a_schema_of_ones_own_names_columns_of_messages_and_of_bodies(source):
+    topic = sent(source, [{"id": 1, "name": "ada"}, b"bad"])
+    schema = "name STRING, queueOffset BIGINT, id INT"
+    found = source.load(schema, topic=topic, bodyFormat="json", onBadRecord="null")
+    assert [tuple(row) for row in found.orderBy("queueOffset").collect()] == [
+        ("ada", 0, 1),
+        (None, 1, None),
+    ]
+
+
+def test_text_is_a_string(source):
+    topic = sent(source, ["ü".encode()])
+    found = source.load(topic=topic, bodyFormat="text")
+    assert dict(found.dtypes)["body"] == "string"
+    assert [row.body for row in found.collect()] == ["ü"]
+
+
+def test_a_bad_body_ends_the_query_with_its_place(source):
+    topic = sent(source, [{"id": 1}, {"id": "one"}])
+    found = source.load(topic=topic, bodyFormat="json", bodySchema="id INT")
+    with pytest.raises(PySparkException) as raised:
+        found.collect()
+    said = complaint(raised)
+    assert f"offset 1 of queue 0 of {topic} on" in said
+    assert "its id: needed a whole number of 32 bits, found 'one'" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json or avro"),
+        ({"bodyFormat": "json"}, "option bodySchema: bodyFormat=json needs what bodies hold"),
+        ({"bodyFormat": "json", "bodySchema": "id INTERVAL"}, "a type that bodies can have"),
+        ({"bodyFormat": "json", "bodySchema": "tags INT"}, "name one column for the whole body"),
+        ({"bodyFormat": "json", "bodySchema": "x STRUCT<>"}, "x is a struct without fields"),
+        ({"bodySchema": "id INT"}, "it is for bodyFormat json and avro, found binary"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_load(source, options, said):
+    topic = source.cluster.topic(1)
+    with pytest.raises(PySparkException) as raised:
+        source.load(topic=topic, **options)
+    assert said in complaint(raised)
+    assert "\n" not in complaint(raised)
+
+
+def orders(spark):
+    return spark.range(1_000).selectExpr(
+        "concat('k', id) AS keys",
+        "id",
+        "IF(id % 3 = 0, NULL, concat('ü', id)) AS name",
+        "CAST(id AS DECIMAL(9,2)) AS price",
+        "timestamp_micros(id * 1000003) AS at",
+        "named_struct('a', IF(id % 2 = 0, NULL, id), 'b', array(id, NULL)) AS inner",
+        "map('x', id) AS notes",
+    )
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_what_is_written_is_read(sink, form):
+    rows = orders(sink.spark)
+    sink.write(rows, bodyFormat=form)
+    found = sink.load(
+        topic=sink.topic,
+        bodyFormat=form,
+        bodySchema=rows.drop("keys").schema.simpleString(),
+        columns=",".join(rows.columns),
+    )
+    assert_same(found, rows, "keys")
+
+
+def test_a_struct_column_is_written_and_read(sink):
+    rows = orders(sink.spark).selectExpr("struct(id, name) AS value", "keys")
+    sink.write(rows, bodyFormat="json", bodyColumn="value")
+    found = sink.load(
+        topic=sink.topic,
+        bodyFormat="json",
+        bodySchema="id BIGINT, name STRING",
+        bodyColumn="value",
+        columns="value,keys",
+    )
+    assert_same(found, rows, "keys")
+
+
+def test_exactly_once_and_committed(sink):
+    rows = orders(sink.spark)
+    sink.write(rows, bodyFormat="json", delivery="exactly_once")
+    found = sink.load(
+        topic=sink.topic,
+        isolation="committed",
+        bodyFormat="json",
+        bodySchema=rows.drop("keys").schema.simpleString(),
+        columns=",".join(rows.columns),
+    )
+    assert_same(found, rows, "keys")
+
+
+def test_columns_that_cannot_be_bodies_are_refused(sink):
+    ids = sink.spark.range(1)
+    for rows, options, said in (
+        (ids.selectExpr("'a' AS keys"), {}, "there is no column that bodyFormat=json makes bodies"),
+        (ids.selectExpr("id", "'a' AS body"), {}, "makes bodies of id: drop it"),
+        (ids, {"bodyColumn": "id"}, "column id is bigint, not a struct"),
+        (ids, {"bodyColumn": "value"}, "there is no column value"),
+        (ids.selectExpr("map(id, id) AS m"), {}, "m has keys of bigint: needed string"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            sink.write(rows, bodyFormat="json", **options)
+        assert said in str(caught.value)
+
+
+def test_a_stream_reads_and_writes_typed_bodies(sink, tmp_path):
+    rows = orders(sink.spark)
+    sink.write(rows, bodyFormat="json")
+    second = sink.cluster.topic(1)
+    names = {"namesrvAddr": sink.cluster.address}
+    stream = (
+        sink.spark.readStream.format("rocketpoll")
+        .options(**names, topic=sink.topic, startingOffsets="earliest", bodyFormat="json")
+        .schema("keys STRING, id BIGINT, name STRING")
+        .load()
+    )
+    query = (
+        stream.writeStream.format("rocketpoll")
+        .options(**names, topic=second, bodyFormat="json", checkpointLocation=str(tmp_path / "cp"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination(120)
+    finally:
+        query.stop()
+    found = sink.load(
+        topic=second, bodyFormat="json", bodySchema="id BIGINT, name STRING", columns="keys,id,name"
+    )
+    assert_same(found, rows.select("keys", "id", "name"), "keys")

@@ -1,0 +1,55 @@
+"""Record batches with columns of bodies: what is decoded, and what becomes of bad bodies."""
+
+import logging
+
+import pytest
+from body_rows import batches, rows
+
+from rmq_spark.spark.errors import RecordFault
+
+BODIES = [b'{"id": 1}', b"bad", b'{"id": 3}']
+
+
+def test_a_bad_body_fails_is_null_or_is_left_out(caplog):
+    with pytest.raises(RecordFault, match="offset 1 of queue 3 of orders on broker-a"):
+        rows(BODIES, "id INT")
+    with caplog.at_level(logging.WARNING):
+        found = rows(BODIES, "id INT", columns="queueOffset,id", onBadRecord="null")
+    assert [tuple(row.values()) for row in found] == [(0, 1), (1, None), (2, 3)]
+    assert (
+        "offset 1 of queue 3 of orders on broker-a cannot be read, its body is null" in caplog.text
+    )
+    assert rows(BODIES, "id INT", columns="id", onBadRecord="skip") == [{"id": 1}, {"id": 3}]
+
+
+def test_a_body_in_one_column_is_null_as_a_whole():
+    found = rows(BODIES, "id INT", columns="v", bodyColumn="v", onBadRecord="null")
+    assert found == [{"v": {"id": 1}}, {"v": None}, {"v": {"id": 3}}]
+
+
+def test_bytes_may_stand_beside_what_they_say():
+    assert rows(BODIES[:1], "id INT", columns="body,id") == [{"body": b'{"id": 1}', "id": 1}]
+
+
+def test_bodies_of_which_no_column_is_wanted_are_not_decoded():
+    assert len(rows(BODIES, "id INT", columns="queueOffset")) == 3
+    assert rows(BODIES, "id INT", columns="body") == [{"body": body} for body in BODIES]
+
+
+def test_fields_that_are_not_wanted_are_not_looked_at():
+    body = b'{"id": 1, "name": 7}'
+    assert rows([body], "id INT, name STRING", columns="id") == [{"id": 1}]
+    with pytest.raises(RecordFault, match="its name: needed a string, found 7"):
+        rows([body], "id INT, name STRING")
+
+
+def test_text_is_utf_8_and_nothing_else():
+    assert rows(["ü".encode(), b""], None, "text", columns="body") == [{"body": "ü"}, {"body": ""}]
+    with pytest.raises(RecordFault, match=r"its body: needed UTF-8, found byte b'.xff' at 1"):
+        rows([b"a", b"a\xff"], None, "text")
+    found = rows([b"a", b"\xff"], None, "text", columns="v", bodyColumn="v", onBadRecord="null")
+    assert found == [{"v": "a"}, {"v": None}]
+
+
+def test_nothing_is_made_of_no_message():
+    assert batches([b"bad"], "id INT", onBadRecord="skip") == []

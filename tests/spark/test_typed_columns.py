@@ -1,0 +1,100 @@
+"""Which columns a source has whose bodies have types, and which schemas fit it."""
+
+import pytest
+from body_rows import options_of
+
+from rmq_spark.spark.body_schema import parse_schema
+from rmq_spark.spark.errors import OptionError, SchemaError
+from rmq_spark.spark.typed_columns import (
+    check_schema,
+    is_of_body,
+    source_schema,
+    with_body_schema,
+)
+
+
+def names(kind="json", schema="id BIGINT, name STRING", **more):
+    return source_schema(options_of(kind, schema, **more)).fieldNames()
+
+
+def test_fields_stand_where_the_body_stands_otherwise():
+    assert names() == [
+        *("topic", "brokerName", "queueId", "queueOffset", "keys", "tags"),
+        *("id", "name", "bornTimestamp", "storeTimestamp"),
+    ]
+    assert "value" in names(bodyColumn="value")
+    assert names("text", None)[6] == "body"
+    assert names("text", None, bodyColumn="value")[6] == "value"
+
+
+def test_columns_choose_among_those_of_messages_and_of_bodies():
+    assert names(columns="NAME, queueid, body") == ["name", "queueId", "body"]
+    assert names(columns="topic") == ["topic"]
+    assert names("text", None, columns="body,topic") == ["body", "topic"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "said"),
+    [
+        (None, {}, "bodySchema: bodyFormat=json needs what bodies hold"),
+        ("Tags INT, x INT", {}, "bodySchema: messages have columns Tags, too"),
+        ("body STRING", {}, "bodySchema: messages have columns body, too"),
+        ("id INT", {"bodyColumn": "keys"}, "bodyColumn: messages have a column keys"),
+        ("id INT", {"columns": "id,nmae"}, "columns: there is no nmae; there are topic"),
+        ("id INT", {"columns": "id,ID"}, "columns: id is named twice"),
+    ],
+)
+def test_a_name_is_a_messages_or_a_bodys(schema, more, said):
+    with pytest.raises(OptionError) as caught:
+        source_schema(options_of("json", schema, **more))
+    assert str(caught.value).startswith(f"option {said}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "more", "given"),
+    [
+        ("json", None, {}, "id BIGINT, topic STRING"),
+        ("json", "id BIGINT, name STRING", {}, "name STRING"),
+        ("json", None, {"bodyColumn": "v"}, "v STRUCT<tags: INT>, tags STRING"),
+        ("json", "tags INT", {"bodyColumn": "v"}, "v STRUCT<tags: INT>"),
+        ("text", None, {}, "body STRING, queueId INT"),
+        ("avro", None, {}, "id BIGINT"),
+    ],
+)
+def test_a_schema_of_ones_own_may_name_both(kind, schema, more, given):
+    check_schema(parse_schema(given), options_of(kind, schema, **more))
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "more", "given", "said"),
+    [
+        ("json", None, {}, "topic STRING", "it has no column of bodies"),
+        ("json", None, {}, "id INT, tags INT", "column tags of messages is string, not int"),
+        ("json", None, {}, "id INT, TAGS INT", "column TAGS is one of messages"),
+        ("json", None, {}, "id INT NOT NULL", "id can be null"),
+        ("json", "id INT", {}, "id BIGINT", "column id is int, not bigint"),
+        ("json", "id INT", {}, "name STRING", "there is no column name, of messages or of bodies"),
+        ("json", None, {"bodyColumn": "v"}, "v INT", "column v is int, not a struct"),
+        ("json", None, {"bodyColumn": "v"}, "w INT", "there is no column w, as bodies are in v"),
+        ("text", None, {}, "body BINARY", "column body is string, not binary"),
+        ("text", None, {}, "id INT", "there is no column id"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(kind, schema, more, given, said):
+    with pytest.raises(SchemaError) as caught:
+        check_schema(parse_schema(given), options_of(kind, schema, **more))
+    assert said in str(caught.value)
+
+
+def test_columns_and_a_schema_have_to_agree():
+    with pytest.raises(OptionError, match="keep one of the two"):
+        check_schema(parse_schema("id INT, topic STRING"), options_of("json", columns="topic,id"))
+
+
+def test_what_bodies_hold_may_be_told_by_the_schema_alone():
+    options = options_of("json", bodyColumn="v")
+    schema = parse_schema("v STRUCT<id: INT>, topic STRING")
+    assert with_body_schema(options, schema).body.schema == parse_schema("id INT")
+    assert is_of_body("v", options.body)
+    assert not is_of_body("topic", options.body)
+    assert not is_of_body("id", options_of("binary").body)

@@ -1,0 +1,92 @@
+"""Rows that are staged and committed in a store, without a broker.
+
+What a broker would do aside is done at once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import Future
+from contextlib import suppress
+
+from stores import encoded, message
+
+from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rmq_spark.wire.chunk.sized import encode_sizes
+from rocketpoll.broker.store.staging import StagedName
+
+SINK, OWNER = "query-T", "query"
+
+
+def at_once(job, then):
+    """Do a job that is to be done aside; tell of its end."""
+    try:
+        job()
+    except BaseException as error:
+        then(error)
+    else:
+        then(None)
+
+
+def no_pause():
+    """A pause that is over."""
+    over = Future()
+    over.set_result(None)
+    return over
+
+
+def admitted(_):
+    """Every topic takes messages."""
+
+
+def result_of(steps, between=lambda: None):
+    """Run steps to their end; ``between`` is called after each."""
+    while True:
+        try:
+            awaited = next(steps)
+        except StopIteration as end:
+            return end.value
+        if awaited is not None:
+            with suppress(Exception):
+                awaited.result(5)
+        between()
+
+
+def sized(texts, topic="T", queue_id=0):
+    """The sizes, the records, and both as a request brings them."""
+    records = [encoded(message(text, topic, queue_id)) for text in texts]
+    sizes = [len(each) for each in records]
+    return sizes, b"".join(records), encode_sizes(sizes) + b"".join(records)
+
+
+class Sink:
+    """One that writes batches into a store, as tasks and a driver would."""
+
+    def __init__(self, store, sink=SINK, owner=OWNER):
+        self.store, self.sink, self.owner = store, sink, owner
+
+    def stage(self, batch_id, chunks, attempt="a"):
+        """Stage (topic, queue, texts); what a commit says of them."""
+        crc = rows = 0
+        for number, (topic, queue_id, texts) in enumerate(chunks):
+            sizes, records, body = sized(texts, topic, queue_id)
+            name = StagedName(self.sink, batch_id, attempt, number)
+            result_of(self.store.batches.stage(name, body, sizes, records, at_once))
+            crc, rows = zlib.crc32(body, crc), rows + len(texts)
+        return StagedAttempt(attempt=attempt, chunks=len(chunks), rows=rows, crc=crc)
+
+    def commit(self, batch_id, *attempts, between=lambda: None, admit=admitted, pause=no_pause):
+        return result_of(
+            self.store.batches.commit(
+                self.sink, batch_id, self.owner, attempts, admit, at_once, pause
+            ),
+            between,
+        )
+
+    def abort(self, batch_id):
+        result_of(self.store.batches.abort(self.sink, batch_id, self.owner, at_once))
+
+    @property
+    def last(self):
+        last = self.store.batches.last(self.sink)
+        return None if last is None else last.batch_id

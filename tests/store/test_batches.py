@@ -1,0 +1,439 @@
+"""Staged batches: all rows are seen at once or never, whatever fails or is killed in between."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from zlib import crc32
+
+import pytest
+from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from staged_rows import Sink, admitted, at_once, no_pause, result_of
+from stores import Listener, bodies, crash, message, open_store
+
+from rmq_spark.wire.bodies.staged_batches import BatchSpan
+from rocketpoll.broker.store import batches
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import BatchRefused, StoreError
+from rocketpoll.broker.store.lacks import FlushFailed, Lacking
+from rocketpoll.broker.store.results import PutMessageStatus
+
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+ROWS = {("T", 0): ["a", "b", "c" * 900], ("T", 1): ["d"], ("U", 0): ["e", "f" * 1500, "g"]}
+CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
+
+
+@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+def store(tmp_path, request):
+    store = open_store(tmp_path / "s", flush_disk_type=FlushDiskType(request.param))
+    yield store
+    store.shutdown()
+
+
+def rows_seen(store):
+    """What of the rows a consumer finds, by queue; a queue without any is left out."""
+    known = {text for texts in ROWS.values() for text in texts}
+    found = {queue: [text for text in bodies(store, *queue) if text in known] for queue in ROWS}
+    return {queue: texts for queue, texts in found.items() if texts}
+
+
+def of_others(store, *queues):
+    return [text for queue in queues or ROWS for text in bodies(store, *queue) if "other" in text]
+
+
+def put(store, text, *queue):
+    result = store.wait_until_stored(store.put_message(message(text, *queue)))
+    assert result.status is PutMessageStatus.PUT_OK
+
+
+def test_what_is_staged_is_not_seen_and_what_is_committed_is_seen_whole(store):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    assert rows_seen(store) == {}
+    committed = sink.commit(0, attempt)
+    assert rows_seen(store) == ROWS
+    assert (committed.batch_id, committed.rows) == (0, 7)
+    assert committed.spans == tuple(
+        BatchSpan(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=0,
+            count=len(texts),
+            crc=sum(crc32(text.encode()) & 0x7FFFFFFF for text in texts) & 0xFFFFFFFF,
+            body_bytes=sum(map(len, texts)),
+        )
+        for topic, queue_id, texts in CHUNKS
+    )
+
+
+def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypatch):
+    monkeypatch.setattr(batches, "_SPAN_ROWS_MAX", 3)
+    sink, one = Sink(store), ("T", 0, ["a", "b"])
+    committed = sink.commit(0, sink.stage(0, [one, ("T", 0, ["c"]), one, ("T", 1, ["d"])]))
+    found = [(each.queue_id, each.queue_offset, each.count) for each in committed.spans]
+    assert found == [(0, 0, 3), (0, 3, 2), (1, 0, 1)]
+
+
+def test_at_each_step_of_a_commit_all_rows_are_seen_or_none_and_others_go_on(store):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    seen, sent = [], []
+
+    def look():
+        sent.append(f"other {len(sent)}")
+        put(store, sent[-1], "T", 0)
+        seen.append(rows_seen(store))
+
+    sink.commit(0, attempt, between=look)
+    assert rows_seen(store) == ROWS
+    assert len(seen) > 5
+    assert all(each in ({}, ROWS) for each in seen)
+    assert {} in seen
+    assert of_others(store) == sent
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 100])
+def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    listener, calls = Listener(), []
+    store = open_store(tmp_path, listener=listener)
+    store._wake_reput = lambda: calls.append(1)
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, CHUNKS))
+    assert rows_seen(store) == {}
+    turns = 0
+    while not store.reput(lambda: True):
+        turns += 1
+        assert rows_seen(store) in ({}, ROWS)
+    store.reput()
+    assert rows_seen(store) == ROWS
+    assert turns >= 2
+    assert sorted(each[:3] for each in listener.arrivals) == [
+        ("T", 0, 3),
+        ("T", 1, 1),
+        ("U", 0, 3),
+    ]
+    store.shutdown()
+
+
+def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    first = sink.commit(0, attempt)
+    assert sink.commit(0, attempt) == first
+    assert store.batches.is_committed(sink.sink, 0, sink.owner)
+    assert rows_seen(store) == ROWS
+
+
+def test_a_commit_leaves_nothing_staged_and_an_abort_neither(store, tmp_path):
+    sink = Sink(store)
+    sink.stage(0, CHUNKS, "lost")
+    sink.commit(0, sink.stage(0, CHUNKS))
+    sink.stage(1, CHUNKS)
+    sink.abort(1)
+    assert [path for path in (tmp_path / "s" / "staging").rglob("*") if path.is_file()] == []
+    sink.abort(0)
+    assert rows_seen(store) == ROWS
+    assert sink.last == 0
+
+
+def test_only_the_attempt_that_is_named_counts(store):
+    sink = Sink(store)
+    sink.stage(0, [("T", 0, ["of the other attempt"])], "lost")
+    sink.commit(0, sink.stage(0, CHUNKS, "won"))
+    assert bodies(store) == ROWS["T", 0]
+
+
+def test_the_last_batch_outlives_restarts_and_all_else(tmp_path):
+    store = open_store(tmp_path)
+    sink = Sink(store)
+    first = sink.commit(7, sink.stage(7, CHUNKS))
+    crash(store)
+    (tmp_path / "config" / "manifest.json").unlink(missing_ok=True)
+    (tmp_path / "checkpoint").unlink(missing_ok=True)
+    store = open_store(tmp_path)
+    assert Sink(store).commit(7) == first
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def changed(name, change):
+    def damage(root):
+        path = root / "staging" / "query-T" / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+DAMAGES = {
+    "missing": (lambda root: (root / "staging" / "query-T" / "0-1-a").unlink(), "is not staged"),
+    "a flipped bit": (changed("0-2-a", lambda data: data[:-1] + b"\xff"), "is damaged"),
+    "cut": (changed("0-0-a", lambda data: data[:7]), "is damaged"),
+    "newer": (changed("0-0-a", lambda data: data[:7] + b"\x02" + data[8:]), "newer release"),
+    "another chunk": (
+        lambda root: (root / "staging" / "query-T" / "0-1-a").rename(
+            root / "staging" / "query-T" / "0-0-a"
+        ),
+        "is not staged",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_staged_and_damaged_is_refused_and_nothing_of_it_is_seen(store, tmp_path, name):
+    damage, told = DAMAGES[name]
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    damage(tmp_path / "s")
+    end = store.state().written_offset
+    with pytest.raises(BatchRefused, match=told):
+        sink.commit(0, attempt)
+    assert store.state().written_offset == end
+    sink.commit(0, sink.stage(0, CHUNKS))
+    assert rows_seen(store) == ROWS
+
+
+def test_a_commit_that_names_other_rows_is_refused(store):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    sink.stage(0, [("T", 0, ["x"])])  # a second task under the same name of an attempt
+    with pytest.raises(BatchRefused, match="and the commit names 7 rows"):
+        sink.commit(0, attempt)
+    assert rows_seen(store) == {}
+
+
+def test_a_sink_belongs_to_one_query(store):
+    mine, other = Sink(store), Sink(store, owner="another query")
+    mine.commit(0, mine.stage(0, CHUNKS))
+    with pytest.raises(BatchRefused, match="belongs to query"):
+        other.commit(1, other.stage(1, CHUNKS))
+    with pytest.raises(BatchRefused, match="belongs to query"):
+        other.abort(1)
+
+
+@pytest.mark.parametrize("calls", [0, 2, 4])
+def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
+    """Deleted before the copy, in it, or behind it."""
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    asked = []
+
+    def admit(topic):
+        asked.append(topic)
+        if len(asked) > calls:
+            raise BatchRefused(f"topic {topic} was deleted")
+
+    with pytest.raises(BatchRefused, match="was deleted"):
+        sink.commit(0, attempt, between=lambda: put(store, "other", "T", 1), admit=admit)
+    assert rows_seen(store) == {}
+    put(store, "other behind", "U", 0)
+    assert of_others(store, ("U", 0)) == ["other behind"]
+    assert store.queue_offsets("U", 0).next == 1
+    sink.commit(0, attempt)
+    assert rows_seen(store) == ROWS
+
+
+def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_path):
+    store = open_store(tmp_path)
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+
+    def refuse(topic):
+        if topic == "U":
+            raise BatchRefused("gone")
+
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, between=lambda: put(store, "other", "T", 0), admit=refuse)
+    others = of_others(store)
+    crash(store)
+    (tmp_path / "checkpoint").unlink(missing_ok=True)
+    store = open_store(tmp_path)
+    assert rows_seen(store) == {}
+    assert of_others(store) == others
+    store.shutdown()
+
+
+def test_what_may_be_staged_is_limited(tmp_path):
+    store = open_store(tmp_path, staged_bytes_max=2_000)
+    sink = Sink(store)
+    with pytest.raises(Lacking, match="maxStagedBytes"):
+        sink.stage(0, [*CHUNKS, *CHUNKS])
+    sink.abort(0)
+    sink.commit(0, sink.stage(0, CHUNKS[1:2]))
+    assert bodies(store, "T", 1) == ["d"]
+    store.shutdown()
+
+
+# ---- kills and failures
+
+
+def commit_once(store, say=lambda *_: None):
+    """A message of another, then a batch while others send."""
+    sink, sent = Sink(store), []
+
+    def other():
+        text = f"other {len(sent)}"
+        sent.append(text)
+        result = store.wait_until_stored(store.put_message(message(text, "T", len(sent) % 2)))
+        if result.status is PutMessageStatus.PUT_OK:
+            say("sent", text)
+
+    other()
+    attempt = sink.stage(0, CHUNKS)
+    say("staged", attempt)
+    sink.commit(0, attempt, between=other)
+    say("committed", attempt)
+    other()
+
+
+def check_afterwards(store, staged, *, committed, sent):
+    """All rows or none; all if that was said; none are committed by going on."""
+    seen = rows_seen(store)
+    assert seen in ({}, ROWS)
+    sink = Sink(store)
+    assert (sink.last == 0) is (seen == ROWS)
+    assert seen == ROWS or not committed
+    assert set(sent) <= set(of_others(store))
+    if staged is not None:
+        sink.commit(0, staged)
+        assert rows_seen(store) == ROWS
+    put(store, "other at the end", "U", 0)
+    assert of_others(store, ("U", 0)) == ["other at the end"]
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_power_loss_at_any_moment_leaves_all_rows_or_none(tmp_path, flush):
+    root = tmp_path / "told"
+    root.mkdir()
+    disk, told = RecordingDisk(LocalDisk(), root), []
+    store = open_store(root, disk, flush_disk_type=FlushDiskType(flush))
+    commit_once(store, lambda *what: told.append((len(disk.operations), *what)))
+    count = len(disk.operations)
+    crash(store)
+    dice = random.Random(19)
+    for point in range(0, count + 1, 2):
+        before = [each[1:] for each in told if each[0] <= point]
+        staged = next((what for kind, what in before if kind == "staged"), None)
+        committed = any(kind == "committed" for kind, _ in before)
+        sent = [what for kind, what in before if kind == "sent"] if flush == "SYNC_FLUSH" else []
+        for state in power_loss_states(disk.log(point), dice, 3, tmp_path):
+            store = open_store(state)
+            check_afterwards(store, staged, committed=committed, sent=sent)
+            store.shutdown()
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class KillingDisk(FaultyDisk):
+    """Ends its process at an operation, and does nothing any more."""
+
+    kill_at = 1 << 40
+
+    def _run(self, call):
+        if len(self.operations) >= self.kill_at:
+            if threading.current_thread() is not threading.main_thread():
+                raise FlushFailed("nobody flushes any more")  # who waits for it must not wait on
+            raise Killed
+        return super()._run(call)
+
+
+def operations_of_a_commit(root):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(root, disk)
+    first = len(disk.operations)
+    commit_once(store)
+    last = len(disk.operations)
+    store.shutdown()
+    return first, last
+
+
+def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
+    first, last = operations_of_a_commit(tmp_path / "count")
+    assert last - first > 20
+    for at in range(first, last):
+        root, told = tmp_path / str(at), []
+        disk = KillingDisk(LocalDisk())
+        disk.kill_at = at
+        store = open_store(root, disk)
+        with pytest.raises((Killed, StoreError)):
+            commit_once(store, lambda *what, told=told: told.append(what))
+        crash(store)
+        staged = next((what for kind, what in told if kind == "staged"), None)
+        committed = any(kind == "committed" for kind, _ in told)
+        store = open_store(root)
+        sent = [what for kind, what in told if kind == "sent"]
+        check_afterwards(store, staged, committed=committed, sent=sent)
+        store.shutdown()
+        store = open_store(root)
+        assert rows_seen(store) in ({}, ROWS)
+        store.shutdown()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, error):
+    first, last = operations_of_a_commit(tmp_path / "count")
+    for at in range(first, last):
+        disk = FaultyDisk(LocalDisk(), [Fault(at, error=error)])
+        store, told = open_store(tmp_path / str(at), disk), []
+        try:
+            commit_once(store, lambda *what, told=told: told.append(what))
+        except (OSError, Lacking, StoreError):
+            assert rows_seen(store) in ({}, ROWS)
+        failed = store.state().failure is not None
+        if failed:
+            crash(store)
+        else:
+            store.shutdown()
+        store = open_store(tmp_path / str(at))
+        staged = next((what for kind, what in told if kind == "staged"), None)
+        committed = any(kind == "committed" for kind, _ in told)
+        sent = [what for kind, what in told if kind == "sent"]
+        check_afterwards(store, staged, committed=committed, sent=sent)
+        store.shutdown()
+
+
+def test_a_commit_that_cannot_be_noted_is_tried_until_it_is(tmp_path):
+    """In between nobody knows what a start would find, so that nothing of it is seen."""
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    sink = Sink(store)
+    attempt, pauses = sink.stage(0, CHUNKS), []
+
+    def fill_up(topic):
+        if topic == "U":
+            disk.plan = [FaultIn(0, persistent=True, error=errno.ENOSPC, directory="config")]
+
+    def pause():
+        pauses.append(store.state().hindrance)
+        assert rows_seen(store) == {}
+        if len(pauses) == 3:
+            disk.plan = ()
+        return no_pause()
+
+    sink.commit(0, attempt, admit=fill_up, pause=pause)
+    assert len(pauses) == 3
+    assert "a batch is neither committed nor given up: the disk is full" in pauses[0]
+    assert store.state().hindrance is None
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def test_a_commit_waits_for_the_one_before(store):
+    one, two = Sink(store, "one"), Sink(store, "two")
+    first, second = one.stage(0, CHUNKS[:1]), two.stage(0, CHUNKS[1:])
+    commit = store.batches.commit
+    steps = commit("one", 0, one.owner, [first], admitted, at_once, no_pause)
+    assert next(steps).done()
+    waiting = commit("two", 0, two.owner, [second], admitted, at_once, no_pause)
+    line = next(waiting)
+    assert not line.done()
+    result_of(steps)
+    assert line.done()
+    assert rows_seen(store) == {("T", 0): ROWS["T", 0]}
+    result_of(waiting)
+    assert rows_seen(store) == ROWS

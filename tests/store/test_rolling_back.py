@@ -1,0 +1,67 @@
+"""Rolling back: marked rows become rolled back where they lie; all else stays to the byte."""
+
+from __future__ import annotations
+
+import pytest
+from staged_rows import result_of, sized
+from stores import bodies, crash, message, open_store
+
+from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.record_checksum import is_intact
+from rocketpoll.broker.store.rolling_back import roll_back
+
+MARK = 77
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    yield store
+    store.shutdown()
+
+
+def put_marked(store, *texts, mark=MARK):
+    sizes, records, _ = sized(texts)
+    checked = result_of(store._chunks.checked(records, sizes))
+    checked.mark(mark)
+    return store._chunks.put_checked(checked).physical_offset
+
+
+def test_marked_records_are_rolled_back_and_no_others(store):
+    first = store.put_message(message("before")).physical_offset
+    at = put_marked(store, "a", "b" * 3000)  # over the end of a file of the log
+    put_marked(store, "of another commit", mark=78)
+    store.put_message(message("behind"))
+    roll_back(store._log, 0, MARK)
+    roll_back(store._log, 0, MARK)
+    record = store.record_at(at)
+    found = decode_record(record)
+    assert is_intact(record)
+    assert (found.body, found.sys_flag & 0xC, found.prepared_transaction_offset) == (
+        b"a",
+        0xC,
+        MARK,
+    )
+    assert decode_record(store.record_at(first)).sys_flag & 0xC == 0
+    crash(store)
+    (store._parts.root / "config" / "manifest.json").unlink(missing_ok=True)
+    again = open_store(store._parts.root)
+    assert bodies(again) == ["before", "of another commit", "behind"]
+    again.shutdown()
+
+
+def test_what_lies_before_the_start_is_not_looked_at(store):
+    at = put_marked(store, "a")
+    start = store.state().written_offset
+    put_marked(store, "b")
+    roll_back(store._log, start, MARK)
+    assert decode_record(store.record_at(at)).sys_flag & 0xC == 0
+
+
+def test_damage_between_is_passed_over(store):
+    store.put_message(message("whole"))
+    damaged = store.put_message(message("damaged" * 20)).physical_offset
+    at = put_marked(store, "a")
+    store._log.files.write(damaged + 4, b"\0" * 40)
+    roll_back(store._log, 0, MARK)
+    assert decode_record(store._log.record(at)).sys_flag & 0xC == 0xC

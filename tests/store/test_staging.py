@@ -1,0 +1,106 @@
+"""Staging: files of staged chunks, found again by the next start, and gone in time."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import BatchRefused
+from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.staging import KEPT_SECONDS, StagedName, Staging
+
+A = StagedName("s", 3, "a", 0)
+
+
+class Time:
+    now = 1_700_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+def opened(tmp_path, time, bytes_max=1_000):
+    staging = Staging(LocalDisk(), tmp_path / "staging", bytes_max, time)
+    staging.load()
+    return staging
+
+
+def names(tmp_path):
+    return sorted(path.name for path in (tmp_path / "staging").rglob("*") if path.is_file())
+
+
+def test_what_is_staged_is_read_back_also_by_the_next_start(tmp_path, time):
+    opened(tmp_path, time).put(A, 2, b"records")
+    staging = opened(tmp_path, time)
+    assert staging.read(A) == (2, b"records")
+    assert staging.size == 16 + 7
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(b"records"))
+    assert staging.checked("s", 3, [attempt]) == [A]
+
+
+def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, time):
+    staging = opened(tmp_path, time, 30)
+    staging.put(A, 2, b"records")
+    staging.put(A, 1, b"other")
+    assert staging.read(A) == (1, b"other")
+    with pytest.raises(Lacking, match="maxStagedBytes"):
+        staging.put(A._replace(number=1), 1, b"more")
+    staging.forget("s", last=3)
+    staging.put(A._replace(number=1), 1, b"more")
+
+
+def test_batches_are_forgotten_up_to_one_and_no_others(tmp_path, time):
+    staging = opened(tmp_path, time)
+    for batch_id in (1, 2, 3):
+        staging.put(A._replace(batch_id=batch_id), 1, b"r")
+    staging.put(A._replace(sink="t"), 1, b"r")
+    staging.forget("s", first=2, last=2)
+    assert names(tmp_path) == ["1-0-a", "3-0-a", "3-0-a"]
+    staging.forget("s", last=3)
+    assert names(tmp_path) == ["3-0-a"]
+
+
+def test_what_dead_runs_have_staged_goes_after_a_day(tmp_path, time):
+    staging = opened(tmp_path, time)
+    staging.put(A, 1, b"r")
+    staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
+    time.now = staged_at + KEPT_SECONDS - 700
+    staging.put(A._replace(batch_id=4), 1, b"r")
+    time.now += 701
+    staging.put(A._replace(batch_id=5), 1, b"r")
+    assert "3-0-a" not in names(tmp_path)
+    assert "5-0-a" in names(tmp_path)
+
+
+@pytest.mark.parametrize("sink", ["", "..", ".x", "a/b", "x" * 201, "ä"])
+def test_sinks_have_names_that_files_can_have(sink):
+    with pytest.raises(BatchRefused, match="cannot be called"):
+        A._replace(sink=sink).check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"attempt": "a-b"}, {"attempt": ""}, {"batch_id": -1}, {"number": -1}],
+    ids=["attempt with a dash", "empty attempt", "batch", "chunk"],
+)
+def test_numbers_and_attempts_have_such_names_too(wrong):
+    with pytest.raises(BatchRefused, match="needed are"):
+        A._replace(**wrong).check()
+
+
+def test_other_files_are_left_alone(tmp_path, time):
+    directory = tmp_path / "staging" / "s"
+    directory.mkdir(parents=True)
+    (directory / "notes.txt").write_text("mine")
+    staging = opened(tmp_path, time)
+    assert staging.size == 0
+    staging.forget("s", last=9)
+    assert names(tmp_path) == ["notes.txt"]

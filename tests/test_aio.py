@@ -1,0 +1,24 @@
+"""The front door for asyncio programs: its names are there, and nobody else pays for them."""
+
+from __future__ import annotations
+
+from python_programs import python_program
+
+import rmq_spark.client.aio.consumer
+from rocketpoll import aio
+
+
+def test_every_name_that_it_promises_is_there():
+    assert {name: getattr(aio, name).__name__ for name in aio.__all__} == {
+        name: name for name in aio.__all__
+    }
+    assert aio.Consumer is rmq_spark.client.aio.consumer.Consumer
+
+
+def test_who_does_not_use_it_does_not_import_asyncio(tmp_path):
+    done = python_program(
+        "import sys, rocketpoll; rocketpoll.Producer, rocketpoll.LitePullConsumer\n"
+        "print({'asyncio', 'rocketpoll.aio', 'rmq_spark.client.aio'} & set(sys.modules))",
+        cwd=tmp_path,
+    )
+    assert done.stdout == "set()\n", done.stderr

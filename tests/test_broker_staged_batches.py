@@ -1,0 +1,128 @@
+"""Staged batches through a whole broker: what plain consumers see, and what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+import pytest
+from broker_clients import BrokerClients, pull_request
+from broker_processes import BrokerProcess
+from broker_stories import tell
+from raw_clients import until
+from staged_rows import sized
+
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.staged_batches import (
+    CommitBatchRequestBody,
+    CommittedBatch,
+    StagedAttempt,
+)
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+
+ROWS = 400
+QUEUES = (("StagedT", 0), ("StagedT", 1), ("StagedU", 0))
+
+
+def request(code, header, body, opaque):
+    ext_fields = HEADERS[code].request.encode(header)
+    return RemotingCommand(code, opaque=opaque, ext_fields=ext_fields, body=body)
+
+
+async def stage(client, batch_id):
+    """Rows for all queues; the commit of them."""
+    crc = 0
+    for number, (topic, queue_id) in enumerate(QUEUES):
+        _, _, body = sized([f"{batch_id} {row}" for row in range(ROWS)], topic, queue_id)
+        header = StageChunkRequestHeader(
+            "sink", batch_id, "query", "a", number, topic, queue_id, "TBW102"
+        )
+        answer = await client.call(request(RequestCode.STAGE_CHUNK, header, body, 100 + number))
+        assert answer.code == 0, answer.remark
+        crc = zlib.crc32(body, crc)
+    attempt = StagedAttempt(attempt="a", chunks=len(QUEUES), rows=len(QUEUES) * ROWS, crc=crc)
+    body = encode_body(CommitBatchRequestBody(attempts=(attempt,)))
+    header = BatchRequestHeader("sink", batch_id, "query")
+    return request(RequestCode.COMMIT_BATCH, header, body, 200)
+
+
+async def seen(client, topic, queue_id):
+    """All bodies of a queue, as a consumer that knows no batches pulls them."""
+    found, offset = [], 0
+    while True:
+        answer = await client.pull(offset, topic, queue_id)
+        if answer.code:
+            return found
+        found += answer.bodies
+        offset = answer.next_offset
+
+
+def of_batches(*batch_ids):
+    return [f"{batch_id} {row}" for batch_id in batch_ids for row in range(ROWS)]
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_pulls_that_wait_get_rows_of_all_topics_when_the_batch_is_committed(tmp_path, flush):
+    async def story(broker):
+        client, other = await broker.connect(), await broker.connect()
+        await client.agree(Extension.STAGED_BATCHES)
+        commit = await stage(client, 0)
+        waiting = [await broker.connect() for _ in QUEUES]
+        for each, queue in zip(waiting, QUEUES, strict=True):
+            each.send(pull_request(0, *queue, suspend_ms=20_000))
+        for queue in QUEUES:
+            assert await seen(other, *queue) == []
+        answer, _ = await asyncio.gather(client.call(commit), other.put("beside", topic="StagedT"))
+        assert answer.code == 0, answer.remark
+        committed = decode_body(CommittedBatch, answer.body)
+        assert (committed.batch_id, committed.rows) == (0, ROWS * len(QUEUES))
+        for each in waiting:
+            assert (await each.receive()).code == 0
+        for topic, queue_id in QUEUES:
+            found = [body for body in await seen(other, topic, queue_id) if body != "beside"]
+            assert found == of_batches(0)
+
+    tell(story, tmp_path, flushDiskType=flush)
+
+
+async def check(client, batch_id):
+    """The batch is there as a whole or not at all, and comes by another commit."""
+    found = [await seen(client, *queue) for queue in QUEUES]
+    before, whole = of_batches(*range(batch_id)), of_batches(*range(batch_id + 1))
+    assert found in ([before] * len(QUEUES), [whole] * len(QUEUES))
+    answer = await client.call(await stage(client, batch_id))
+    assert answer.code == 0, answer.remark
+    assert [await seen(client, *queue) for queue in QUEUES] == [whole] * len(QUEUES)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_broker_that_is_killed_in_a_commit_shows_all_rows_once_or_none(tmp_path, flush):
+    table = tmp_path / "store" / "config" / "stagedBatches.json"
+
+    def is_under_way():
+        return table.exists() and b'"logOffset"' in table.read_bytes()
+
+    async def life(broker, batch_id):
+        async with BrokerClients(broker.port) as clients:
+            client = await clients.connect()
+            await client.agree(Extension.STAGED_BATCHES)
+            if batch_id:
+                await check(client, batch_id - 1)
+            commit = await stage(client, batch_id)
+            client.send(commit)
+            if batch_id % 4:  # else it is killed before anybody knows of the commit
+                await until(lambda: is_under_way() or says_it_is_done(table, batch_id))
+            broker.kill()
+
+    for batch_id in range(6):
+        with BrokerProcess(tmp_path, flushDiskType=flush, listenPort=0) as broker:
+            asyncio.run(life(broker, batch_id))
+
+
+def says_it_is_done(table, batch_id):
+    """Whether the commit was quicker than the look at it."""
+    return table.exists() and f'"batchId":{batch_id}'.encode() in table.read_bytes()

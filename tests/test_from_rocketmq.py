@@ -1,0 +1,157 @@
+"""The page for readers of RocketMQ's code keeps its word: each name, file and test is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "from-rocketmq.md"
+VERDICTS = {"same", "other", "absent"}
+NOTHING = "—"
+LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w./]+\.py)\)")
+
+
+class Row(NamedTuple):
+    """What a line of the page says of something of RocketMQ's."""
+
+    rocketmqs: tuple[str, ...]
+    here: str
+    shown_by: str
+    verdict: str
+    why: str
+
+
+def rows_of(page):
+    found = []
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            named, *others = (cell.strip() for cell in line.strip("|").split("|"))
+            names = re.findall(r"`([^`]+)`", named)
+            assert named == ", ".join(f"`{name}`" for name in names), line
+            found.append(Row(tuple(names), *others))
+    return found
+
+
+ROWS = rows_of(PAGE.read_text(encoding="utf-8"))
+THERE = [row for row in ROWS if row.verdict != "absent"]
+
+
+def linked(cell):
+    """The name and the path of a cell that is a link and nothing else."""
+    link = LINK.fullmatch(cell)
+    assert link, cell
+    return link[1], ROOT / link[2]
+
+
+def module_at(path):
+    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return importlib.import_module(
+        f"rocketpoll.{dotted}" if dotted.startswith("broker.") else dotted
+    )
+
+
+@cache
+def fields_of(owner):
+    """The fields of a class, declared or given to `self` in a method, those of its bases too."""
+    fields = set()
+    for each in owner.__mro__:
+        if not each.__module__.startswith(("rmq_spark.", "rocketpoll.")):
+            continue
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each)))):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            for target in targets:
+                if isinstance(target, ast.Name) and isinstance(node, ast.AnnAssign):
+                    fields.add(target.id)
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                    fields.update({target.attr} if target.value.id == "self" else ())
+    return frozenset(fields)
+
+
+def is_in(module, name):
+    first, _, last = name.partition(".")
+    owner = getattr(module, first, None)
+    if owner is None or not last:
+        return owner is not None
+    return hasattr(owner, last) or last in fields_of(owner)
+
+
+@cache
+def names_of_tests(path):
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_"
+    }
+
+
+def faults_of(row):
+    """What does not hold of the links of a row."""
+    name, path = linked(row.here)
+    test, shown_in = linked(row.shown_by)
+    if not path.is_file() or not is_in(module_at(path), name):
+        yield f"{name} is not in {path}"
+    else:
+        owner = getattr(module_at(path), name.partition(".")[0])
+        if inspect.isclass(owner) and owner.__module__ != module_at(path).__name__:
+            yield f"{name} is only used in {path}"
+    if not shown_in.is_file() or test not in names_of_tests(shown_in):
+        yield f"{test} is not in {shown_in}"
+
+
+def test_what_a_row_names_is_in_the_file_that_it_links_and_so_is_its_test():
+    assert [fault for row in THERE for fault in faults_of(row)] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("PullRequestHoldService.suspend_pull_request", "PullRequestHoldService.hold_pull_request"),
+        ("PullRequestHoldService.suspend_pull_request", "PullHoldService"),
+        ("pull_request_hold_service.py", "places.py"),
+        ("pull_request_hold_service.py", "pull_request_table.py"),
+        ("test_as_many_are_put_off", "test_as_few_are_put_off"),
+    ],
+)
+def test_a_row_that_is_not_true_any_more_is_found(old, new):
+    [row] = [each for each in ROWS if "PullRequestHoldService#suspendPullRequest" in each.rocketmqs]
+    assert list(faults_of(row)) == []
+    changed = row._replace(here=row.here.replace(old, new), shown_by=row.shown_by.replace(old, new))
+    assert changed != row
+    assert list(faults_of(changed)) != []
+
+
+def test_each_name_of_rocketmqs_has_one_row():
+    counted = Counter(name for row in ROWS for name in row.rocketmqs)
+    assert [name for name, count in counted.items() if count > 1] == []
+    assert len(ROWS) > 200
+
+
+def test_a_row_says_same_other_or_absent_and_why_it_is_not_the_same():
+    for row in ROWS:
+        assert row.verdict in VERDICTS, row
+        assert row.why or row.verdict == "same", row
+        if row.verdict == "absent":
+            assert (row.here, row.shown_by) == (NOTHING, NOTHING), row
+
+
+def test_the_part_on_pulls_that_wait_names_all_of_their_classes():
+    text = PAGE.read_text(encoding="utf-8")
+    part = text.partition("## Pulls that wait\n")[2].partition("\n## ")[0]
+    classes = {
+        node.name
+        for path in (ROOT / "broker" / "longpolling").glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    assert len(classes) >= 7
+    assert {name for name in classes if f"`{name}" not in part} == set()

@@ -1,0 +1,17 @@
+"""A moment in local time, to whatever the clock is set."""
+
+from datetime import datetime
+
+import pytest
+
+from rocketpoll.broker.local_time import local_time
+
+
+def test_a_moment_is_told_in_the_time_zone_of_the_machine():
+    assert local_time(1_700_000_000_500) == datetime.fromtimestamp(1_700_000_000.5).astimezone()
+
+
+@pytest.mark.parametrize("years", [8_100, 300_000, 290_000_000])
+def test_a_clock_beyond_all_dates_stands_at_the_last_of_them(years):
+    told = local_time(years * 365 * 86_400_000)
+    assert (told.year, told.month) == (9999, 12)

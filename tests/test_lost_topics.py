@@ -1,0 +1,212 @@
+"""Topics that an older table does not know: nothing acknowledged is lost by that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_stories import tell
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+from rocketpoll.broker.lost_topics import LostTopics
+
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
+DELETE_TOPIC = 215
+DELAYED = {"DELAY": "1"}
+
+
+@pytest.fixture
+def older_table(tmp_path):
+    """Puts the table of topics as it was first in the place of what has been saved since."""
+    path = tmp_path / "config" / "topics.json"
+    copy = tmp_path / "older.json"
+
+    def keep():
+        copy.write_bytes(path.read_bytes())
+
+    def put_back():
+        path.with_name("topics.json.bak").unlink()
+        path.write_bytes(copy.read_bytes())
+
+    return keep, put_back
+
+
+async def give_back(client, topic):
+    (message,) = (await client.pull(0, topic, count=1)).messages
+    header = ConsumerSendMsgBackRequestHeader(message.physical_offset, "G", 1)
+    codec = HEADERS[RequestCode.CONSUMER_SEND_MSG_BACK].request
+    request = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=codec.encode(header))
+    assert (await client.call(request)).code == 0
+
+
+def test_what_waits_for_its_time_is_delivered_though_the_table_of_topics_is_older_than_it(
+    tmp_path, older_table, caplog
+):
+    keep, put_back = older_table
+
+    async def first(broker):
+        await (await broker.connect()).put("old", topic="Old")
+
+    async def second(broker):
+        keep()
+        client = await broker.connect()
+        await client.heartbeat("G", "Old")
+        await client.put("later", topic="New", queue_id=2, properties=DELAYED)
+        await client.put("later, too", topic="New", queue_id=2, properties=DELAYED)
+        await give_back(client, "Old")
+
+    async def third(broker):
+        assert not {"New", "%RETRY%G"} & set(broker.controller.tables.topics.topics)
+        client = await broker.connect()
+        broker.move(2)
+        await broker.until(lambda: broker.store.queue_offsets("New", 2) == (0, 2))
+        await broker.until(lambda: broker.store.queue_offsets("%RETRY%G", 0) == (0, 1))
+        assert (await client.pull(0, "New", 2)).bodies == ["later", "later, too"]
+        assert (await client.pull(0, "%RETRY%G", 0)).bodies == ["old"]
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    put_back()
+    caplog.clear()
+    tell(third, tmp_path)
+    assert sorted(caplog.messages) == [
+        f"the topic {topic} is missing and is made again for its messages"
+        for topic in ("%RETRY%G", "New")
+    ]
+
+
+def test_what_waited_for_a_topic_that_was_deleted_does_not_bring_it_back(
+    tmp_path, older_table, caplog
+):
+    keep, put_back = older_table
+
+    async def first(broker):
+        await (await broker.connect()).put("old", topic="Old")
+
+    async def second(broker):
+        keep()
+        client = await broker.connect()
+        for topic in ("Gone", "Again"):
+            await client.put("before", topic=topic, queue_id=0, properties=DELAYED)
+            assert (await client.ask(DELETE_TOPIC, ext_fields={"topic": topic})).code == 0
+        await client.put("behind", topic="Again", queue_id=0, properties=DELAYED)
+
+    async def third(broker):
+        broker.move(2)
+        await broker.until(lambda: broker.store.queue_offsets("Again", 0) == (0, 1))
+        client = await broker.connect()
+        assert (await client.pull(0, "Again", 0)).bodies == ["behind"]
+        assert broker.controller.tables.topics.get("Gone") is None
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    put_back()
+    caplog.clear()
+    tell(third, tmp_path)
+    assert sorted(line.split(": ", 1)[-1] for line in caplog.messages) == [
+        "its topic Again was deleted while it waited",
+        "its topic Gone was deleted while it waited",
+        "the topic Again is missing and is made again for its messages",
+    ]
+
+
+def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        topics = broker.controller.tables.topics
+        topics.save()
+        lost_topics = LostTopics(broker.controller.tables, default_queue_nums=2)
+        topics.begin_deletion("T")
+        topics.delete("T")
+        assert lost_topics.make_again("T", 1) is None
+        assert topics.get("T") is None
+        topics.save()
+        assert lost_topics.make_again("T", 1) == 2
+
+    tell(story, tmp_path)
+
+
+def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, caplog):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("a", topic="Sent", queue_id=2, queue_nums=3)
+        await client.put("b", topic="Wide", queue_id=6, queue_nums=8)
+        broker.make_topic("Kept", queues=7)
+        for topic in ("Sent", "Wide"):
+            broker.controller.tables.topics.delete(
+                topic
+            )  # what was saved last knows nothing of them
+
+    async def second(broker):
+        client = await broker.connect()
+        assert (await client.pull(0, "Sent", 2)).bodies == ["a"]
+        assert (await client.pull(0, "Wide", 6)).bodies == ["b"]
+        topics = broker.controller.tables.topics
+        assert [topics.get(name).read_queue_nums for name in ("Sent", "Wide", "Kept")] == [4, 7, 7]
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert "the topic Sent is missing" in caplog.text
+
+
+@pytest.mark.parametrize("becomes_of_it", [Path.unlink, lambda path: path.write_bytes(b"{{{")])
+def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_same(
+    tmp_path, caplog, becomes_of_it
+):
+    table = tmp_path / "config" / "topics.json"
+    older = []
+
+    async def first(broker):
+        topics = broker.controller.tables.topics
+        for queue_nums in (1, 8):
+            broker.make_topic("T", queues=queue_nums)
+            topics.save()
+            older.append(table.read_bytes())
+        await (await broker.connect()).put("a", queue_id=5)
+
+    async def second(broker):
+        assert (await (await broker.connect()).pull(0, queue_id=5)).bodies == ["a"]
+        config = broker.controller.tables.topics.get("T")
+        assert (config.read_queue_nums, config.write_queue_nums) == (6, 6)
+
+    tell(first, tmp_path)
+    table.with_name("topics.json.bak").write_bytes(older[0])
+    becomes_of_it(table)
+    tell(second, tmp_path)
+    assert "the topic T gets 6 queues again for its messages" in caplog.text
+    caplog.clear()
+    tell(second, tmp_path)
+    assert not caplog.records
+
+
+def test_queues_that_an_operator_has_taken_away_stay_away_over_a_restart(tmp_path, caplog):
+    async def first(broker):
+        broker.make_topic("T", queues=8)
+        await (await broker.connect()).put("a", queue_id=5)
+        broker.make_topic("T", queues=1)
+
+    async def second(broker):
+        assert broker.controller.tables.topics.get("T").read_queue_nums == 1
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert not caplog.records
+
+
+def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):
+    async def first(broker):
+        client = await broker.connect()
+        await client.put("a")
+        assert (await client.ask(215, ext_fields={"topic": "T"})).code == 0
+
+    async def second(broker):
+        assert broker.controller.tables.topics.get("T") is None
+        assert (await (await broker.connect()).pull(0)).code == 17
+
+    tell(first, tmp_path)
+    tell(second, tmp_path)
+    assert not caplog.records

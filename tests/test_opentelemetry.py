@@ -1,0 +1,24 @@
+"""The front door for spans and counters: its names are there, and nobody else pays for them."""
+
+from __future__ import annotations
+
+from python_programs import python_program
+
+import rmq_spark.client.opentelemetry
+from rocketpoll import opentelemetry
+
+
+def test_every_name_that_it_promises_is_there():
+    assert {name: getattr(opentelemetry, name).__name__ for name in opentelemetry.__all__} == {
+        name: name for name in opentelemetry.__all__
+    }
+    assert opentelemetry.instrument is rmq_spark.client.opentelemetry.instrument
+
+
+def test_who_does_not_use_it_does_not_import_it(tmp_path):
+    done = python_program(
+        "import sys, rocketpoll; rocketpoll.Producer, rocketpoll.PushConsumer\n"
+        "print({'opentelemetry', 'rocketpoll.opentelemetry'} & set(sys.modules))",
+        cwd=tmp_path,
+    )
+    assert done.stdout == "set()\n", done.stderr

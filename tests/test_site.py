@@ -1,0 +1,152 @@
+"""The site is built strictly, its links lead somewhere, and errors are quoted as they are."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from rocketpoll.broker.settings.keys import KEYS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PATIENCE_SECONDS = 300
+BUILT = ("material", "mkdocstrings")
+needs_mkdocs = pytest.mark.skipif(
+    any(find_spec(name) is None for name in BUILT),
+    reason="building the site needs mkdocs: pip install '.[docs]'",
+)
+
+
+class Links(HTMLParser):
+    """What a page links to, and what can be linked to in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.targets = []
+        self.names = set()
+        self.feed(text)
+
+    def handle_starttag(self, _, attributes):
+        given = dict(attributes)
+        self.names.update(filter(None, (given.get("id"), given.get("name"))))
+        self.targets += filter(None, (given.get("href"), given.get("src")))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built anew."""
+    directory = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", directory],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return directory
+
+
+def pages_of(site):
+    return {page: Links(page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_every_link_of_the_site_leads_to_a_place_in_it(site):
+    pages = pages_of(site)
+    lost = []
+    for page, links in pages.items():
+        if page.name == "404.html":  # its links are for a server's root
+            continue
+        for target in links.targets:
+            if re.match(r"https?:|mailto:|data:|javascript:", target):
+                continue
+            path, _, name = unquote(target).partition("#")
+            to = (page.parent / path).resolve() if path else page
+            known = pages[to].names if to in pages else None
+            if not to.exists() or (name and known is not None and name not in known):
+                lost.append((page.relative_to(site).as_posix(), target))
+    assert lost == []
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_the_list_for_machines_has_each_page_once_with_a_sentence(site):
+    listed = re.findall(
+        r"^- \[(.+)\]\((\S+)\): (\S.*)$",
+        (site / "llms.txt").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert sorted(url for _, url, _ in listed) == sorted(pages)
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_the_site_asks_nobody_else_for_anything(site):
+    asked = r"""(?:<script|<img|<link rel="stylesheet")[^>]+(?:src|href)="(https?:[^"]+)"""
+    for page in pages_of(site):
+        assert re.findall(asked, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_settings_and_commands_are_all_in_the_reference(site):
+    settings = (site / "reference" / "settings.html").read_text(encoding="utf-8")
+    assert [key for key in KEYS if f"<code>{key}</code>" not in settings] == []
+    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    for command in ("produce", "topic create", "group describe", "sink list", "broker"):
+        assert f"Usage: rocketpoll {command}" in commands
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_examples_of_docstrings_are_code(site):
+    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    assert page.count("<summary>Example</summary>") > 0
+    examples = re.findall(r"<summary>Example</summary>\s*(<\w+)", page)
+    assert set(examples) == {"<div"}  # a block of code, not a paragraph
+
+
+def templates():
+    """The texts in the sources, with dots where values are put in."""
+    for room in ("rmq_spark", "broker"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [
+                        each.value if isinstance(each, ast.Constant) else "..."
+                        for each in node.values
+                    ]
+                    yield "".join(map(str, parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield re.sub(r"\{\w+\}", "...", node.value)
+
+
+def test_each_error_that_the_page_of_troubles_quotes_is_one_of_the_code():
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
+    assert len(quoted) >= 20
+    known = "\n".join(templates())
+    assert [text for text in quoted if text not in known] == []
+
+
+def test_each_page_in_docs_is_in_the_navigation_or_known_to_be_left_out():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    pages = {
+        path.relative_to(DOCS).as_posix()
+        for path in [*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")]
+    }
+    assert pages - set(re.findall(r"\S+\.md", navigation)) == {"releasing.md"}

@@ -1,0 +1,276 @@
+"""A stream is tested step by step: fed, looked at, stopped, crashed, made to fail."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+
+import pytest
+from spark_sessions import started_session
+
+from rocketpoll import NotInTime, StreamTestError, stream_test
+
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17"),
+]
+
+ORDER = "from_json(CAST(body AS STRING), 'id INT, customer STRING, total DOUBLE') AS order"
+ADA = '{"id": 1, "customer": "ada", "total": 9.5}'
+BOB = '{"id": 2, "customer": "bob", "total": 4.0}'
+EVE = '{"id": 3, "customer": "eve", "total": 1.0}'
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    session = started_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def started(spark, rocketpoll_broker, rocketpoll_topic):
+    """Starts a stream over this test's topic."""
+
+    def start(pipeline=texts, **more):
+        return stream_test(
+            spark, rocketpoll_broker, rocketpoll_topic, pipeline, **{"timeout": 240, **more}
+        )
+
+    return start
+
+
+def texts(source):
+    return source.selectExpr("CAST(body AS STRING) AS text")
+
+
+def large_orders(source):
+    orders = source.selectExpr(ORDER).select("order.*")
+    return orders.where("total > 2").select("customer", "total")
+
+
+def totals(source):
+    orders = source.selectExpr(ORDER).select("order.*")
+    return orders.groupBy("customer").sum("total").toDF("customer", "total")
+
+
+def test_what_is_added_is_processed_and_checked(started):
+    with started(large_orders) as stream:
+        stream.add_data(ADA, BOB, EVE, tags="created")
+        stream.process_all()
+        stream.check_answer(("bob", 4.0), ("ada", 9.5))
+        stream.add_data(BOB)
+        stream.process_all()
+        stream.check_last_batch({"customer": "bob", "total": 4.0})
+        stream.check_answer(("ada", 9.5), ("bob", 4.0), ("bob", 4.0))
+        assert [row.customer for row in stream.rows][-1] == "bob"
+        checkpoint = stream._checkpoint
+    assert not checkpoint.exists()
+
+
+def test_a_stream_that_was_stopped_goes_on_where_it_was(started):
+    with started() as stream:
+        stream.add_data("one")
+        stream.process_all()
+        stream.stop()
+        stream.add_data("two")
+        for step in (stream.process_all, stream.stop, stream.crash, lambda: stream.query):
+            with pytest.raises(StreamTestError, match=re.escape("does not run: start() it")):
+                step()
+        stream.start()
+        with pytest.raises(StreamTestError, match=re.escape("runs already: stop() it")):
+            stream.start()
+        stream.process_all()
+        stream.check_last_batch(("two",))
+        stream.check_answer(("one",), ("two",))
+
+
+@pytest.mark.parametrize("output_mode", ["complete", "update"])
+def test_a_crash_runs_the_last_batch_again_and_its_state_counts_it_once(started, output_mode):
+    with started(totals, output_mode=output_mode) as stream:
+        stream.add_data(ADA)
+        stream.process_all()
+        stream.add_data(BOB, BOB)
+        stream.process_all()
+        batches = dict(stream._batches)
+        stream.crash()
+        stream.start()
+        stream.process_all()
+        assert stream.query.recentProgress[0]["batchId"] == max(batches), "it is run again"
+        assert stream._batches == batches, "with the same rows"
+        stream.add_data(BOB)
+        stream.process_all()
+        bob = ("bob", 12.0)
+        stream.check_last_batch(*([("ada", 9.5), bob] if output_mode == "complete" else [bob]))
+        assert stream.rows
+
+
+def test_a_crash_before_anything_was_read_is_a_stop(started):
+    with started() as stream:
+        stream.crash()
+        stream.start()
+        stream.add_data("one")
+        stream.process_all()
+        stream.check_answer(("one",))
+
+
+def test_a_message_that_is_delayed_comes_when_the_clock_is_moved(
+    started, rocketpoll_broker, rocketpoll_topic
+):
+    from rocketpoll import Message  # noqa: PLC0415  # beside what it is for
+
+    with started() as stream, rocketpoll_broker.producer() as producer:
+        producer.send(Message(rocketpoll_topic, b"later", delay_level=18))
+        stream.add_data("now")
+        stream.process_all()
+        stream.check_answer(("now",))
+        stream.advance(2 * 3_600)
+        stream.process_all()
+        stream.check_answer(("now",), ("later",))
+
+
+def test_a_query_that_runs_while_the_clock_is_moved_reads_each_message_once(
+    started, rocketpoll_broker
+):
+    numbers = [str(number) for number in range(200)]
+    with started() as stream:
+        stream.add_data("first")
+        stream.process_all()
+        sender = threading.Thread(target=stream.add_data, args=numbers)
+        sender.start()
+        while sender.is_alive():
+            stream.advance(3_600)
+        stream.process_all()
+        stream.check_answer(("first",), *((number,) for number in numbers))
+
+
+def test_a_query_waits_for_a_broker_that_is_away_and_reads_on(started, rocketpoll_broker):
+    with started() as stream:
+        stream.add_data("one")
+        stream.process_all()
+        with rocketpoll_broker.away():
+            stream.advance(3_600)
+        stream.add_data("two")
+        stream.process_all()
+        stream.check_answer(("one",), ("two",))
+
+
+def test_a_query_fails_that_may_not_wait_for_a_broker_that_is_away(started, rocketpoll_broker):
+    with started(options={"retryTimeoutMs": 1_000}) as stream:
+        stream.add_data("one")
+        stream.process_all()
+        with rocketpoll_broker.away(), stream.expect_failure("Connection refused"):
+            stream.process_all()
+        stream.start()
+        stream.add_data("two")
+        stream.process_all()
+        stream.check_answer(("one",), ("two",))
+
+
+def test_a_failure_that_is_expected_is_one_step_of_many(started):
+    def strict(source):
+        return source.selectExpr("CAST(CAST(body AS STRING) AS INT) AS number")
+
+    with started(strict) as stream:
+        stream.add_data("1")
+        stream.process_all()
+        with stream.expect_failure("CAST_INVALID_INPUT"):
+            stream.add_data("one")
+            stream.process_all()
+        with pytest.raises(StreamTestError, match="does not run"):
+            stream.process_all()
+        stream.start()
+        with stream.expect_failure("one"):
+            stream.process_all()
+        stream.check_answer((1,))
+
+
+def test_a_failure_that_does_not_come_or_is_another_one_is_told_of(started):
+    with started(lambda source: source.selectExpr("1 / (length(body) - 1) AS x")) as stream:
+        with (
+            pytest.raises(AssertionError, match=re.escape("is there a process_all() in the block")),
+            stream.expect_failure(),
+        ):
+            stream.add_data("good")
+        with pytest.raises(ZeroDivisionError), stream.expect_failure():
+            raise ZeroDivisionError
+        stream.process_all()
+        stream.add_data("x")
+        with (
+            pytest.raises(AssertionError, match=r"to fail with 'NOT_FOUND', and has failed with"),
+            stream.expect_failure("NOT_FOUND"),
+        ):
+            stream.process_all()
+
+
+def test_a_failure_that_nobody_expects_fails_the_test(started):
+    def strict(source):
+        return source.selectExpr("CAST(CAST(body AS STRING) AS INT) AS number")
+
+    def run():
+        with started(strict) as stream:
+            stream.add_data("one")
+            stream.query.awaitTermination(240)
+
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        run()
+
+
+def test_rows_that_differ_are_shown_side_by_side(started):
+    with started() as stream:
+        stream.add_data("one", "two")
+        stream.process_all()
+        with pytest.raises(AssertionError) as told:
+            stream.check_answer(("one",), ("three",))
+        text = str(told.value)
+        assert "needed 2 rows, found 2" in text
+        assert "missing: ('three',)" in text
+        assert "not expected: Row(text='two')" in text
+        with pytest.raises(AssertionError, match=r"(?s)needed 0 rows, found 2.*missing: none"):
+            stream.check_answer()
+        with pytest.raises(TypeError, match=r"a tuple, a Row or a dict, found str 'one'; for"):
+            stream.check_answer("one", "two")
+
+
+def test_a_step_that_takes_too_long_ends_and_says_how_far_the_stream_is(started):
+    def slow(source):
+        return source.selectExpr("java_method('java.lang.Thread', 'sleep', 20000L) AS x")
+
+    with started(slow, timeout=1) as stream:
+        stream.add_data("one")
+        with pytest.raises(NotInTime, match=r"within 1 s: .* its last progress was"):
+            stream.process_all()
+        with pytest.raises(StreamTestError, match="does not run"):
+            stream.process_all()
+
+
+def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, rocketpoll_broker):
+    with pytest.raises(TypeError, match=r"pipeline: needed a function .*, found 'totals'; for"):
+        started("totals")
+    with pytest.raises(ValueError, match="append, update, complete, found 'all'"):
+        started(output_mode="all")
+    with (
+        pytest.raises(StreamTestError, match="has returned None"),
+        started(lambda _: None),
+    ):
+        pass
+    with (
+        pytest.raises(StreamTestError, match="has to return a streaming DataFrame"),
+        started(lambda _: spark.range(1)),
+    ):
+        pass
+    for step in (started().process_all, started().start):
+        with pytest.raises(StreamTestError, match=r"stream_test\(...\) in a with statement"):
+            step()
+    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(StreamTestError, match="Spark Connect gives no rows"):
+        stream_test(kind(), rocketpoll_broker, "orders", texts)
+
+
+def test_a_topic_that_is_missing_is_made(spark, rocketpoll_broker):
+    with stream_test(spark, rocketpoll_broker, "made", texts, timeout=240) as stream:
+        stream.add_data("one")
+        stream.process_all()
+        stream.check_answer(("one",))
+    rocketpoll_broker.delete_topic("made")

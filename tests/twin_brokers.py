@@ -1,0 +1,263 @@
+"""Two brokers that get the same bytes at the same times: one takes sends by the lane, one does not.
+
+What each of them has made of the bytes is compared byte by byte. The clients have no sockets, so
+that what arrives in one piece is up to the test, and no chance is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from unittest.mock import patch
+
+from broker_stories import small_broker
+from disks import ManualClock
+
+from rmq_spark.wire.command import decode_command
+from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker import housekeeping
+from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.state.durations import Durations
+
+PORT = 10_911
+_PATIENCE_SECONDS = 20
+_NEVER_MS = 86_400_000
+
+
+class Wire:
+    """What a connection has in place of a socket; it keeps what is written."""
+
+    def __init__(self, peer_port):
+        self._names = {"peername": ("10.0.0.9", peer_port), "sockname": ("10.0.0.1", PORT)}
+        self._reader = FrameReader()
+        self._answers = []
+        self.is_full = False
+        self.protocol = None
+        self.reads = True
+
+    def get_extra_info(self, name):
+        return self if name == "socket" else self._names[name]
+
+    def setsockopt(self, *_):
+        pass
+
+    def set_write_buffer_limits(self, _):
+        pass
+
+    def fileno(self):
+        return -1
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def write(self, data):
+        self._reader.feed(bytes(data))
+        if self.is_full:
+            self.protocol.pause_writing()
+
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+    def close(self):
+        pass
+
+    abort = close
+
+    def answers(self):
+        """All answers so far."""
+        while (frame := self._reader.next_frame()) is not None:
+            self._answers.append(decode_command(frame)._replace(body=bytes(frame.body)))
+        return self._answers
+
+
+class CountedDurations(Durations):
+    """Durations whose number no minute ends."""
+
+    total = 0
+
+    def add(self, took_ms, count=1):
+        self.total += count
+        super().add(took_ms, count)
+
+
+class Twin:
+    """A broker, and what it has been seen to do."""
+
+    def __init__(self, root, loop, clock, *, by_lane, disk=None, **settings):
+        self._loop = loop
+        self.root = root
+        self.disk = disk
+        self.controller = BrokerController(small_broker(root, **settings), disk, clock)
+        with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):  # see `settle`
+            loop.run_until_complete(self.controller.start())
+        self.controller.port = PORT
+        self.processors = self.controller.processors
+        self._by_lane = by_lane
+        self._wires = {}
+        self.arrivals = defaultdict(list)
+        self._tell = self.controller.hold_service.notify_message_arriving
+        self.controller.hold_service.notify_message_arriving = self._arrives
+        self._puts = defaultdict(lambda: [0, 0, 0])
+        self._put = self.processors.stats.put
+        self.processors.stats.put = self._counts
+        self.processors.stats.put_took = CountedDurations()
+        self.processors.acknowledger._took_ms = self.processors.stats.put_took.add
+        self.ran = []
+        """How many sends each run of the lane had."""
+        self._count_runs()
+        self._put_off = []
+        self._run_aside = self.processors.parked._run_aside
+        self.processors.parked._run_aside = lambda *given: self._put_off.append(given)
+
+    def _arrives(self, topic, queue_id, max_offset, tags_codes):
+        self.arrivals[topic, queue_id] += tags_codes
+        self._tell(topic, queue_id, max_offset, tags_codes)
+
+    def _counts(self, topic, count, byte_count, *, calls=1):
+        own = self._puts[topic]
+        own[:] = own[0] + count, own[1] + byte_count, own[2] + calls
+        self._put(topic, count, byte_count, calls=calls)
+
+    def _count_runs(self):
+        put_run = self.controller.store.put_run
+
+        def counted(run):
+            result = put_run(run)
+            if result is not None:
+                self.ran.append(len(run.sizes))
+            return result
+
+        self.controller.store.put_run = counted
+
+    def connection(self, number):
+        """A client, who is there as soon as somebody asks for it."""
+        if number not in self._wires:
+            wire = self._wires[number] = Wire(40_000 + number)
+            wire.protocol = ClientConnection(
+                self._loop,
+                self.controller.server.limits,
+                self.controller.server,
+                self.processors.dispatch,
+                self.controller.turn,
+                self.processors.end_turn,
+                self.processors.lane if self._by_lane else None,
+            )
+            wire.protocol.connection_made(wire)
+        return self._wires[number].protocol
+
+    def wire(self, number):
+        self.connection(number)
+        return self._wires[number]
+
+    def receive(self, number, data):
+        """A piece arrives, in a turn of its own."""
+        self.connection(number).data_received(data)
+        self._loop.run_until_complete(asyncio.sleep(0))
+
+    def settle(self, *asked):
+        """Wait until all that has arrived is done with, and what was asked last is answered.
+
+        Topics are saved here, and never beside what arrives: sends that wait for one would then be
+        stored before or behind others, as chance has it.
+        """
+        self.wait_until(self._is_at_rest)
+        while self._put_off:
+            self._run_aside(*self._put_off.pop(0))
+            self.wait_until(lambda: self._put_off or self._is_quiet())
+        self.wait_until(lambda: self._is_quiet() and self._has_answered(*asked))
+
+    def wait_until(self, condition):
+        """Wait until a condition holds for some turns."""
+        self._loop.run_until_complete(self._waited(condition))
+
+    async def _waited(self, condition):
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        quiet = 0
+        while quiet < 5:
+            quiet = quiet + 1 if condition() else 0
+            await asyncio.sleep(0 if quiet else 0.001)
+            assert time.monotonic() < ends, "it does not come to rest"
+
+    def _has_answered(self, number=0, opaque=None):
+        return opaque is None or any(each.opaque == opaque for each in self.wire(number).answers())
+
+    def _is_quiet(self):
+        return self._is_at_rest() and not self.processors.parked._is_at_work
+
+    def _is_at_rest(self):
+        """All is done with but for sends that wait for their topics."""
+        state = self.controller.store.state()
+        is_carried = state.failure is not None or state.reput_from_offset == state.written_offset
+        acknowledger = self.processors.acknowledger
+        waits = acknowledger.queue()[0] or acknowledger._known
+        return is_carried and not waits and all(wire.reads for wire in self._wires.values())
+
+    def answers(self, number):
+        """All answers to a client, by the numbers of its requests."""
+        return sorted(self.wire(number).answers(), key=lambda answer: answer.opaque)
+
+    def said_to(self, number):
+        """All answers to a client, without the directory that the broker is in."""
+        return [
+            answer._replace(remark=(answer.remark or "").replace(str(self.root), ""))
+            for answer in self.answers(number)
+        ]
+
+    def stored(self):
+        """All files with messages, and what leads to them."""
+        self.controller.store.save_checkpoint()
+        return {
+            path.relative_to(self.root): path.read_bytes().rstrip(b"\0")
+            for directory in ("commitlog", "consumequeue")
+            for path in sorted((self.root / directory).rglob("*"))
+            if path.is_file()
+        }
+
+    def found_by(self, topic, key):
+        """The records that the index leads to."""
+        return list(map(bytes, self.controller.store.query_message(topic, key, 64, 0, 1 << 60)))
+
+    def counted(self):
+        """What the statistics say, but for how long the disk has taken."""
+        stats = self.processors.stats
+        took = stats.put_took.total
+        return stats.put_messages, stats.put_bytes, stats.put_failures, took, self._puts
+
+    def shutdown(self):
+        for wire in self._wires.values():
+            wire.protocol.connection_lost(None)
+        self._loop.run_until_complete(self.controller.stop())
+
+
+class Twins:
+    """Both brokers, on one loop and one clock that stands still."""
+
+    def __init__(self, root, disks=(None, None), **settings):
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        self.lane, self.usual = self.both = [
+            Twin(root / name, self.loop, self.clock, by_lane=by_lane, disk=disk, **settings)
+            for name, by_lane, disk in zip(("lane", "usual"), (True, False), disks, strict=True)
+        ]
+
+    def receive(self, number, *pieces):
+        for twin in self.both:
+            for piece in pieces:
+                twin.receive(number, piece)
+
+    def settle(self, *asked):
+        for twin in self.both:
+            twin.settle(*asked)
+
+    def shutdown(self):
+        for twin in self.both:
+            twin.shutdown()
+        self.loop.close()
