@@ -1,4 +1,4 @@
-"""Single bytes of a record that change in the commit log of a running broker, one after the other."""
+"""Single bytes of a record that change in the log of a running broker, one after the other."""
 
 from __future__ import annotations
 
