@@ -49,6 +49,7 @@ from rmq_spark.client.reading.read_bounds import (
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatches
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
 
 _RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
@@ -193,7 +194,11 @@ def _manifests(instance: ClientInstance, place: Span) -> Iterator[tuple[MessageE
 def _messages(instance: ClientInstance, place: Span) -> Iterator[MessageExt]:
     at = place.start
     for chunk in _pull(instance, place):
-        messages = list(decode_messages(chunk.records, place.queue.broker_name))
+        try:
+            messages = list(decode_messages(chunk.records, place.queue.broker_name))
+        except RecordError as error:
+            where = f"offsets {at} to {chunk.next_offset - 1} of {place.queue.topic}"
+            raise ManifestError(f"{where}: {error}") from error
         offsets = [message.queue_offset for message in messages]
         refuse_left_out(instance, place, left_out(offsets, at, chunk.next_offset))
         at = chunk.next_offset
