@@ -1,7 +1,8 @@
 """What mkdocs does beyond mkdocs.yml: generated pages, links that leave docs/, and llms.txt.
 
 The pages in docs/ link to files of the project, as a reader on a disk or in a repository needs it.
-On the site such a link leads to a page (Markdown, notebooks) or to a copy of the file as text.
+On the site such a link leads to a page (Markdown, notebooks) or to a copy of the file as text,
+and is called by the page's title where it was called by the name of a file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
-from links import origin_of, outside, rewritten, target_of
+from links import origin_of, outside, rewritten, target_of, titled
 from mkdocs.structure.files import File, Files
 from notebook_pages import page_of
 from reference import GENERATED
@@ -55,8 +56,9 @@ def _add(files: Files, config: Any, path: Path) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Have links lead to what is on the site."""
-    return rewritten(markdown, origin_of(page.file.src_uri, ROOT), page.file.src_uri, ROOT)
+    """Have links lead to what is on the site, and be called as it is there."""
+    origin = origin_of(page.file.src_uri, ROOT)
+    return rewritten(titled(markdown, origin), origin, page.file.src_uri, ROOT)
 
 
 def on_post_build(config: Any) -> None:

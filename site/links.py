@@ -1,4 +1,7 @@
-"""Links of the project's pages: where each leads on the site. Knows nothing of mkdocs."""
+"""Links of the project's pages: where each leads on the site, and what it is called there.
+
+Knows nothing of mkdocs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 _LINK: Final = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+_BY_FILE: Final = re.compile(r"\[([\w./-]+\.md)\](?=\(([^)\s#]+))")
+_TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _PAGES: Final = (".md", ".ipynb")
 
 
@@ -53,6 +58,20 @@ def rewritten(markdown: str, origin: Path, src_uri: str, root: Path) -> str:
         return to + (match[2] or "")
 
     return _LINK.sub(lead, markdown)
+
+
+def titled(markdown: str, origin: Path) -> str:
+    """Return a page on which a link that is called by its file's name has the title of that file.
+
+    Who reads the files needs their names; a reader of the site sees none of them.
+    """
+
+    def call(match: re.Match[str]) -> str:
+        path = _found(origin, match[2])
+        title = path and _TITLE.search(path.read_text(encoding="utf-8"))
+        return f"[{title[1]}]" if title else match[0]
+
+    return _BY_FILE.sub(call, markdown)
 
 
 def _found(origin: Path, target: str) -> Path | None:

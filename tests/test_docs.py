@@ -158,6 +158,15 @@ def test_the_page_on_the_client_reads_a_topic_as_a_table(capsys):
     )
 
 
+def test_the_program_of_the_first_page_shows_what_it_has_sent(capsys):
+    [block] = python_of("docs/README.md")
+    exec(compile(block, "docs/README.md", "exec"), {})  # noqa: S102  # our own text
+    shown = capsys.readouterr().out
+    assert shown.count("ada") == 2
+    assert "created" in shown
+    assert "paid" in shown
+
+
 @pytest.mark.parametrize(
     ("page", "said"),
     [

@@ -103,6 +103,14 @@ def test_the_site_asks_nobody_else_for_anything(site):
 
 @pytest.mark.deep
 @needs_mkdocs
+def test_links_are_called_by_the_titles_of_pages(site):
+    shown = (site / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r">[\w./-]+\.md</a>", shown) == []
+    assert ">Exactly once</a>" in shown
+
+
+@pytest.mark.deep
+@needs_mkdocs
 def test_settings_and_commands_are_all_in_the_reference(site):
     settings = (site / "reference" / "settings.html").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"<code>{key}</code>" not in settings] == []
