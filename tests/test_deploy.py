@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "rocketpoll.service"
 RULES = DEPLOY / "prometheus" / "rocketpoll.rules.yml"
+RULE_TESTS = DEPLOY / "prometheus" / "rocketpoll.tests.yml"
 METRIC = re.compile(r"\b(?:rocketmq|rocketpoll|process)_[a-z_0-9]+\b")
 OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((DEPLOY / "grafana" / "rocketpoll.json").read_text(encoding="utf-8"))
@@ -74,6 +75,13 @@ def test_what_is_asked_for_is_shown_by_a_broker(where, expression, shown):
 def test_each_alert_has_its_word_in_the_pages():
     told = re.findall(r"^### (\w+)$", OPERATE, re.MULTILINE)
     assert set(alerts()) <= set(told)
+
+
+def test_each_alert_has_a_story_in_which_it_fires():
+    fired = re.findall(
+        r"^        alertname: (\w+)$", RULE_TESTS.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert set(alerts()) == set(fired)
 
 
 def test_each_metric_of_ours_has_its_row_in_the_pages(shown):
@@ -132,5 +140,6 @@ def test_systemd_finds_the_unit_safe():
 @pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus is not here")
 def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
     checked("promtool", "check", "rules", str(RULES))
+    checked("promtool", "test", "rules", str(RULE_TESTS))
     checked("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
     checked("promtool", "check", "metrics", said=scraped)

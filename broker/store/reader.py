@@ -140,7 +140,9 @@ class MessageReader:
                 looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
-                    return _nothing(status, next_offset, low, high)
+                    # What the log has no more is not offered any more: the queue hears of it last.
+                    is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
+                    return _nothing(status, next_offset, next_offset if is_gone else low, high)
                 records = self._records(
                     queue, owner, range(queue_offset, next_offset), places, sizes
                 )

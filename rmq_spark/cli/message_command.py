@@ -70,4 +70,9 @@ def _group_row(delivery: Delivery) -> dict[str, object]:
         Fate.UNTOUCHED: "has committed nothing",
         Fate.DEAD: f"dead letter: rocketpoll dlq show {delivery.group}",
     }[delivery.fate]
-    return {"group": delivery.group, "state": state, "committed": delivery.committed}
+    return {
+        "group": delivery.group,
+        "state": state,
+        "committed": delivery.committed,
+        "given_back": delivery.retries,
+    }

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from broker_kinds import wait_until
+
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rocketpoll import ConsumeFromWhere, PushConsumer, PushSettings
 
 
 @pytest.fixture
@@ -33,6 +37,31 @@ def test_the_groups_of_its_topic_have_it_or_not(run, cluster, sent):
         done: "consumed",
         behind: "not yet: 1 before it",
     }
+
+
+def test_how_often_a_group_has_given_it_back_is_shown(run, cluster, sent):
+    group = cluster.group()
+    seen = []
+
+    def listen(messages, _):
+        seen.extend(message.message_id for message in messages)
+        is_new = seen.count(sent["id"]) == 1 and messages[0].message_id == sent["id"]
+        return (
+            ConsumeConcurrentlyStatus.RECONSUME_LATER
+            if is_new
+            else ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        )
+
+    settings = PushSettings(
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        persist_consumer_offset_interval_ms=100,
+    )
+    with PushConsumer(group, cluster.name_server, listener=listen, settings=settings) as consumer:
+        consumer.subscribe(sent["topic"])
+        wait_until("it comes again", lambda: seen.count(sent["id"]) == 2)
+    found = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
+    [row] = [each for each in found["groups"] if each["group"] == group]
+    assert (row["state"], row["given_back"]) == ("consumed", 1)
 
 
 def test_a_message_that_is_not_there_is_said_not_to_be(run, sent):

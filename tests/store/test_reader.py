@@ -114,6 +114,7 @@ def test_a_message_that_the_log_no_longer_has_is_passed_over(store):
     store._log.files.delete_before(first_kept)  # the queues have not heard of it yet
     result = store.get_message("T", 0, 0)
     assert result.status is Status.MESSAGE_WAS_REMOVING
+    assert result.min_offset == result.next_begin_offset > store.queue_offsets("T", 0).first
     offset, seen = result.next_begin_offset, []
     while offset < 120:
         result = store.get_message("T", 0, offset)

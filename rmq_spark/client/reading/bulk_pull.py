@@ -272,7 +272,9 @@ class BulkPull(ProcessBound):
     def _taken(self, result: PullResult) -> RawChunk | None:
         """Return the chunk in the answer to the first span, and pull on; None if there is none."""
         span = self._spans.popleft()
-        if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+        # A broker whose log has just lost what was asked for may lead on behind it: through a
+        # filter, nothing else tells that from messages that do not match.
+        if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > span.start:
             raise self._moved(span.start, result)
         if result.pull_status is PullStatus.NO_NEW_MSG:
             self._wait_for(span)

@@ -291,3 +291,28 @@ class QueueWithHoles:
 def test_where_offsets_have_no_messages_each_message_comes_once(there):
     chunks = BulkPull(QueueWithHoles(there), "127.0.0.1:1", "G", QUEUE, 0, max(there) + 1)
     assert offsets(chunks) == list(there)
+
+
+class QueueThatLosesItsBeginning:
+    """What a broker gives by a filter whose log has lost the middle of what is read meanwhile."""
+
+    def takes_chunks(self, _):
+        return False
+
+    def pull_async(self, _, header, *__, **___):
+        answer = Future()
+        if header.queue_offset:
+            answer.set_result(PullResult(PullStatus.NO_MATCHED_MSG, 16, 16, 20, 0, b""))
+        else:
+            records = encode_record(StoredMessage("T", b"b", queue_offset=6))
+            answer.set_result(PullResult(PullStatus.FOUND, 8, 0, 20, 0, records))
+        return answer
+
+
+def test_what_has_gone_is_not_taken_for_what_does_not_match():
+    rules = PullRules(subscription="blue")
+    chunks = iter(BulkPull(QueueThatLosesItsBeginning(), "127.0.0.1:1", "G", QUEUE, 0, 20, rules))
+    assert offsets([next(chunks)]) == [6]
+    with pytest.raises(OffsetMoved) as moved:
+        next(chunks)
+    assert (moved.value.queue_offset, moved.value.min_offset) == (8, 16)
