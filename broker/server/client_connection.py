@@ -343,7 +343,7 @@ class ClientConnection(asyncio.Protocol):
         if here != self._bytes_here:
             self._bytes_here = here
             self._table.holds_requests(self, here)
-        is_done = not is_over or self._is_stopped or not (here or self._steps is not None)
+        is_done = not is_over or self._is_stopped or not here
         if is_done and self._is_in_line:
             self._is_in_line = False
             self._read_or_not()

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from disks import Fault, FaultyDisk, RecordingDisk, materialise, power_loss_states
+from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, materialise, power_loss_states
 from power_loss import states
 from stores import STORE_HOST, bodies, crash, encoded, message, open_store, put_later, read_all
 
@@ -308,6 +308,30 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(
         assert bodies(again)[-1] == "after"
         again.shutdown()
         shutil.rmtree(root)
+
+
+def test_what_a_failed_flush_has_left_and_a_start_has_found_survives_a_power_loss(tmp_path, dice):
+    """It is in the system's cache, counts as written there, and no later flush would take it."""
+    root, faulty = tmp_path / "disk" / "store", FaultyDisk(LocalDisk())
+    root.parent.mkdir()
+    disk = RecordingDisk(faulty, root.parent)
+    store = open_store(root, disk, **SYNC)
+    Story(store).put()
+    faulty.plan = (FaultIn(persistent=True, kinds={"flush"}, directory="commitlog"),)
+    put_later(store, message("written, and not flushed"))
+    (result,) = store.write_out()
+    assert store.wait_until_stored(result).status.name != "PUT_OK"
+    crash(store)
+    faulty.plan = ()
+    again = open_store(root, disk, **SYNC)
+    seen = bodies(again)
+    assert seen[-1] == "written, and not flushed"
+    log = disk.log()
+    crash(again)
+    for left in power_loss_states(log, dice, POWER_LOSSES // 12, tmp_path):
+        last = open_store(left / "store", **SYNC)
+        assert bodies(last) == seen
+        last.shutdown()
 
 
 def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
