@@ -3,12 +3,31 @@ and a trace of what happens."""
 
 from __future__ import annotations
 
+import functools
 import random
+import sys
 import zlib
 
 from world.kernel import Kernel
 from world.network import Network, Weather
 from world.tasks import Tasks
+
+from rocketpoll.broker.store import chunks
+
+_OURS = ("rmq_spark", "rocketpoll")
+
+
+def forget_earlier_stories():
+    """Leave a process as if no story had been told in it: which is the first must not matter.
+
+    What has been loaded stays loaded, and what has been computed is computed again.
+    """
+    chunks.loading().result()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _OURS:
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
 
 class Broken(AssertionError):

@@ -23,12 +23,10 @@ from world.locks import Locks
 from world.logs import Logs
 from world.offsets import Offsets
 from world.player import Player
-from world.stage import Broken, Stage
+from world.stage import Broken, Stage, forget_earlier_stories
 from world.story import Client
 from world.threads import Threads
 from world.watch import Watch
-
-from rocketpoll.broker.store import chunks
 
 _PORT = 9876
 _ROOT = Path("/machine/home/store")
@@ -63,7 +61,7 @@ class World(Stage):
 
     def tell(self):
         """Tell the story to its end, and look whether all is as it must be."""
-        chunks.loading().result()  # it must not matter which story of a process is the first
+        forget_earlier_stories()
         with (
             Threads(
                 self.kernel, self.story.preemption, self.story.line_preemption, _PREEMPTED

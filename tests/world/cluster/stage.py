@@ -19,7 +19,7 @@ from world.cluster.name_server import NameServer
 from world.identity import Identity
 from world.network import Weather
 from world.sockets import Sockets
-from world.stage import Stage
+from world.stage import Stage, forget_earlier_stories
 from world.threads import Threads
 
 _TWICE = 0.1
@@ -43,6 +43,7 @@ class ClusterStage(Stage):
 
     def tell(self):
         """Tell the story to its end, and look whether all is as it must be."""
+        forget_earlier_stories()
         with ExitStack() as stack:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stack.enter_context(
