@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, TypeVar
@@ -159,6 +159,42 @@ class Asker:
         return faults
 
     # ---- connecting
+
+    def reach(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
+        """Connect to the brokers of these queues, to all at the same time.
+
+        One that is known to be away is tried as well, and not waited for.
+
+        Returns:
+            The addresses of those that are connected, by broker, and why the others are not.
+        """
+        faults: _Faults = {}
+        reached: dict[str, str] = {}
+        ways, late = self._ways({queue.broker_name: queue for queue in queues}, faults)
+        for name, address in ways.items():
+            try:
+                if name in late:
+                    self._connected(name, address, late[name], is_needed=False)
+                reached[name] = address
+            except AWAY as error:  # noqa: PERF203  # the others are to be reached all the same
+                faults[name] = error
+        return reached, faults
+
+    def at_hand(self, queue: MessageQueue) -> str:
+        """Return where to read a queue whose broker is connected; else begin to connect, aside.
+
+        Raises:
+            ConnectionFailed: It is not connected yet, or could not be.
+            BrokerNotFound: No route leads to the broker.
+        """
+        address = self.addresses.of(queue)
+        if not self._connections.is_ready(address):
+            dial = self._dialled(address)
+            if not dial.done():
+                raise ConnectionFailed(address, "it is being connected")
+            del self._dials[address]
+            dial.result()
+        return address
 
     def _ways(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults

@@ -17,7 +17,9 @@ _HOLD_AGAIN_SECONDS: Final = 0.1
 """Seconds after which a pull counts as held; brokers that return empty sooner do not hold."""
 
 Hold = Callable[[MessageQueue, int, int], "Future[PullResult]"]
-"""A function that pulls a queue at an offset, and lets the broker hold the pull for some ms."""
+"""A function that pulls a queue at an offset, and lets the broker hold the pull for some ms.
+
+It waits for nobody: a broker that is not connected is one that is away."""
 
 
 class _Held(NamedTuple):
@@ -48,9 +50,11 @@ class Holds:
         while (left := deadline - self._clock()) > 0:
             for queue, offset in ends.items():
                 self._hold(queue, offset, left)
+            if len(self._held) < len(ends):  # a broker is away, or has just come back
+                left = min(left, _PAUSE_SECONDS)
             answers = [held.answer for held in self._held.values()]
             if not answers:
-                time.sleep(min(left, _PAUSE_SECONDS))
+                time.sleep(left)
                 continue
             wait_for_futures(answers, left, FIRST_COMPLETED)
             if any(_brings_news(held.answer) for held in self._held.values()):

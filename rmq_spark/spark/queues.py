@@ -261,9 +261,13 @@ class Queues:
             The offsets that brokers were told.
         """
         told: dict[MessageQueue, int] = {}
+        addresses, faults = self._asker.reach(offsets)
         for queue, offset in offsets.items():
+            if queue.broker_name in faults:
+                self._commits.failed(queue, faults[queue.broker_name])
+                continue
+            address = addresses[queue.broker_name]
             try:
-                address = self._asker.addresses.of(queue)
                 self._instance.api.update_consumer_offset(
                     address, group, queue, offset, one_way=True
                 )
@@ -285,7 +289,7 @@ class Queues:
         time.sleep(_PAUSE_SECONDS)
 
     def _held_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
-        return self._pull(self._asker.addresses.of(queue), queue, offset, suspend_ms)
+        return self._pull(self._asker.at_hand(queue), queue, offset, suspend_ms)
 
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0

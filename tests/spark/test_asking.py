@@ -1,12 +1,17 @@
+import json
+import socket
+import threading
+
 import pytest
-from source_parts import queues_of
+from source_parts import queue_of, queues_of
 
 from rmq_spark.spark.errors import BrokersAway
+from rocketpoll.broker.embedded import EmbeddedBroker
+
+QUEUES = 6
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic):
-    from rocketpoll.broker.embedded import EmbeddedBroker  # noqa: PLC0415  # a broker of its own, to be stopped
-
     with EmbeddedBroker() as broker:
         broker.create_topic(rocketpoll_topic, 1)
         with queues_of(
@@ -17,3 +22,54 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic)
             assert queues.discover(now=True) == which
             with pytest.raises(BrokersAway, match="broker broker-a has not answered for 0 ms"):
                 queues.ends(which)
+
+
+class HostThatIsDown:
+    """An address at which connecting takes as long as a test wants it to, and fails."""
+
+    address = "127.0.0.1:9"
+
+    def __init__(self, monkeypatch):
+        self.dials = []
+        self.gives_up = threading.Event()
+        self._connect = socket.create_connection
+        monkeypatch.setattr(socket, "create_connection", self._dial)
+
+    def _dial(self, address, *rest, **more):
+        if address != ("127.0.0.1", 9):
+            return self._connect(address, *rest, **more)
+        self.dials.append(threading.current_thread().name)
+        self.gives_up.wait(3)
+        raise TimeoutError("timed out")
+
+
+@pytest.fixture
+def down(monkeypatch):
+    host = HostThatIsDown(monkeypatch)
+    yield host
+    host.gives_up.set()
+
+
+@pytest.fixture
+def queues(down):
+    """Queues that a name server tells of, and whose broker's host is down."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", QUEUES)
+        addresses = json.dumps({"broker-a": down.address})
+        with queues_of(broker, "T", brokerAddresses=addresses) as queues:
+            assert len(queues.discover()) == QUEUES
+            yield queues
+
+
+def test_a_host_that_is_down_costs_a_commit_one_try_however_many_queues_it_has(queues, down):
+    down.gives_up.set()
+    for _ in range(2):
+        assert queues.commit("G", {queue_of("T", n): 1 for n in range(QUEUES)}) == {}
+    assert down.dials == [f"rocketpoll dials {down.address}"] * 2
+
+
+def test_waiting_for_news_waits_for_no_host_that_is_down(queues, down):
+    ends = {queue_of("T", n): 0 for n in range(QUEUES)}
+    assert not queues.wait(ends, 300)
+    assert not queues.wait(ends, 300)
+    assert down.dials == [f"rocketpoll dials {down.address}"]
