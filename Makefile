@@ -162,7 +162,7 @@ holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; re
 # Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000
 restarts: ROUNDS = 120
 restarts: $(READY) $(CLASSES)  ## kill -9 of drivers, workers, planners and brokers under Spark queries, with a ledger of rows and aggregates (Java 17)
-	ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
+	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
 	ROCKETPOLL_STOPS=50 \
 	  $(BIN)/python -m pytest tests/spark/faults
 

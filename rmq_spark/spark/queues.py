@@ -272,7 +272,7 @@ class Queues:
                     address, group, queue, offset, one_way=True
                 )
                 told[queue] = offset
-            except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
+            except ClientError as error:  # the other brokers are to hear of it
                 self._commits.failed(queue, error)
             else:
                 self._commits.went_well(queue)

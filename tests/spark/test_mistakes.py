@@ -5,6 +5,8 @@ Those that need brokers to be found, or Spark, are in `test_broker_checks` and
 `test_source_bad_input`.
 """
 
+import traceback
+
 import pytest
 
 from rmq_spark.spark.errors import OptionError
@@ -493,6 +495,8 @@ def refused(act, given):
     """What is said of these options, of which None leaves one out that is needed."""
     with pytest.raises(OptionError) as raised:
         act({name: text for name, text in {**NEEDED, **given}.items() if text is not None})
+    shown = "".join(traceback.format_exception(raised.value))
+    assert shown.count("Traceback") == 1, "another error stands above it"
     return str(raised.value)
 
 

@@ -15,6 +15,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -50,6 +51,17 @@ def test_one_connection_serves_an_address_and_another_is_made_when_it_has_ended(
         connections.close(server.address)
         assert connections.request(server.address, ASK).remark == "yes"
         assert len(server.peers) == 2
+
+
+def test_a_broker_that_says_nothing_of_its_extensions_is_given_up_in_the_time_of_a_request():
+    """For whoever waits 300 ms for a request, the question before it waits no longer."""
+    with FakeServer(silent) as server:
+        instance = ClientInstance("127.0.0.1:1", request_timeout_ms=300)
+        try:
+            with pytest.raises(RequestTimeout, match="300 ms"):
+                instance.connections.agreement(server.address)
+        finally:
+            instance.shutdown()
 
 
 @pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
