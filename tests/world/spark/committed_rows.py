@@ -40,6 +40,9 @@ class CommittedModel(RowModel):
     def planned(self, batch, end):
         """The end of a batch is in the offset log."""
 
+    def looked(self):
+        """A run has been told how far there is something to read."""
+
     def came_to_its_end(self):
         """A run with AvailableNow says that it has had all there was when it began."""
 

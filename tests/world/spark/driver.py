@@ -128,6 +128,7 @@ class Stream(Application):
 
         end = await self.run.answer(self.planner, latest)
         await self._ask("reportLatestOffset")
+        self.model.looked()
         return end
 
     async def _run_batch(self, batch, committed, end, read):

@@ -181,6 +181,7 @@ class StreamModel(RowModel):
         self._gone = None
         self._ends = {}  # where each batch ends, by queue, by number
         self._run_began_at = 0.0
+        self._has_looked = True
         self._run_began_calm = False
 
     # ---- what the query does
@@ -213,8 +214,13 @@ class StreamModel(RowModel):
 
     def failed(self, error):
         super().failed(error)
+        self._has_looked = False  # behind a loss, there may be more of which it is yet to tell
         if self._run_began_calm and not isinstance(error, DataLoss):
             self.complain(f"it has ended in calm weather: {error!r}")
+
+    def looked(self):
+        """A run has been told how far there is something to read, and of what is gone."""
+        self._has_looked = True
 
     def came_to_its_end(self):
         """A run with AvailableNow says that it has had all there was when it began."""
@@ -279,6 +285,8 @@ class StreamModel(RowModel):
 
     def outstanding(self):
         """What is stored, and in no batch."""
+        if not self._has_looked:
+            yield f"{self._program.name}: whatever it has not looked for since it failed"
         rows = self._committed()
         for queue, bodies in self._ledger.stored.items():
             for offset, body in bodies.items() if queue[0] in self._program.topics else ():
