@@ -101,6 +101,17 @@ def test_offsets_are_there_again_after_a_restart(tmp_path, offsets):
     assert not again.is_dirty
 
 
+@pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
+def test_what_is_forgotten_is_not_there_after_a_restart(tmp_path, offsets, forget):
+    offsets.commit("both", "both", 0, 5)
+    offsets.commit("other", "other", 0, 5)
+    offsets.save()
+    getattr(offsets, forget)("both")
+    assert offsets.is_dirty
+    offsets.save()
+    assert offsets_in(tmp_path).wrapper().offset_table == {"other@other": {0: 5}}
+
+
 def test_nothing_is_written_unless_something_changed(tmp_path, offsets):
     offsets.commit("g", "T", 0, 5)
     offsets.save()
