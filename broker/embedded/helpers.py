@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.group_offsets import Lag
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.shown import ROWS_MAX, Messages, html_of
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.connections.connections import Connections
