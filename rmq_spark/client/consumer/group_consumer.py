@@ -33,7 +33,7 @@ from rmq_spark.client.consumer.service_state import (
     own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, RouteNotFound
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -77,8 +77,7 @@ PERSIST_WAIT_MS = 500
 class GroupConsumer(ProcessBound, ABC):
     """A member of a consumer group: the base class of both kinds of consumers.
 
-    Methods may be called from any thread. In a ``with`` statement, a consumer is started and shut
-    down.
+    Methods may be called from any thread. A ``with`` statement starts and shuts down a consumer.
     """
 
     consume_type: ConsumeType
@@ -337,12 +336,13 @@ class GroupConsumer(ProcessBound, ABC):
         try:
             share = self._rule.share(topic, self._brokers)
         except ClientError as error:
-            _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
+            is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
+            level = logging.INFO if is_made_soon else logging.WARNING  # brokers make retry topics
+            _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
-            said = "%s keeps its queues of %s: the strategy %s failed"
-            _log.exception(said, self.group, topic, name)
+            _log.exception("%s keeps queues of %s: the strategy %s failed", self.group, topic, name)
             return True
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
