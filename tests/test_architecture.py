@@ -24,6 +24,7 @@ FUNCTION_LINES_MAX = 70
 # and where each is used to the last.
 TESTED_ELSEWHERE = {
     "pyspark_rocketpoll.py": "test_testing.py",
+    "setup.py": "test_packaging.py",
     "broker/state/clients.py": "state/test_consumers.py",
     "broker/settings/config.py": "settings/test_settings.py",
     "broker/metrics/observed.py": "metrics/test_metrics_service.py",
