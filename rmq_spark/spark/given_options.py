@@ -29,7 +29,7 @@ _OF_KAFKA: Final = {
     "auto.offset.reset": "startingoffsets",
     "includeheaders": "columns",
 }
-"""What users of Kafka write, with ``kafka.`` in front or not: the right names in small letters."""
+"""Right names, in small letters, of options that users of Kafka write, with ``kafka.`` or not."""
 
 
 class Given:

@@ -391,11 +391,11 @@ class GroupConsumer(ProcessBound, ABC):
         return self._first_offset.of(queue, self._offset_store, self._brokers)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
-        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
+        """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
         return self._brokers.search_offset(queue, store_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset, if it is there."""
+        """Return the message at ``queue_offset`` of a queue, if it is there."""
         return self._brokers.message_at(queue, queue_offset)
 
     def _topics_of_queues(self) -> Iterable[str]:
@@ -433,10 +433,10 @@ class GroupConsumer(ProcessBound, ABC):
             self._rebalancing.wake()
 
     def connection_ended(self, address: str) -> None:
-        """Note that the connection to a broker has ended, with all that the broker has granted."""
+        """Note that the connection to ``address`` has ended, with all that it has granted."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set, in the queues that this consumer has."""
+        """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
         for queue, offset in offsets.items():
             is_meant = queue.topic == topic and offset >= 0 and self.is_running
             if is_meant and self._go_on_at(queue, offset):
@@ -475,7 +475,7 @@ class GroupConsumer(ProcessBound, ABC):
         message: MessageExt,  # noqa: ARG002  # there is no listener to call
         broker_name: str,  # noqa: ARG002  # the same
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse an operator's message; a consumer that has a listener calls it instead."""
+        """Refuse an operator's message from ``broker_name``: there is no listener to call."""
         from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,
