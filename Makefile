@@ -19,7 +19,7 @@ test: ROCKETPOLL_DEEP :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
-	cluster restarts golden vectors fresh bench release clean
+	cluster restarts golden vectors fresh bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -202,13 +202,18 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-release: check fresh  ## builds what pyproject.toml's version says into dist/, checks it, and tags it: see docs/releasing.md
+# What is quick comes first: a release that lacks something is refused before half an hour of tests
+releasable:
+	grep -q '^repository = "https://' pyproject.toml || { echo "pyproject.toml: repository has no address: see docs/releasing.md"; exit 1; }
 	git diff --quiet HEAD || { echo "not all is committed"; exit 1; }
 	grep -q '^## $(VERSION)' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
+
+release: releasable check fresh  ## builds what pyproject.toml's version says into dist/, checks it, installs it in bare Debians, and tags it: see docs/releasing.md
 	$(BIN)/python -m pip install --quiet build twine
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
+	REQUIRE_FRESH=1 $(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --wheel dist/*.whl --minutes $(MINUTES)
 	git tag --annotate v$(VERSION) --message "rocketpoll $(VERSION)"
 
 clean:  ## forget everything that was built

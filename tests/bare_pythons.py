@@ -13,7 +13,8 @@ def bare_python(directory, *packages):
     venv.create(directory, with_pip=False, symlinks=True)
     [site] = directory.glob("lib/python3*/site-packages")
     for package in packages:
-        home = Path(importlib.util.find_spec(package).submodule_search_locations[0])
+        spec = importlib.util.find_spec(package)
+        home = Path((spec.submodule_search_locations or [spec.origin])[0])  # a module is a file
         for found in (home, home.with_name(f"{package}.libs")):
             if found.exists():
                 (site / found.name).symlink_to(found)

@@ -2,10 +2,12 @@
 `make fresh`.
 
     python3 tests/fresh_debian.py --releases bookworm --commands demo --also 'make lint'
+    python3 tests/fresh_debian.py --wheel dist/rocketpoll-1.2.3-py3-none-any.whl
 
 A root has Debian's smallest set of packages and its python3. build/fresh keeps for each release
 `bare`, as debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run
-makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. All
+makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. With a
+wheel there is no tree: pip installs the wheel, and the demo runs out of that (`make release`). All
 mounts are made in a mount namespace of the command's own, and end with it. How this machine reaches
 mirrors and registries is handed on: apt's mirror and proxies, pip's settings, certificates.
 """
@@ -43,6 +45,13 @@ SHOWN = {
     "demo": re.compile(r"read [1-9][\d,]* rows in .*: every one of them once"),
     "check": re.compile(r"[1-9]\d* passed"),
 }
+
+# What somebody does who has a wheel and no clone: nothing of the tree is there.
+WHEEL_COMMAND = (
+    "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv "
+    "default-jre-headless && python3 -m venv /root/venv && /root/venv/bin/pip install -q "
+    "'./{wheel}[spark]' && cd / && /root/venv/bin/rocketpoll demo"
+)
 
 # In namespaces of the command's own. It is not process 1 there, as that ignores signals.
 IN_NAMESPACES = """
@@ -233,18 +242,26 @@ def make_bare(release, bare):
     part.rename(bare)
 
 
-def make_root(bare, root):
-    """A root as on the first day, with the committed tree and this machine's ways
-    to mirrors in it."""
-    remove(root)
-    subprocess.run([program("cp"), "--archive", "--reflink=auto", bare, root], check=True)
-    tree = root / TREE[1:]
-    tree.mkdir()
+def put_tree(tree):
+    """The committed tree, as a clone has it."""
     git = [program("git"), "-c", "safe.directory=*", "-C", CLONE]
     with subprocess.Popen([*git, "archive", "HEAD"], stdout=subprocess.PIPE) as archive:
         subprocess.run([program("tar"), "-x", "-C", tree], stdin=archive.stdout, check=True)
     if archive.returncode != 0:
         raise NoRoot("git archive failed: this is no clone, or has no commit")
+
+
+def make_root(bare, root, wheel):
+    """A root as on the first day, with the committed tree, or a wheel alone, and this
+    machine's ways to mirrors in it."""
+    remove(root)
+    subprocess.run([program("cp"), "--archive", "--reflink=auto", bare, root], check=True)
+    tree = root / TREE[1:]
+    tree.mkdir()
+    if wheel is None:
+        put_tree(tree)
+    else:
+        shutil.copy(wheel, tree)
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
     (root / "etc/hosts").write_text(HOSTS, encoding="utf-8")
     ways = apt_ways(output_of("apt-config", "dump"))
@@ -342,13 +359,13 @@ def alone(directory):
         yield
 
 
-def try_release(release, commands, home, deadline):
+def try_release(release, commands, home, deadline, wheel):
     """Run commands in a root of a release, one behind the other in one clone;
     whether all worked."""
     directory = home / release
     root = directory / "root"
     make_bare(release, directory / "bare")
-    make_root(directory / "bare", root)
+    make_root(directory / "bare", root, wheel)
     for name, command in commands.items():
         say(f"{release}: {command}")
         try:
@@ -377,27 +394,44 @@ def parsed(arguments):
     parser.add_argument(
         "--also", default="", help="a command more, in the same clone, behind these"
     )
+    parser.add_argument(
+        "--wheel", type=Path, help="install this wheel and run its demo, without the tree"
+    )
     parser.add_argument("--minutes", type=float, default=120, help="for all of it (120)")
     parser.add_argument(
         "--directory", type=Path, default=CLONE / "build" / "fresh", help="where roots are kept"
     )
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.wheel is not None and not given.wheel.is_file():
+        parser.error(
+            f"--wheel: there is no file {given.wheel}; `make release` builds it into dist/"
+        )
+    return given
+
+
+def commands_of(given):
+    """What to run in each root, by name."""
+    if given.wheel is not None:
+        commands = {"demo": WHEEL_COMMAND.format(wheel=given.wheel.name)}
+    else:
+        readme = (CLONE / "README.md").read_text(encoding="utf-8")
+        commands = chosen(readme_commands(readme), given.commands)
+    return {**commands, **({"also": given.also} if given.also else {})}
 
 
 def main(arguments):
     given = parsed(arguments)
-    commands = chosen(
-        readme_commands((CLONE / "README.md").read_text(encoding="utf-8")), given.commands
-    )
-    if given.also:
-        commands["also"] = given.also
+    commands = commands_of(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     deadline = time.monotonic() + 60 * given.minutes
     home = given.directory.resolve()
     try:
         check_this_machine()
         with alone(home):
-            tried = [try_release(release, commands, home, deadline) for release in given.releases]
+            tried = [
+                try_release(release, commands, home, deadline, given.wheel)
+                for release in given.releases
+            ]
         return 0 if all(tried) else 1
     except NoRoot as why:
         say(f"skipped: {why}")

@@ -211,6 +211,44 @@ def test_the_page_on_typed_bodies_writes_rows_and_reads_them(tmp_path):
     assert bodies[0] == b'{"id":1,"customer":"ada","total":9.5}'
 
 
+@pytest.mark.deep
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            "sink",
+            ('|created|1   |{"id":1', "2 orders are paid", "|created|", "2 bills were sent"),
+        ),
+        ("exactly-once", ("1 bills count", "1 large orders count")),
+        ("options", ("2 messages of the last hour",)),
+        ("spark", ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=")),
+    ],
+)
+def test_the_programs_of_a_page_on_spark_run_one_behind_the_other(tmp_path, page, said):
+    """As one program, in which each block prints what its page says of it."""
+    blocks = [block for block in python_of(f"docs/{page}.md") if "/etc/" not in block]  # of TLS
+    program = "\nprint('====')\n".join(blocks)
+    program = program.replace("query.awaitTermination(60)", "query.processAllAvailable()")
+    with EmbeddedBroker(defaultTopicQueueNums=1) as broker:
+        if page == "options":
+            broker.send("orders", "one", "two", tags="created")
+        program = program.replace("localhost:9876", broker.address)
+        (tmp_path / "program.py").write_text(program, encoding="utf-8")
+        done = python("-u", "program.py", cwd=tmp_path)  # in order with what Spark prints
+    assert done.returncode == 0, done.stderr
+    for words, printed in zip(said, done.stdout.split("====\n"), strict=True):
+        assert words in printed, done.stdout
+
+
+def test_the_program_of_the_page_on_filters_prints_what_it_says(capsys):
+    [block] = python_of("docs/filters.md")
+    exec(compile(block, "filters.md", "exec"), {})  # noqa: S102  # our own text
+    said = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    [sentence] = re.findall(r"^It prints (.*)\.$", said, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == re.findall(r"`([^`]+)`", sentence)
+
+
 def test_the_topic_of_the_tour_of_the_client_has_as_many_queues_as_it_says():
     [block] = [each for each in python_of("docs/client.md") if "create_topic" in each]
     with EmbeddedBroker() as broker:

@@ -3,20 +3,27 @@ without the lines around them.
 
 A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What
 counts here is how the docstrings of classes, functions and documented names begin; module headers
-are left out.
+are left out. What `rocketpoll` exports names all of its arguments as well.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import enum
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+import rocketpoll
+from rocketpoll import aio
+
+FRONT_DOORS = {"rocketpoll": rocketpoll, "rocketpoll.aio": aio}
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rmq_spark", "broker", "rocketpoll")
 
@@ -73,6 +80,54 @@ def faults_of(source: str) -> list[str]:
         for rule, broken in RULES.items()
         if broken.fullmatch(text)
     ]
+
+
+def public_functions(door: Any) -> Iterator[tuple[str, Callable[..., Any], str]]:
+    """Yield name, function and docstring of what a package exports: functions, the methods of its
+    classes, and the classes themselves where arguments are all that describes them."""
+    for name in door.__all__:
+        exported = getattr(door, name)
+        if inspect.isfunction(exported):
+            yield name, exported, inspect.getdoc(exported) or ""
+        if not inspect.isclass(exported):
+            continue
+        for method in filter(lambda each: not each.startswith("_"), dir(exported)):
+            found = inspect.getattr_static(exported, method)
+            found = getattr(found, "__func__", found)
+            if inspect.isfunction(found) and found.__module__.startswith(PACKAGES):
+                yield f"{name}.{method}", found, inspect.getdoc(found) or ""
+        is_protocol = getattr(exported, "_is_protocol", False)
+        is_value = dataclasses.is_dataclass(exported) or issubclass(
+            exported, (tuple, Exception, enum.Enum)
+        )
+        if "__init__" in vars(exported) and not (is_value or is_protocol):
+            own = f"{inspect.getdoc(exported)} {inspect.getdoc(exported.__init__)}"
+            yield name, exported.__init__, own
+
+
+def unnamed_arguments(function: Callable[..., Any], text: str) -> list[str]:
+    """Return the arguments of a function that its docstring does not name."""
+    names = [name for name in inspect.signature(function).parameters if name not in {"self", "cls"}]
+    return [name for name in names if not re.search(rf"\b{name}\b", text)]
+
+
+@pytest.mark.parametrize("door", FRONT_DOORS)
+def test_every_public_docstring_names_all_arguments(door):
+    checked = list(public_functions(FRONT_DOORS[door]))
+    faults = [
+        f"{name}: its docstring does not name {', '.join(unnamed)}"
+        for name, function, text in checked
+        if (unnamed := unnamed_arguments(function, text))
+    ]
+    assert len(checked) > 40
+    assert not faults, "\n".join(faults)
+
+
+def test_an_argument_that_is_part_of_a_word_only_is_not_named():
+    def seek(queue, ms):
+        """Go on in a queue at a time in msec."""
+
+    assert unnamed_arguments(seek, inspect.getdoc(seek)) == ["ms"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -156,6 +156,30 @@ def test_a_command_that_fails_is_told_with_its_last_words(tmp_path, code, second
         run_here(code, tmp_path / "log", seconds)
 
 
+def test_a_wheel_is_installed_and_shows_its_demo_where_nothing_of_the_tree_is(tmp_path):
+    wheel = tmp_path / "rocketpoll-1.2.3-py3-none-any.whl"
+    wheel.touch()
+    given = fresh_debian.parsed(["--wheel", str(wheel), "--also", "true"])
+    commands = fresh_debian.commands_of(given)
+    assert commands.keys() == {"demo", "also"}
+    assert commands["demo"].endswith(
+        "pip install -q './rocketpoll-1.2.3-py3-none-any.whl[spark]' && cd / && "
+        "/root/venv/bin/rocketpoll demo"
+    )
+    bare = tmp_path / "bare"
+    (bare / "root").mkdir(parents=True)
+    (bare / "etc/apt/apt.conf.d").mkdir(parents=True)
+    fresh_debian.make_root(bare, tmp_path / "root", given.wheel)
+    tree = tmp_path / "root" / fresh_debian.TREE[1:]
+    assert [path.name for path in tree.iterdir()] == [wheel.name]
+
+
+def test_a_wheel_that_is_not_there_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        fresh_debian.parsed(["--wheel", "dist/none.whl"])
+    assert "there is no file dist/none.whl; `make release` builds it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("is_required", "code"), [("", 0), ("1", 1)])
 def test_where_no_root_can_be_made_it_says_why(monkeypatch, capsys, is_required, code):
     monkeypatch.setenv("REQUIRE_FRESH", is_required)

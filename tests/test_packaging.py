@@ -3,17 +3,18 @@ beside anything else that a user may have."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
 
 import pytest
+import setuptools
 from bare_pythons import bare_python
-from breadth import ends
 from python_programs import ROOT
 
 import rocketpoll
@@ -21,11 +22,15 @@ import rocketpoll
 pytestmark = pytest.mark.deep
 
 PATIENCE_SECONDS = 240
-OURS = ("rocketpoll", "rmq_spark", "pyspark_rocketpoll.py")
 NEEDED = (
     *("backports", "click", "lz4", "msgpack", "numpy", "orjson"),
     *("prometheus_client", "pyarrow", "rich", "uvloop", "yaml"),
 )
+PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
+if sys.version_info < (3, 11):
+    PYTEST = (*PYTEST, "exceptiongroup", "tomli")
+SETUPTOOLS = ("setuptools", "_distutils_hack")
+REPOSITORY = "https://example.org/team/rocketpoll"
 HELLO = """
 from rocketpoll import EmbeddedBroker, LitePullConsumer, Message, Producer
 with EmbeddedBroker(own_process=%s) as broker:
@@ -33,6 +38,18 @@ with EmbeddedBroker(own_process=%s) as broker:
     with Producer("shop", broker.address) as producer:
         producer.send(Message("orders", b"created"))
     print(*[message.body.decode() for message in broker.messages("orders")])
+"""
+USES_THE_PLUGIN = """
+import rocketpoll
+
+def test_an_order_arrives(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, "created")
+    assert [each.body for each in rocketpoll_broker.messages(rocketpoll_topic)] == [b"created"]
+"""
+AS_SPARK_SEARCHES = """
+import importlib, pkgutil
+found = [each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")]
+print(*(f"{name} {importlib.import_module(name).DefaultSource.name()}" for name in found))
 """
 TYPED = """
 from rocketpoll import Admin, EmbeddedBroker, Message, Producer
@@ -56,6 +73,17 @@ def run(*command, cwd):
     )
 
 
+def pip(python, *arguments):
+    """Have the pip of these tests install into another Python, without a package index."""
+    offline = ("--no-index", "--no-deps") if arguments[0] == "install" else ("--yes",)
+    done = run(
+        *(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"),
+        *(arguments[0], "--quiet", *offline, *map(str, arguments[1:])),
+        cwd=Path(python).parent,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def build(what, sources, directory):
     """Make a wheel or an sdist as pip does, with the setuptools that are here."""
     script = (
@@ -71,19 +99,48 @@ def build(what, sources, directory):
 def built(tmp_path_factory):
     """The wheel and the archive of the sources, as a release makes them."""
     directory = tmp_path_factory.mktemp("packaging")
-    copy = directory / "sources"
-    left_out = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "tests")
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=left_out)
+    copy = copied(directory / "sources")
     return build("wheel", copy, directory), build("sdist", copy, directory)
 
 
+def copied(directory):
+    """The sources, as somebody who builds them has them."""
+    left_out = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "tests")
+    shutil.copytree(ROOT, directory, symlinks=True, ignore=left_out)
+    return directory
+
+
 @pytest.fixture
-def site(built, tmp_path):
-    """A newcomer's Python that has the wheel and what it needs."""
-    python = bare_python(tmp_path / "venv", *NEEDED)
-    [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
-    shutil.unpack_archive(built[0], packages, "zip")
-    return python, packages
+def newcomer(tmp_path):
+    """A Python that has what the wheel needs, and not the wheel yet."""
+    return bare_python(tmp_path / "venv", *NEEDED)
+
+
+@pytest.fixture
+def site(built, newcomer):
+    """A newcomer's Python into which pip has installed the wheel."""
+    pip(newcomer, "install", built[0])
+    return newcomer
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """The wheel of a distribution that is called broker, and owns that name."""
+    directory = tmp_path_factory.mktemp("theirs")
+    (directory / "broker").mkdir()
+    (directory / "broker" / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
+    (directory / "setup.cfg").write_text(
+        "[metadata]\nname = broker\nversion = 0.8.11\n[options]\npackages = broker\n",
+        encoding="utf-8",
+    )
+    return build("wheel", directory, directory)
+
+
+def metadata_of(wheel):
+    """What a package index is told; the description is its payload."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        return HeaderParser().parsestr(archive.read(name).decode())
 
 
 def test_the_wheel_has_our_names_and_no_others(built):
@@ -120,40 +177,108 @@ def test_the_archive_of_the_sources_makes_the_same_wheel(built, tmp_path):
     assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(built[0]).namelist())
 
 
-@pytest.mark.parametrize(
-    ("theirs", "own_process"),
-    ends(itertools.product(("site-packages", "folder", "none"), (False, True))),
-)
-def test_another_broker_changes_nothing(site, tmp_path, theirs, own_process):
-    """As a distribution of that name, which would have overwritten ours,
-    and as a file beside the program."""
-    python, packages = site
-    if theirs == "site-packages":
-        (packages / "broker").mkdir()
-        (packages / "broker" / "__init__.py").write_text(
-            "raise RuntimeError('theirs')\n", encoding="utf-8"
-        )
-    elif theirs == "folder":
-        (tmp_path / "broker.py").write_text("raise RuntimeError('theirs')\n", encoding="utf-8")
-    (tmp_path / "hello.py").write_text(HELLO % own_process, encoding="utf-8")
-    done = run(python, "hello.py", cwd=tmp_path)
+def says_hello(python, directory, own_process=False):
+    (directory / "hello.py").write_text(HELLO % own_process, encoding="utf-8")
+    done = run(python, "hello.py", cwd=directory)
     assert done.stdout == "created\n", done.stderr
 
 
-def test_the_command_line_runs_without_a_script(site, tmp_path):
-    python, _ = site
-    said = run(python, "-m", "rocketpoll", "broker", "-p", cwd=tmp_path)
-    assert "listenPort=9876" in said.stdout.splitlines(), said.stderr
-    assert run(python, "-m", "rocketpoll", "--version", cwd=tmp_path).stdout.startswith(
-        "rocketpoll "
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_broker_beside_the_program_changes_nothing(site, tmp_path, own_process):
+    (tmp_path / "broker.py").write_text("raise RuntimeError('theirs')\n", encoding="utf-8")
+    says_hello(site, tmp_path, own_process)
+
+
+@pytest.mark.parametrize("order", ["theirs ours", "ours theirs", "ours theirs uninstalled"])
+def test_a_distribution_named_broker_and_ours_leave_each_other_alone(
+    built, theirs, newcomer, tmp_path, order
+):
+    for step in order.split():
+        if step == "uninstalled":
+            pip(newcomer, "uninstall", "broker")
+        else:
+            pip(newcomer, "install", theirs if step == "theirs" else built[0])
+    says_hello(newcomer, tmp_path, own_process=True)
+    said = run(newcomer, "-c", "import broker; print(broker.NAME)", cwd=tmp_path)
+    if "uninstalled" in order:
+        assert "No module named 'broker'" in said.stderr
+    else:
+        assert said.stdout == "theirs\n", said.stderr
+        pip(newcomer, "uninstall", "rocketpoll")
+        assert run(newcomer, "-c", "import broker", cwd=tmp_path).returncode == 0
+
+
+def test_it_is_installed_as_a_clone_that_changes_with_its_sources(tmp_path):
+    """By a plain ``pip install -e .``, here with the setuptools of the tests."""
+    python = bare_python(tmp_path / "venv", *NEEDED, *SETUPTOOLS, "pyspark", "py4j")
+    [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    [info] = Path(setuptools.__file__).parent.parent.glob("setuptools-*.dist-info")
+    (packages / info.name).symlink_to(info)  # it finds its own commands by that
+    clone = copied(tmp_path / "clone")
+    pip(python, "install", "--no-build-isolation", "--editable", clone)
+    away = tmp_path / "away"
+    away.mkdir()
+    says_hello(python, away)
+    with (clone / "rocketpoll" / "errors.py").open("a", encoding="utf-8") as file:
+        file.write("NEW = 'seen at once'\n")
+    said = run(python, "-c", "import rocketpoll.errors as new; print(new.NEW)", cwd=away)
+    assert said.stdout == "seen at once\n", said.stderr
+    assert run(python, "-c", AS_SPARK_SEARCHES, cwd=away).stdout.endswith(
+        "pyspark_rocketpoll rocketpoll\n"
     )
 
 
-@pytest.mark.parametrize("installed", ["editable", pytest.param("wheel", marks=pytest.mark.wide)])
+def test_spark_finds_the_source_that_pip_has_installed(built, tmp_path):
+    """By the search of its own for modules; nothing is registered."""
+    python = bare_python(tmp_path / "venv", *NEEDED, "pyspark", "py4j")
+    pip(python, "install", built[0])
+    said = run(python, "-c", AS_SPARK_SEARCHES, cwd=tmp_path)
+    assert said.stdout == "pyspark_rocketpoll rocketpoll\n", said.stderr
+
+
+def test_pytest_finds_the_plugin_that_pip_has_installed(built, tmp_path):
+    python = bare_python(tmp_path / "venv", *NEEDED, *PYTEST)
+    pip(python, "install", built[0])
+    (tmp_path / "test_orders.py").write_text(USES_THE_PLUGIN, encoding="utf-8")
+    done = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_package_index_shows_links_that_work_or_none(built, tmp_path):
+    """With the address that whoever releases it fills in, and as long as there is none."""
+    without = metadata_of(built[0])
+    assert without["Project-URL"] is None
+    assert without["Description-Content-Type"] == "text/markdown"
+    assert "](docs/" not in without.get_payload()
+    assert "docs/README.md lists the pages" in without.get_payload()
+
+    sources = copied(tmp_path / "sources")
+    stated = (sources / "pyproject.toml").read_text("utf-8")
+    assert stated.count('\nrepository = ""\n') == 1
+    stated = stated.replace('\nrepository = ""\n', f'\nrepository = "{REPOSITORY}"\n')
+    stated = re.sub(r'^version = ".*"$', 'version = "7.8.9"', stated, flags=re.MULTILINE)
+    (sources / "pyproject.toml").write_text(stated, encoding="utf-8")
+    released = metadata_of(build("wheel", sources, tmp_path))
+    assert f"Repository, {REPOSITORY}" in released.get_all("Project-URL")
+    assert f"Changelog, {REPOSITORY}/blob/HEAD/CHANGELOG.md" in released.get_all("Project-URL")
+    links = re.findall(r"(!?)\[[^\]]+\]\(([^)]+)\)", released.get_payload())
+    paths = [(picture, to.removeprefix(f"{REPOSITORY}/")) for picture, to in links]
+    assert ("!", "raw/v7.8.9/docs/demo.svg") in paths
+    assert ("", "blob/v7.8.9/docs/README.md") in paths
+    assert [path for _, path in paths if not (ROOT / path.split("/", 2)[2]).exists()] == []
+
+
+def test_the_command_line_runs_without_a_script(site, tmp_path):
+    said = run(site, "-m", "rocketpoll", "broker", "-p", cwd=tmp_path)
+    assert "listenPort=9876" in said.stdout.splitlines(), said.stderr
+    assert run(site, "-m", "rocketpoll", "--version", cwd=tmp_path).stdout.startswith("rocketpoll ")
+
+
+@pytest.mark.parametrize("installed", ["editable", "wheel"])
 def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
     """Types reach the user by whichever way it is installed; ours here is the editable one."""
     (tmp_path / "shop.py").write_text(TYPED, encoding="utf-8")
-    python = site[0] if installed == "wheel" else sys.executable
+    python = site if installed == "wheel" else sys.executable
     done = run(
         *(sys.executable, "-m", "mypy", "--strict", "--python-executable", python),
         *("--cache-dir", str(tmp_path / "cache"), "shop.py"),

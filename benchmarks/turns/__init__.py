@@ -56,7 +56,7 @@ class Turns:
         self._connection = ClientConnection(
             self._loop,
             config.server,
-            cast("ConnectionTable", _Table()),
+            cast("ConnectionTable[ClientConnection]", _Table()),
             processors.dispatch,
             LoopTurn(self._loop),
             processors.end_turn,

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.group_offsets import Lag
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.shown import ROWS_MAX, Messages, html_of
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.connections.connections import Connections
@@ -80,7 +80,7 @@ class BrokerHelpers(ABC):
         admin.instance.routes.refresh(name)  # so that the next sends use the present queues
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages."""
+        """Delete the topic of that name, with its messages."""
         self._connected().admin.delete_topic(name)
 
     def has_topic(self, name: str) -> bool:
@@ -163,6 +163,13 @@ class BrokerHelpers(ABC):
         tags: str | None = None,
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table, as `rocketpoll.Admin.read_table` does.
+
+        Args:
+            topic: The topic to read.
+            start: ``"earliest"``, ``"latest"``, a time, or ``{queue: offset}``, to begin at.
+            end: A bound of the same kinds, before which to end.
+            columns: Names of columns; nothing else is decoded.
+            tags: ``"a || b"`` for messages with one of these tags.
 
         Raises:
             RouteNotFound: There is no such topic.

@@ -74,7 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         limits: ServerLimits,
-        table: ConnectionTable,
+        table: ConnectionTable[ClientConnection],
         dispatch: Dispatch,
         turn: LoopTurn,
         end_turn: Callable[[], None] = _nothing,

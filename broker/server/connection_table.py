@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.server.step_places import StepPlaces
 
-if TYPE_CHECKING:
-    from rocketpoll.broker.server.client_connection import ClientConnection
+_Connection_contra = TypeVar("_Connection_contra", contravariant=True)
 
 
-class ConnectionTable(Protocol):
+class ConnectionTable(Protocol[_Connection_contra]):
     """The server's side of a connection: it is told of events, and watches over all connections."""
 
     @property
@@ -31,20 +30,20 @@ class ConnectionTable(Protocol):
     def step_places(self) -> StepPlaces:
         """The places for requests of many steps."""
 
-    def opened(self, connection: ClientConnection) -> str | None:
+    def opened(self, connection: _Connection_contra) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""
 
-    def understood(self, connection: ClientConnection) -> None:
+    def understood(self, connection: _Connection_contra) -> None:
         """Note that the header of a client's first request has arrived."""
 
-    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+    def holds_requests(self, connection: _Connection_contra, size: int) -> None:
         """Note that ``size`` bytes of requests are incomplete or have to wait."""
 
-    def leaves_unread(self, connection: ClientConnection, size: int) -> None:
+    def leaves_unread(self, connection: _Connection_contra, size: int) -> None:
         """Note that ``size`` bytes of answers are kept as the client does not read them."""
 
-    def read_all(self, connection: ClientConnection) -> None:
+    def read_all(self, connection: _Connection_contra) -> None:
         """Note that the client has read all that was kept."""
 
-    def closed(self, connection: ClientConnection) -> None:
+    def closed(self, connection: _Connection_contra) -> None:
         """Forget a connection that has ended."""

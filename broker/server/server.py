@@ -70,7 +70,7 @@ class RemotingServer:
         self._since_partial: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
-        self._unread = UnreadAnswers(limits.unread_bytes_max)
+        self._unread = UnreadAnswers[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
         self._held_back: dict[ClientConnection, None] = {}
         self._favoured: ClientConnection | None = None

@@ -11,12 +11,9 @@ It knows no socket, and no clock: sizes and times come in.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from rocketpoll.broker.server.client_connection import ClientConnection
 
 ANSWER_BYTES_MIN: Final = 65_536
 """The size that an answer may always have, so that a client that reads makes progress."""
@@ -26,16 +23,27 @@ _PATIENCE_SECONDS: Final = 1.0
 """Seconds for which a client may read nothing while no room is left."""
 
 
-class UnreadAnswers:
+class Client(Protocol):
+    """A client, of whom only that is known here which it has not read."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The bytes written that have not arrived at the client."""
+
+
+_Client = TypeVar("_Client", bound=Client)
+
+
+class UnreadAnswers(Generic[_Client]):
     """The unread bytes of each client, in the order in which the clients last read something."""
 
     def __init__(self, bytes_max: int) -> None:
         """Begin with no unread answers; ``bytes_max`` limits those of all clients together."""
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._sizes: dict[ClientConnection, int] = {}
-        self._unwritten: dict[ClientConnection, int] = {}
-        self._since: dict[ClientConnection, float] = {}
+        self._sizes: dict[_Client, int] = {}
+        self._unwritten: dict[_Client, int] = {}
+        self._since: dict[_Client, float] = {}
         self.answer_bytes_max = 0
         """The maximum size of one more answer, in bytes."""
         self._count(0)
@@ -62,7 +70,7 @@ class UnreadAnswers:
         """The unread bytes of all clients together."""
         return self._bytes
 
-    def note(self, connection: ClientConnection, size: int, now: float) -> None:
+    def note(self, connection: _Client, size: int, now: float) -> None:
         """Record that a client leaves ``size`` bytes unread now."""
         self._count(size - self._sizes.get(connection, 0))
         self._sizes[connection] = size
@@ -70,7 +78,7 @@ class UnreadAnswers:
             self._since[connection] = now
             self._unwritten[connection] = connection.unwritten_bytes
 
-    def forget(self, connection: ClientConnection) -> None:
+    def forget(self, connection: _Client) -> None:
         """Drop a client that has read everything, or is gone."""
         self._count(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
@@ -89,9 +97,7 @@ class UnreadAnswers:
                 del self._since[connection]
                 self._since[connection] = now
 
-    def to_close(
-        self, now: float, timeout_seconds: float
-    ) -> Iterator[tuple[ClientConnection, str]]:
+    def to_close(self, now: float, timeout_seconds: float) -> Iterator[tuple[_Client, str]]:
         """Yield the clients that have read nothing for too long, each with the reason."""
         excess = self._bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):

@@ -54,9 +54,9 @@ class _Held:
 class QueueLocks:
     """All locks, by group and queue, and what they take, by connection."""
 
-    def __init__(self, now_ms: Callable[[], int], expires_ms: int = 60_000) -> None:
+    def __init__(self, now_ms: Callable[[], int], lifetime_ms: int = 60_000) -> None:
         self._now_ms = now_ms
-        self._expires_ms = expires_ms
+        self._lifetime_ms = lifetime_ms
         self._bytes = 0
         self._locks: dict[_Key, _Lock] = {}
         """Locks that were renewed longest ago first."""
@@ -112,19 +112,19 @@ class QueueLocks:
                 self._forget((group, queue))
 
     def connection_closed(
-        self, connection: Connection, is_member: Callable[[str, str], bool]
+        self, connection: Connection, is_at_work: Callable[[str, str], bool]
     ) -> Iterator[None]:
         """Release in steps what a connection held, but for locks of members.
 
-        ``is_member`` tells of a group and a client's id whether these may still
-        be at work on their queues.
+        ``is_at_work`` tells of a group and a client's id whether that client may
+        still have the group's queues at work.
         """
         for key in tuple(self._held[connection].keys) if connection in self._held else ():
             yield
             lock = self._locks.get(key)
             if lock is None or lock.holder is not connection:
                 continue
-            if lock.is_members or is_member(key[0], lock.client_id):
+            if lock.is_members or is_at_work(key[0], lock.client_id):
                 lock.is_members = True
                 self._take_from_holder(key, lock)
                 self._left[key] = None
@@ -185,7 +185,7 @@ class QueueLocks:
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
         # A clock that was set back must not make a lock last longer than from now on.
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
-        return now_ms - lock.renewed_ms > self._expires_ms
+        return now_ms - lock.renewed_ms > self._lifetime_ms
 
     def _forget_expired(self, now_ms: int) -> None:
         """Forget locks of groups that are gone."""

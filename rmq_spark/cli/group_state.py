@@ -18,7 +18,7 @@ from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.admin.group_offsets import Lag
+    from rmq_spark.client.admin.lag import Lag
 
 
 class QueueState(NamedTuple):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.admin.arrow_reads import read_table
-    from rmq_spark.client.admin.committed_reads import read_committed
-    from rmq_spark.client.admin.group_offsets import LATEST_MS, Lag
+    from rmq_spark.client.admin.group_offsets import LATEST_MS
+    from rmq_spark.client.admin.lag import Lag
+    from rmq_spark.client.admin.tables import read_committed, read_table
     from rmq_spark.client.connections.connections import Connections, Credentials
     from rmq_spark.client.connections.tls_settings import TlsSettings
     from rmq_spark.client.consumer.listeners import (
@@ -54,7 +54,7 @@ _MODULES: Final = {
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.listeners",
     "ConsumerHealth": "rmq_spark.client.health",
     "Credentials": "rmq_spark.client.connections.connections",
-    "Lag": "rmq_spark.client.admin.group_offsets",
+    "Lag": "rmq_spark.client.admin.lag",
     "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
     "LitePullSettings": "rmq_spark.client.consumer.settings",
     "Message": "rmq_spark.client.message",
@@ -77,8 +77,8 @@ _MODULES: Final = {
     "avro": "rmq_spark.client.serializers",
     "by_sql": "rmq_spark.client.subscriptions",
     "by_tag": "rmq_spark.client.subscriptions",
-    "read_committed": "rmq_spark.client.admin.committed_reads",
-    "read_table": "rmq_spark.client.admin.arrow_reads",
+    "read_committed": "rmq_spark.client.admin.tables",
+    "read_table": "rmq_spark.client.admin.tables",
 }
 
 __all__ = [

@@ -18,12 +18,18 @@ _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname"])
 """Options that Spark hands to a sink although they are meant for Spark."""
 
 _OF_KAFKA: Final = {
-    "kafka.bootstrap.servers": "namesrvaddr",
-    "kafka.group.id": "consumergroup",
-    "kafka.security.protocol": "tls",
-    "kafka.ssl.truststore.location": "tlscafile",
-    "kafka.ssl.keystore.location": "tlscertfile",
+    "bootstrap.servers": "namesrvaddr",
+    "bootstrapservers": "namesrvaddr",
+    "group.id": "consumergroup",
+    "groupid": "consumergroup",
+    "groupidprefix": "consumergroup",
+    "security.protocol": "tls",
+    "ssl.truststore.location": "tlscafile",
+    "ssl.keystore.location": "tlscertfile",
+    "auto.offset.reset": "startingoffsets",
+    "includeheaders": "columns",
 }
+"""Right names, in small letters, of options that users of Kafka write, with ``kafka.`` or not."""
 
 
 class Given:
@@ -122,8 +128,8 @@ def _unknown(name: str) -> str:
             "options: CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr "
             "'localhost:9876', topic 'orders')"
         )
-    if word.startswith("kafka."):
-        word = _OF_KAFKA.get(word, "")
+    if word.startswith("kafka.") or word in _OF_KAFKA:
+        word = _OF_KAFKA.get(word.removeprefix("kafka."), "")
         hint = (
             f"that is Kafka's; here it is {_right(word)}"
             if word

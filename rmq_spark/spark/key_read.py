@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.client.admin.message_lookups import FOREVER_MS
 from rmq_spark.spark.bad_records import BadRecords
 from rmq_spark.spark.errors import OptionError, SparkError
 from rmq_spark.spark.options import ReadOptions
@@ -54,7 +55,8 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
     now_ms = time.time_ns() // 1_000_000
     begin_ms = _time(options.starting, now_ms, 0)
-    end_ms = _time(options.ending, now_ms, now_ms + 1) - 1
+    # Without an end there is none: a broker's clock may be ahead of the one here.
+    end_ms = _time(options.ending, now_ms, FOREVER_MS) - 1
     brokers = sorted({(queue.topic, queue.broker_name) for queue in queues.discover(now=True)})
     return [KeyPiece(*each, options.key or "", begin_ms, end_ms) for each in brokers]
 

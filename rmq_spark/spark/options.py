@@ -22,7 +22,7 @@ from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
 from rmq_spark.spark.body_options import BINARY_BODIES, BodyOptions, read_body, write_body
-from rmq_spark.spark.committed_options import check_committed, check_exactly_once
+from rmq_spark.spark.committed_checks import check_committed, check_exactly_once
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use

@@ -18,7 +18,7 @@ from hostile_calls import Call, faults_of, may_be_raised, parameters_of
 from tls_parts import certificate
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.arrow_reads import read_table
+from rmq_spark.client.admin.tables import read_table
 from rmq_spark.client.connections.connections import Credentials
 from rmq_spark.client.connections.tls_settings import TlsSettings
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer

@@ -1,4 +1,4 @@
-import time
+from datetime import timedelta
 
 import pytest
 from source_parts import options_for, queues_of, schema_of, send
@@ -6,6 +6,7 @@ from source_parts import options_for, queues_of, schema_of, send
 from rmq_spark.spark import key_read
 from rmq_spark.spark.errors import OptionError, SparkError
 from rmq_spark.spark.schema import arrow_schema_of
+from rocketpoll import EmbeddedBroker
 
 SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
 
@@ -37,16 +38,24 @@ def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
     assert bodies(rocketpoll_broker, rocketpoll_topic, key=key) == [b"it"]
 
 
-def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(
-    rocketpoll_broker, rocketpoll_topic, monkeypatch
-):
+def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(monkeypatch):
     monkeypatch.setattr(key_read, "MESSAGES_AT_ONCE", 8)
     monkeypatch.setattr(key_read, "FULL_PAGE", 8)
     texts = [f"m{n}" for n in range(12)]
-    for text in texts:
-        send(rocketpoll_broker, rocketpoll_topic, 0, text, keys="k")
-        time.sleep(0.25)
-    assert bodies(rocketpoll_broker, rocketpoll_topic, key="k") == [text.encode() for text in texts]
+    with EmbeddedBroker() as broker:  # with a clock of its own to move
+        broker.create_topic("orders", queues=1)
+        for text in texts:
+            send(broker, "orders", 0, text, keys="k")
+            broker.clock.advance(timedelta(milliseconds=250))
+        found = bodies(broker, "orders", key="k")
+    assert found == [text.encode() for text in texts]
+
+
+def test_what_a_broker_has_stored_by_a_clock_ahead_of_this_machines_is_found():
+    with EmbeddedBroker() as broker:
+        broker.clock.advance(timedelta(hours=1))
+        broker.send("orders", "a", keys="k")
+        assert bodies(broker, "orders", key="k") == [b"a"]
 
 
 def test_more_than_a_broker_can_give_of_one_second_is_said(

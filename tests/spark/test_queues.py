@@ -1,6 +1,6 @@
 import os
 import struct
-import time
+from datetime import timedelta
 
 import pytest
 from source_parts import queue_of, queues_of, send
@@ -56,13 +56,14 @@ def test_a_time_that_cannot_be_is_none(tmp_path, bit):
             assert queues.stored([Place(queue_of("T"), 0)]) == {}
 
 
-def test_the_first_message_since_a_time_is_found_exactly(rocketpoll_broker, rocketpoll_topic):
-    for text in "abcdefgh":
-        send(rocketpoll_broker, rocketpoll_topic, 0, text)
-        time.sleep(0.002)
-    times = [message.store_timestamp for message in rocketpoll_broker.messages(rocketpoll_topic)]
-    queue = queue_of(rocketpoll_topic)
-    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+def test_the_first_message_since_a_time_is_found_exactly():
+    queue = queue_of("orders")
+    with EmbeddedBroker() as broker, queues_of(broker, "orders") as queues:
+        broker.create_topic("orders", queues=1)
+        for text in "abcdefgh":
+            send(broker, "orders", 0, text)
+            broker.clock.advance(timedelta(milliseconds=2))
+        times = [message.store_timestamp for message in broker.messages("orders")]
         queues.discover()
         for ms in range(times[0] - 2, times[-1] + 3):
             expected = sum(each < ms for each in times)

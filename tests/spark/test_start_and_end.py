@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from broker_kinds import wait_until
 from source_parts import options_for, queue_of, queues_of, send
 
 from rmq_spark.spark.errors import OptionError
@@ -54,7 +55,8 @@ def test_ends_are_found_likewise(rocketpoll_broker, topic):
 
 
 def test_times_are_those_of_storing(rocketpoll_broker, topic):
-    time.sleep(0.005)
+    early = max(message.store_timestamp for message in rocketpoll_broker.messages(topic))
+    wait_until("the next millisecond", lambda: time.time_ns() // 1_000_000 > early)
     send(rocketpoll_broker, topic, 0, "late")
     late = max(message.store_timestamp for message in rocketpoll_broker.messages(topic))
     strategy = {"startingOffsetsByTimestampStrategy": "latest"}
@@ -82,8 +84,10 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
     with queues_of(rocketpoll_broker, topic) as queues:
         queues.discover()
         queues.commit(group, {queue_of(topic, 3): 2})
-        while None in queues.committed([queue_of(topic, 3)], group).values():
-            time.sleep(0.01)
+        wait_until(
+            "an offset",
+            lambda: None not in queues.committed([queue_of(topic, 3)], group).values(),
+        )
     more = {"consumerGroup": group}
     assert resolved(rocketpoll_broker, topic, startingOffsets="group", **more) == [0, 0, 0, 2]
     assert resolved(rocketpoll_broker, topic, startingOffsets="group:latest", **more) == [

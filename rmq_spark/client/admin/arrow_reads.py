@@ -16,15 +16,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.arguments import check_kind, check_text, wrong_kind
 from rmq_spark.client.errors import MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.read_bounds import (
-    EARLIEST,
-    LATEST,
     READER_GROUP,
     Bound,
     Span,
@@ -44,38 +41,6 @@ _FIRST: Final = ("topic", BROKER_NAME)
 COLUMN_NAMES: Final = (*_FIRST, *(name for name in COLUMNS if name not in _FIRST))
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:9]
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-
-
-def read_table(
-    topic: str,
-    name_servers: str | Iterable[str] | None = None,
-    *,
-    start: Bound = EARLIEST,
-    end: Bound = LATEST,
-    columns: Iterable[str] | None = None,
-    tags: str | None = None,
-    instance: ClientInstance | None = None,
-) -> pa.Table:
-    """Return the messages of a topic as a pyarrow Table; no group's offsets change.
-
-        columns = ["body", "storeTimestamp"]
-        orders = rocketpoll.read_table("orders", "localhost:9876", columns=columns)
-        orders.to_pandas()
-
-    Args:
-        topic: The topic to read.
-        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
-        start: The first messages to read; see `Admin.read_table`.
-        end: The messages before which to end.
-        columns: Names of columns; nothing else is decoded.
-        tags: ``"a || b"`` for messages with one of these tags.
-        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
-
-    Raises:
-        RouteNotFound: There is no such topic.
-    """
-    with Admin(name_servers, instance=instance) as admin:
-        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
 
 
 def table_of(

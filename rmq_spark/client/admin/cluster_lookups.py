@@ -121,7 +121,7 @@ class ClusterLookups(MessageLookups):
         return tuple(found[client_id] for client_id in sorted(found))
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
-        """Return the client id of the member that holds each queue, as the members say themselves.
+        """Return the client id of the member of a group that holds each queue, as the members say.
 
         Queues of members that do not answer, as they are busy or older clients, are left out.
         """

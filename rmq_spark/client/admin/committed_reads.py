@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
@@ -53,37 +52,6 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_queue import MessageQueue
 
 _RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
-
-
-def read_committed(
-    topic: str,
-    name_servers: str | Iterable[str] | None = None,
-    *,
-    start: Bound = EARLIEST,
-    end: Bound = LATEST,
-    columns: Iterable[str] | None = None,
-    tags: str | None = None,
-    instance: ClientInstance | None = None,
-) -> pa.Table:
-    """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
-
-        bills = rocketpoll.read_committed("bills", "localhost:9876", columns=["body"])
-        bills.to_pandas()
-
-    Args:
-        topic: The topic to read, written to with ``delivery=exactly_once``.
-        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
-        start: The first batches to read, by when they were committed; see `Admin.read_committed`.
-        end: The batches before which to end.
-        columns: Names of columns; nothing else is decoded.
-        tags: ``"a || b"`` for messages with one of these tags.
-        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
-
-    Raises:
-        RouteNotFound: There is no such topic, or nothing was committed to it yet.
-    """
-    with Admin(name_servers, instance=instance) as admin:
-        return admin.read_committed(topic, start=start, end=end, columns=columns, tags=tags)
 
 
 class SinkBatch(NamedTuple):

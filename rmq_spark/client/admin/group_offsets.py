@@ -7,9 +7,10 @@ answer would look like a whole one. This module must not know how topics and gro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.shown import Lags
 from rmq_spark.client.arguments import (
     check_flag,
@@ -38,28 +39,6 @@ LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
 
 _VERSION_5: Final = 413
-
-
-class Lag(NamedTuple):
-    """Progress of a consumer group in one queue.
-
-    Attributes:
-        queue: The queue.
-        broker_offset: Offset behind the last message of the queue.
-        consumer_offset: Offset at which the group goes on; None if it has committed nothing.
-        last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
-            or 0 if the broker does not say.
-    """
-
-    queue: MessageQueue
-    broker_offset: int
-    consumer_offset: int | None
-    last_timestamp: int
-
-    @property
-    def messages(self) -> int:
-        """Number of messages still to be consumed; all of the queue's, if nothing was committed."""
-        return max(self.broker_offset - (self.consumer_offset or 0), 0)
 
 
 class GroupOffsets(ClusterLookups):

@@ -12,12 +12,10 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.message import MessageExt
-
-if TYPE_CHECKING:
-    from rmq_spark.client.admin.group_offsets import Lag
 
 ROWS_MAX: Final = 20
 CHARACTERS_MAX: Final = 80
@@ -66,7 +64,7 @@ class Messages(list[MessageExt]):
         return f"{_counted(len(self), 'message')}{' of ' if topics else ''}{topics}"
 
 
-class Lags(tuple["Lag", ...]):
+class Lags(tuple[Lag, ...]):
     """The lag of a group in each queue of a topic, which shows itself as a table in a notebook."""
 
     __slots__ = ()

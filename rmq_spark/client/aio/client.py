@@ -114,7 +114,7 @@ class Client(ProcessBound):
 
     @classmethod
     def of(cls, make: Callable[[], ClientInstance]) -> Client:
-        """Return the client of one user alone, with an instance that a function makes."""
+        """Return the client of one user alone, with the instance that ``make`` returns."""
         client = cls()
         client._make = make
         return client

@@ -205,10 +205,11 @@ class Producer(Member["LoopProducer"]):
     publish_queues = threaded(ThreadedProducer.publish_queues)
 
     async def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
+        """Send each row of ``table``, a pyarrow Table or RecordBatch or a DataFrame, as a message.
 
         It takes one of the few threads for as long as it runs, also if it is cancelled. Columns,
-        settings and errors are those of the threaded producer's `send_table`.
+        settings and errors are those of the threaded producer's `send_table`; ``topic`` is that of
+        all rows, and by default each names its own.
         """
         return await self.send_batches([table], topic, **settings)
 
@@ -218,7 +219,8 @@ class Producer(Member["LoopProducer"]):
         """Send each row of several tables, record batches or DataFrames as a message.
 
         The tables are asked for, and sent, by one of the few threads, also if this is cancelled.
-        Settings and errors are those of the threaded producer's `send_batches`.
+        The ``settings`` and errors are those of the threaded producer's `send_batches`; ``topic``
+        is that of all rows, and by default each names its own.
         """
         return await self._call(lambda producer: producer.send_batches(batches, topic, **settings))
 

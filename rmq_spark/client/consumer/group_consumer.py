@@ -33,7 +33,7 @@ from rmq_spark.client.consumer.service_state import (
     own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, RouteNotFound
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -77,8 +77,7 @@ PERSIST_WAIT_MS = 500
 class GroupConsumer(ProcessBound, ABC):
     """A member of a consumer group: the base class of both kinds of consumers.
 
-    Methods may be called from any thread. In a ``with`` statement, a consumer is started and shut
-    down.
+    Methods may be called from any thread. A ``with`` statement starts and shuts down a consumer.
     """
 
     consume_type: ConsumeType
@@ -337,12 +336,13 @@ class GroupConsumer(ProcessBound, ABC):
         try:
             share = self._rule.share(topic, self._brokers)
         except ClientError as error:
-            _log.warning("%s keeps its queues of %s as they are: %s", self.group, topic, error)
+            is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
+            level = logging.INFO if is_made_soon else logging.WARNING  # brokers make retry topics
+            _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
-            said = "%s keeps its queues of %s: the strategy %s failed"
-            _log.exception(said, self.group, topic, name)
+            _log.exception("%s keeps queues of %s: the strategy %s failed", self.group, topic, name)
             return True
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
@@ -391,11 +391,11 @@ class GroupConsumer(ProcessBound, ABC):
         return self._first_offset.of(queue, self._offset_store, self._brokers)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
-        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
+        """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
         return self._brokers.search_offset(queue, store_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset, if it is there."""
+        """Return the message at ``queue_offset`` of a queue, if it is there."""
         return self._brokers.message_at(queue, queue_offset)
 
     def _topics_of_queues(self) -> Iterable[str]:
@@ -433,10 +433,10 @@ class GroupConsumer(ProcessBound, ABC):
             self._rebalancing.wake()
 
     def connection_ended(self, address: str) -> None:
-        """Note that the connection to a broker has ended, with all that the broker has granted."""
+        """Note that the connection to ``address`` has ended, with all that it has granted."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set, in the queues that this consumer has."""
+        """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
         for queue, offset in offsets.items():
             is_meant = queue.topic == topic and offset >= 0 and self.is_running
             if is_meant and self._go_on_at(queue, offset):
@@ -475,7 +475,7 @@ class GroupConsumer(ProcessBound, ABC):
         message: MessageExt,  # noqa: ARG002  # there is no listener to call
         broker_name: str,  # noqa: ARG002  # the same
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse an operator's message; a consumer that has a listener calls it instead."""
+        """Refuse an operator's message from ``broker_name``: there is no listener to call."""
         from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
             ConsumeMessageDirectlyResult,
             ConsumeResult,

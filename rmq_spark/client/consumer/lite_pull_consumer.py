@@ -155,7 +155,7 @@ class LitePullConsumer(GroupConsumer):
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Call a function whenever a topic has other queues than before; looked for every 30 s."""
+        """Call ``listener`` with a topic and its queues when they change; looked for every 30 s."""
         check_listener("listener", listener, "topic", "queues")
         known = self.fetch_message_queues(topic)
 
@@ -267,7 +267,7 @@ class LitePullConsumer(GroupConsumer):
         return self._brokers.is_ready(queue)
 
     def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the queue's broker for messages."""
+        """Ask the queue's broker for messages at ``queue_offset``; ``then`` gets its answer."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
@@ -285,11 +285,11 @@ class LitePullConsumer(GroupConsumer):
         )
 
     def deliver(self, request: ConsumeRequest) -> None:
-        """Hand pulled messages to `poll`."""
+        """Hand the pulled messages of a ``request`` to `poll`."""
         self._cache.put(request)
 
     def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Hold the offset back at an unreadable message until it is a dead letter."""
+        """Bury an unreadable message; the ``assigned`` queue's offset waits, in this ``epoch``."""
 
         def done() -> None:
             assigned.buried(epoch, message)
@@ -434,13 +434,13 @@ class LitePullConsumer(GroupConsumer):
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on with the first message stored at a time (ms since the epoch) or later."""
+        """Go on in a queue at the first message stored at ``timestamp_ms`` since 1970 or later."""
         self._checked(queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
+        """Return the offset in a queue of the first message of ``timestamp_ms`` or later."""
         self._check_running()
         check_queue("queue", queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)

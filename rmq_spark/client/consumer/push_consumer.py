@@ -339,7 +339,7 @@ class PushConsumer(GroupConsumer):
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
 
     def connection_ended(self, address: str) -> None:
-        """Have a broker's queues locked again, before anything else is consumed there.
+        """Have the queues of the broker at ``address`` locked again, before more is consumed there.
 
         A broker that is started again knows of no locks, and may give them to others.
         """
@@ -382,7 +382,7 @@ class PushConsumer(GroupConsumer):
         return queue.is_locked
 
     def first_offset(self, request: PullRequest) -> int:
-        """Return the offset at which to begin a queue."""
+        """Return the offset at which to begin the queue of a ``request``."""
         return self._offset_to_begin_at(request.queue)
 
     @property
@@ -391,7 +391,7 @@ class PushConsumer(GroupConsumer):
         return sum(cache.body_bytes for cache in self._process_queues())
 
     def pull(self, request: PullRequest, then: Then) -> None:
-        """Ask the queue's broker for messages."""
+        """Ask the broker of a ``request`` for messages; ``then`` gets its answer."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
             request.process_queue.retire()  # unsubscribed just now
@@ -415,22 +415,22 @@ class PushConsumer(GroupConsumer):
         )
 
     def bury(self, request: PullRequest, message: MessageExt) -> None:
-        """Acknowledge an unreadable message once it is a dead letter."""
+        """Acknowledge an unreadable message of a ``request`` once it is a dead letter."""
         cache = request.process_queue
         self._dead_letters.bury(
             message, lambda: not cache.is_dropped, lambda: self._acknowledge(request, (message,))
         )
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
-        """Hand pulled messages to the listener."""
+        """Hand the pulled messages of a ``request`` to the listener."""
         self._service.submit(request, messages)
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Count messages that the filter passed over as consumed, with those that lie before."""
+        """Count what the filter passed over for a ``request``, and all before, as consumed."""
         self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Begin the queue again at an offset; messages that listeners still have move no offset."""
+        """Begin the queue of a ``request`` at an offset; what listeners still have moves none."""
         self._restart(request, offset, request.last_known)
 
     def _restart(self, request: PullRequest, offset: int, last_known: LastKnown) -> bool:
@@ -476,7 +476,7 @@ class PushConsumer(GroupConsumer):
     def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Call the listener with one message that an operator has sent, whatever its offset."""
+        """Call the listener with a message of ``broker_name`` that an operator has sent."""
         return consumed_directly(self._service, message, broker_name)
 
     def _more_properties(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.results import SendResult
@@ -91,6 +91,16 @@ class SendFuture(OwnFuture[SendResult]):
             super().add_done_callback(fn)
         else:
             super().add_done_callback(lambda future: self._callbacks.call(lambda: fn(future)))
+
+    if not TYPE_CHECKING:  # for type checkers it is no awaitable, so that they refuse as well
+
+        def __await__(self) -> NoReturn:
+            """Refuse: Python's own error would name neither the producer to use nor a way out."""
+            raise TypeError(
+                "await: needed the producer of asyncio, found a SendFuture of rocketpoll.Producer; "
+                "use rocketpoll.aio.Producer and `await producer.send(...)`, or here "
+                "`await asyncio.wrap_future(future)`"
+            )
 
 
 def _run(callback: Callable[[], object]) -> None:

@@ -1,15 +1,17 @@
 """NameServerCalls: the requests of operators to name servers, a method each.
 
-Changes (a deleted topic, a setting) are told to all name servers.
+Changes (a deleted topic, a setting) are told to all name servers. This module must not know which
+servers these are, nor which is asked first: `name_servers` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from rmq_spark.client.connections.calls import Calls
+from rmq_spark.client.connections.detours import Detours
 from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, NoNameServer, NotFound
-from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.wire.bodies.lists import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.namesrv import (
@@ -24,10 +26,21 @@ from rmq_spark.wire.headers.namesrv import (
 _Found = TypeVar("_Found")
 
 
+class Servers(Protocol):
+    """The name servers of a client, as far as the requests of operators need them."""
+
+    addresses: tuple[str, ...]
+    calls: Calls
+    detours: Detours
+
+    def ask_any(self, call: Callable[[str], _Found]) -> _Found:
+        """Return the answer of the first name server that has one."""
+
+
 class NameServerCalls:
     """The requests of operators to name servers, a method each."""
 
-    def __init__(self, servers: NameServers) -> None:
+    def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._calls = servers.calls
 

@@ -6,6 +6,7 @@ was framed, nor what the broker will do with it.
 """
 
 from rmq_spark.wire.headers.codec import HeaderCodec, Int32, Int64
-from rmq_spark.wire.headers.member_table import Exchange, exchange_of
+from rmq_spark.wire.headers.exchange import exchange_of
+from rmq_spark.wire.headers.member_table import Exchange
 
 __all__ = ["Exchange", "HeaderCodec", "Int32", "Int64", "exchange_of"]

@@ -1,6 +1,6 @@
 """Request code -> headers, of those that senders and consumers exchange with brokers, name servers.
 
-`exchange_of` knows all requests: requests of operators are loaded with the first of them.
+`table` adds the requests of operators. This table must not know those.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class Exchange(NamedTuple):
     response: HeaderCodec[Any] | None = None
 
 
-_NO_HEADERS = Exchange()
 _BNAME = {"broker_name": "bname"}
 
 _sent = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
@@ -91,13 +90,3 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.ABORT_BATCH: Exchange(_batch),
     RequestCode.LAST_BATCH: Exchange(HeaderCodec(staging.LastBatchRequestHeader)),
 }
-
-
-def exchange_of(code: int) -> Exchange:
-    """Return the codecs for a request's and its response's header; none where nothing is read."""
-    found = MEMBER_HEADERS.get(code)
-    if found is None:
-        from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # see the module
-
-        found = HEADERS.get(code, _NO_HEADERS)
-    return found

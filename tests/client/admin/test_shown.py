@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rmq_spark.client.admin.group_offsets import Lag
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.shown import CHARACTERS_MAX, ROWS_MAX, Lags, Messages, html_of, text_of
 from rmq_spark.client.message import received
 from rmq_spark.wire.message_queue import MessageQueue

@@ -3,6 +3,7 @@ and none waits longer than a rebalance."""
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import subprocess
@@ -16,10 +17,11 @@ from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
 from rocketmq_peer import free_port
 
-from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
+from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS, UNBALANCED_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
@@ -30,6 +32,8 @@ from rmq_spark.client.errors import (
     MessageRejected,
     OffsetFileDamaged,
     RequestTimeout,
+    RouteNotFound,
+    TopicNotUsable,
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -358,6 +362,29 @@ def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cl
     assert member.consumer._rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
+
+
+@pytest.mark.parametrize(
+    ("topic", "warnings"), [("%RETRY%shipping", 0), ("%RETRY%shipping was lost", 1), ("orders", 1)]
+)
+def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
+    topic, warnings, caplog, monkeypatch
+):
+    consumer = PushConsumer("shipping", "127.0.0.1:1", listener=print)
+    topic, is_lost, _ = topic.partition(" was lost")
+    no_route = (
+        TopicNotUsable(topic, "its queues cannot be read") if is_lost else RouteNotFound(topic)
+    )
+
+    def has_no_route(*_):
+        raise no_route
+
+    monkeypatch.setattr(consumer, "_subscriptions", {topic: None})
+    monkeypatch.setattr(Rebalance, "share", has_no_route)
+    caplog.set_level(logging.INFO)
+    assert consumer._rebalance() == UNBALANCED_MS  # and tries again soon
+    assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
+    assert f"shipping keeps its queues of {topic} as they are" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])

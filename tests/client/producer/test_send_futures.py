@@ -1,3 +1,4 @@
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -95,3 +96,23 @@ def test_without_a_thread_they_run_where_the_answer_came(callbacks, monkeypatch)
     future.add_done_callback(lambda _: called.append(threading.current_thread()))
     future.set_result("stored")
     assert called == [threading.current_thread()]
+
+
+def test_one_that_is_awaited_names_the_producer_of_asyncio_and_a_way_out(callbacks):
+    future = SendFuture(callbacks)
+
+    async def program():
+        await future
+
+    with pytest.raises(TypeError, match=r"use rocketpoll\.aio\.Producer .*asyncio\.wrap_future"):
+        asyncio.run(program())
+
+
+def test_one_may_be_wrapped_for_asyncio(callbacks):
+    async def program():
+        future = SendFuture(callbacks)
+        wrapped = asyncio.wrap_future(future)
+        future.set_result("stored")
+        return await wrapped
+
+    assert asyncio.run(program()) == "stored"

@@ -1,0 +1,78 @@
+"""Tables of topics by one call, for a notebook: each makes an `Admin`, asks it, and closes it.
+
+How a topic is read is in `arrow_reads`, and in `committed_reads` for the rows that Spark sinks have
+committed; this module must not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, Bound
+
+
+def read_table(
+    topic: str,
+    name_servers: str | Iterable[str] | None = None,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    columns: Iterable[str] | None = None,
+    tags: str | None = None,
+    instance: ClientInstance | None = None,
+) -> pa.Table:
+    """Return the messages of a topic as a pyarrow Table; no group's offsets change.
+
+        columns = ["body", "storeTimestamp"]
+        orders = rocketpoll.read_table("orders", "localhost:9876", columns=columns)
+        orders.to_pandas()
+
+    Args:
+        topic: The topic to read.
+        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        start: The first messages to read; see `Admin.read_table`.
+        end: The messages before which to end.
+        columns: Names of columns; nothing else is decoded.
+        tags: ``"a || b"`` for messages with one of these tags.
+        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+
+    Raises:
+        RouteNotFound: There is no such topic.
+    """
+    with Admin(name_servers, instance=instance) as admin:
+        return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
+
+
+def read_committed(
+    topic: str,
+    name_servers: str | Iterable[str] | None = None,
+    *,
+    start: Bound = EARLIEST,
+    end: Bound = LATEST,
+    columns: Iterable[str] | None = None,
+    tags: str | None = None,
+    instance: ClientInstance | None = None,
+) -> pa.Table:
+    """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
+
+        bills = rocketpoll.read_committed("bills", "localhost:9876", columns=["body"])
+        bills.to_pandas()
+
+    Args:
+        topic: The topic to read, written to with ``delivery=exactly_once``.
+        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        start: The first batches to read, by when they were committed; see `Admin.read_committed`.
+        end: The batches before which to end.
+        columns: Names of columns; nothing else is decoded.
+        tags: ``"a || b"`` for messages with one of these tags.
+        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+
+    Raises:
+        RouteNotFound: There is no such topic, or nothing was committed to it yet.
+    """
+    with Admin(name_servers, instance=instance) as admin:
+        return admin.read_committed(topic, start=start, end=end, columns=columns, tags=tags)
