@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +49,15 @@ class CommittedBatch:
     owner: str
     rows: int
     spans: tuple[BatchSpan, ...] = ()
+    committed_ms: int = 0
+    """Milliseconds since the epoch at which it was committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinksBody:
+    """The sinks that have committed batches: the answer to ALL_SINKS.
+
+    The last batch of each, by the sink's name, comes without its spans.
+    """
+
+    sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
