@@ -102,11 +102,12 @@ class BatchTable:
             DamagedTable: Which batches are committed cannot be read, or is of an older copy.
         """
         known = self._table.load(StagedBatchesTable())
-        for entry in self._journal.load(known.generation):
-            try:
+        entries = self._journal.load(known.generation)
+        try:
+            for entry in entries:
                 known = decode_body(BatchTableChange, entry).applied(known)
-            except BodyError as error:  # what it says is whole, and of a newer release
-                raise DamagedTable(f"{self._journal.path}: {error}") from error
+        except BodyError as error:  # what it says is whole, and of a newer release
+            raise DamagedTable(f"{self._journal.path}: {error}") from error
         self._known = known
         self._is_whole_due = not known.generation
 

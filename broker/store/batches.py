@@ -159,6 +159,8 @@ class StagedBatches:
             refusal = self._refusal()  # what a start has not finished yet, too
             if refusal is not None:
                 raise Lacking(refusal)
+            if attempts:
+                yield from chunks.when_loaded()
             found: list[StagedName] = []
             check = partial(self._staging.checked, sink, batch_id, attempts)
             yield from _beside(lambda: found.extend(check()), aside)
@@ -303,7 +305,7 @@ class StagedBatches:
             read: list[bytes] = []
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
-            checked = yield from self._checked(records, sizes)
+            checked = yield from self._checked(records, sizes, are_known=True)
             admit(checked.queue[0])
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)
@@ -325,9 +327,11 @@ class StagedBatches:
     def _read(self, name: StagedName, into: list[bytes]) -> None:
         into.append(self._staging.read(name))
 
-    def _checked(self, records: Buffer, sizes: Sizes) -> Waiting[Checked]:
+    def _checked(
+        self, records: Buffer, sizes: Sizes, *, are_known: bool = False
+    ) -> Waiting[Checked]:
         try:
-            checked = yield from self._chunks.checked(records, sizes)
+            checked = yield from self._chunks.checked(records, sizes, are_known=are_known)
         except RecordError as error:
             raise BatchRefused(str(error)) from error
         if isinstance(checked, PutMessageResult):
@@ -351,7 +355,7 @@ class StagedBatches:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 yield from _beside(job, aside)
-            except Exception as error:
+            except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not may_succeed_later(error):
                     raise self._failed(error) from error
                 if attempt == ATTEMPTS:

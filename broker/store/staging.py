@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rocketpoll.broker.store.crc_joining import crc_of_both
+from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.lacks import Lacking
@@ -181,15 +181,19 @@ class Staging:
         Raises:
             BatchRefused: One is missing or cut, or an attempt is not what was staged.
         """
+        from rmq_spark.wire.chunk.crc import joined  # noqa: PLC0415  # needs the tools for many records
+
         names: list[StagedName] = []
         for each in attempts:
-            rows = crc = 0
+            rows, crcs = 0, np.zeros(1, np.uint32)
             for number in range(each.chunks):
                 name = StagedName(sink, batch_id, each.attempt, number)
                 name.check()
                 head, size = self._head_of(name)
-                rows, crc = rows + head.rows, crc_of_both(crc, head.crc, size)
+                rows += head.rows
+                crcs = joined(crcs, np.array([head.crc], np.uint32), np.array([size]))
                 names.append(name)
+            crc = int(crcs[0])
             if (rows, crc) != (each.rows, each.crc):
                 raise BatchRefused(
                     f"attempt {each.attempt} of batch {batch_id} has staged {rows} rows with CRC "

@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Final
 
-from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, SinksBody
+from rmq_spark.wire.bodies.staged_batches import (
+    CommitBatchRequestBody,
+    CommittedBatch,
+    SinksBody,
+    SinkState,
+)
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -123,8 +127,8 @@ class StagedBatchesProcessor:
         self._beside(connection, request, self._forget(request, header.sink))
 
     def sinks(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer what each sink has committed last, without where the rows are."""
-        sinks = {sink: replace(last, spans=()) for sink, last in self._batches.sinks.items()}
+        """Answer what each sink has committed last."""
+        sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
         return answer(request, body=SinksBody(sinks=sinks))
 
     def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> Steps:
@@ -198,3 +202,13 @@ class StagedBatchesProcessor:
 
 def _unknown(sink: str) -> str:
     return f"sink {sink} has committed nothing"
+
+
+def _state_of(last: CommittedBatch) -> SinkState:
+    return SinkState(
+        batch_id=last.batch_id,
+        owner=last.owner,
+        rows=last.rows,
+        topics=tuple(sorted({span.topic for span in last.spans})),
+        committed_ms=last.committed_ms,
+    )

@@ -54,10 +54,21 @@ class CommittedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinksBody:
-    """The sinks that have committed batches: the answer to ALL_SINKS.
+class SinkState:
+    """What a broker knows of a sink: whose it is, and the last batch that it has committed.
 
-    The last batch of each, by the sink's name, comes without its spans.
+    ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch.
     """
 
-    sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
+    batch_id: int
+    owner: str
+    rows: int
+    topics: tuple[str, ...] = ()
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinksBody:
+    """The sinks that have committed batches, by name: the answer to ALL_SINKS."""
+
+    sinks: Mapping[str, SinkState] = field(default_factory=dict)

@@ -147,7 +147,7 @@ def test_sinks_are_listed_and_one_is_forgotten(parts, room):
     room.stage("a", batch_id=40)
     room.commit("a", batch_id=40)
     [(sink, last)] = room.sinks().items()
-    assert (sink, last.batch_id, last.owner, last.rows, last.spans) == (SINK, 40, "q", 1, ())
+    assert (sink, last.batch_id, last.owner, last.rows, last.topics) == (SINK, 40, "q", 1, ("T",))
     assert last.committed_ms > 0
     assert room.forget().code == 0
     assert room.sinks() == {}
