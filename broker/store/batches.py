@@ -22,6 +22,7 @@ know who commits, nor how they are told.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -32,6 +33,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
@@ -67,8 +69,9 @@ class StagedBatches:
         flushed: Callable[[int], Future[None]],
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Take the writer of the log, and what follows an append.
+        """Take the writer of the log, and what follows an append; ``clock`` measures holds.
 
         ``refusal`` returns why nothing is taken now, or None.
         ``flushed`` returns a future of what is on the disk, ``wake`` has messages carried to their
@@ -89,6 +92,10 @@ class StagedBatches:
         """The number of batches that were given up by their sinks."""
         self.rollbacks = 0
         """The number of commits that have failed and left nothing."""
+        self.held = Histogram()
+        """The durations for which commits have held up messages of others."""
+        self._clock = clock
+        self._held_since = 0.0
         self.hindrance = Hindrance("a batch is neither committed nor given up")
 
     def last(self, sink: str) -> CommittedBatch | None:
@@ -167,6 +174,7 @@ class StagedBatches:
             if found:
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=self._log.end_offset)
                 yield from _beside(partial(self._table.begin, batch, len(found)), aside)
+                self._held_since = self._clock()
                 self._reput.hold_from(self._log.end_offset)
                 rows = sum(each.rows for each in attempts)
                 yield from self._decided(batch, owner, rows, found, admit, aside, pause)
@@ -260,8 +268,7 @@ class StagedBatches:
         except Exception:
             yield from self._take_back(batch, put, aside, pause)
             raise
-        self._reput.let_go(together_until=end_offset)
-        self._wake()
+        self._let_go(end_offset)
 
     def _take_back(
         self,
@@ -285,7 +292,11 @@ class StagedBatches:
         for span in reversed(put):
             queue, first = (span.topic, span.queue_id), span.queue_offset
             self._appender.take_back(queue, first, first + span.count)
-        self._reput.let_go()
+        self._let_go()
+
+    def _let_go(self, together_until: int = 0) -> None:
+        self._reput.let_go(together_until)
+        self.held.add(self._clock() - self._held_since)
         self._wake()
 
     def _copy(
