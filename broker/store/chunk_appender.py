@@ -121,13 +121,9 @@ class ChunkAppender:
             for first, data, part_sizes in _parted(records, all_sizes):
                 try:
                     chunk = chunks.with_empty_checksums(chunks.RecordChunk(data, part_sizes))
-                    if not are_known:
-                        chunk.check_crcs()
                 except RecordError as error:
                     return illegal(f"{error}; counted from record {first}" if first else str(error))
-                fault = self._too_long(chunk)
-                if fault is None and not are_known:
-                    fault = self._fault_of(chunk)
+                fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
                 if fault is not None:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
@@ -154,6 +150,12 @@ class ChunkAppender:
         return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
+        """Return what is wrong with records that come for the first time, or None.
+
+        Raises:
+            RecordError: One is damaged.
+        """
+        chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "half messages cannot come in a chunk"
         for name in (DELAY, *TIMERS):

@@ -254,11 +254,11 @@ class Staging:
                 raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
             head = known.head
             if head is None:
-                head = self._read_head(name, path, known.size)
+                head = self._read_head(path, known.size)
                 self._note(name, known._replace(head=head))
         return head, known.size - _HEAD.size
 
-    def _read_head(self, name: StagedName, path: Path, size: int) -> _Head:
+    def _read_head(self, path: Path, size: int) -> _Head:
         with closing(self._disk.open(path)) as file:
             return _head_in(bytes(file.read(0, min(size, _HEAD.size))), path)
 

@@ -1,4 +1,4 @@
-"""Sinks that stage their batches on brokers of ours: what each has committed last, and forgetting it.
+"""Sinks that stage their batches on brokers of ours: what each has committed last.
 
 Other brokers have none, and are passed over. Sinks that commit by manifests are read from the
 commits topics (`committed_reads`).
