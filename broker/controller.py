@@ -164,6 +164,7 @@ class BrokerController:
                 suspend=self._suspend,
                 work=self.turn.work,
                 run_aside=self.housekeeping.run_aside,
+                run_batch_aside=self.housekeeping.run_batch_aside,
                 clean=self.housekeeping.clean,
                 disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

@@ -1,9 +1,10 @@
 """Housekeeping: what a broker does at intervals, whether or not anybody asks for it.
 
 It looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of
-their own, one job at a time; what goes through the whole store may take minutes, and nothing else
-waits for that. A job that fails is logged and runs again. A job that the disk refuses, or that
-lacks something, is logged once, and once more when that is over.
+their own, one job at a time; so have staged batches, as all wait while one is copied. What goes
+through the whole store may take minutes, and nothing else waits for that. A job that fails is
+logged and runs again. A job that the disk refuses, or that lacks something, is logged once, and
+once more when that is over.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class Housekeeping:
         self._tables = tables
         self._schedule = schedule
         self._thread = ThreadPoolExecutor(1, "BrokerHousekeeping")
+        self._batch_thread = ThreadPoolExecutor(1, "StagedBatches")
         self._store_threads = ThreadPoolExecutor(_STORE_JOBS, "StoreHousekeeping")
-        for threads in (self._thread, self._store_threads):
+        for threads in (self._thread, self._batch_thread, self._store_threads):
             threads.submit(
                 _nothing
             )  # starts one: when there is much to do, the system may start none
@@ -102,11 +104,12 @@ class Housekeeping:
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def settled(self, seconds: float) -> None:
-        """Wait until all jobs given to the thread are done, or until some seconds have passed."""
+        """Wait until all jobs given to both threads are done, or until some seconds have passed."""
         until = self._loop.time() + seconds
         while self._aside and self._loop.time() < until:  # what is done may bring more to do
-            behind_all = self._loop.run_in_executor(self._thread, _nothing)
-            await asyncio.wait([behind_all], timeout=until - self._loop.time())
+            threads = self._thread, self._batch_thread
+            behind_all = [self._loop.run_in_executor(each, _nothing) for each in threads]
+            await asyncio.wait(behind_all, timeout=until - self._loop.time())
 
     @property
     def is_at_work(self) -> bool:
@@ -132,6 +135,7 @@ class Housekeeping:
         jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
         await asyncio.gather(*jobs, return_exceptions=True)
         self._thread.shutdown()
+        self._batch_thread.shutdown()
         store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
         if store_jobs:
             ended, late = await asyncio.wait(store_jobs, timeout=_LET_GO_SECONDS)
@@ -159,13 +163,27 @@ class Housekeeping:
         self, job: Callable[[], object], then: Callable[[BaseException | None], None]
     ) -> None:
         """Run a job in the thread; then pass its exception, or None, to a callback on the loop."""
+        self._run_counted(self._thread, job, then)
+
+    def run_batch_aside(
+        self, job: Callable[[], object], then: Callable[[BaseException | None], None]
+    ) -> None:
+        """Run a job in the thread of staged batches, where it waits for nothing else."""
+        self._run_counted(self._batch_thread, job, then)
+
+    def _run_counted(
+        self,
+        threads: ThreadPoolExecutor,
+        job: Callable[[], object],
+        then: Callable[[BaseException | None], None],
+    ) -> None:
         self._aside += 1
 
         def done(error: BaseException | None) -> None:
             self._aside -= 1
             then(error)
 
-        self._run(self._thread, self._jobs, job, done)
+        self._run(threads, self._jobs, job, done)
 
     def _run(
         self,

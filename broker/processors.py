@@ -77,6 +77,7 @@ class Surroundings:
     schedule: ScheduleMessageService
     hold_service: PullRequestHoldService
     run_aside: RunAside
+    run_batch_aside: RunAside
     clean: Callable[[], object]
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
@@ -281,7 +282,7 @@ class Processors:
             StagedBatchesProcessor(
                 store=around.store,
                 admission=self.admission,
-                aside=around.run_aside,
+                aside=around.run_batch_aside,
                 work=around.work,
                 loop=around.loop,
                 why_busy=around.why_busy,

@@ -33,6 +33,7 @@ def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tm
             *(RequestCode.EXTENSIONS, RequestCode.APPEND_CHUNK, RequestCode.CONSUMER_SEND_MSG_BACK),
             *(RequestCode.STAGE_CHUNK, RequestCode.COMMIT_BATCH),
             *(RequestCode.ABORT_BATCH, RequestCode.LAST_BATCH),
+            *(RequestCode.FORGET_SINK, RequestCode.ALL_SINKS),
             *(
                 RequestCode.HEART_BEAT,
                 RequestCode.GET_ROUTEINFO_BY_TOPIC,

@@ -16,6 +16,7 @@ from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Histograms, Row
 from rocketpoll.broker.metrics.observed import Observed
 from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST
+from rocketpoll.broker.store.batch_table import SINKS_MAX
 
 _REASONS: Final = ("request", "reason")
 _OF_PROCESS: Final = frozenset(
@@ -46,6 +47,7 @@ class OwnFamilies:
         yield from self._requests()
         yield from self._memory_and_disk()
         yield from self._tables()
+        yield from self._batches()
         yield from self._of_process()
 
     def _health(self) -> Iterator[Family]:
@@ -177,6 +179,27 @@ class OwnFamilies:
             "Delayed messages that are not due yet, by level.",
             ("level",),
             self._delayed(),
+        )
+
+    def _batches(self) -> Iterator[Family]:
+        batches, most = self._observed.store.batches, self._observed.config().store.staged_bytes_max
+        for name, says, value in (
+            ("staged_bytes", "Bytes of rows that are staged.", batches.staged_bytes),
+            ("staged_bytes_max", "Bytes that may be staged.", most),
+            ("sinks", "Sinks that have committed staged batches.", len(batches.sinks)),
+            ("sinks_max", "Sinks that there may be.", SINKS_MAX),
+        ):
+            yield _gauge(f"rocketpoll_{name}", says, value)
+        for name, says, value in (
+            ("committed", "Staged batches that were committed.", batches.commits),
+            ("aborted", "Staged batches that their sinks have given up.", batches.aborts),
+            ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
+        ):
+            yield _counter(f"rocketpoll_batches_{name}_total", says, value)
+        yield Histograms(
+            "rocketpoll_batch_hold_seconds",
+            "Time for which each commit has held up messages of others.",
+            batches.held,
         )
 
     def _delayed(self) -> Iterator[Row | None]:

@@ -1,30 +1,45 @@
 """BatchTable: which batch each sink has committed last, and which commit is under way.
 
-Kept as config/stagedBatches.json, where RocketMQ leaves it alone. Its saves decide: a batch is
-committed when the table that says so is saved, and rows of the one that is under way are nobody's.
+Kept as config/stagedBatches.json and its journal beside it, where RocketMQ leaves them alone. What
+they say decides: a batch is committed when they say so, and rows of the one that is under way are
+nobody's.
 
     before the copy     under way: the batch, and the place in the log behind which its rows go
     behind it           the batch is its sink's last, and nothing is under way
     or, if it failed    nothing is under way; its rows have been marked as rolled back
 
-This module must not know what is in the log.
+Each of these is an entry of the journal. There is room for the second before the first is noted, so
+that a full disk cannot come between them. This module must not know what is in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
+from rocketpoll.broker.store.batch_journal import JOURNAL_BYTES, BatchJournal
 from rocketpoll.broker.store.disk import Disk
-from rocketpoll.broker.store.errors import BatchRefused
+from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
 from rocketpoll.broker.store.tables import JsonTable
 
 BATCH_TABLE: Final = "stagedBatches.json"
+BATCH_JOURNAL: Final = "stagedBatches.journal"
 SINKS_MAX: Final = 4_096
-"""Each sink has one entry, and all are saved with each commit."""
+"""Each sink has one entry, and all are saved whenever the journal is full."""
+SINK_KEPT_DAYS: Final = 7
+"""Days after its last commit from which on a sink makes room for another, if there are too many."""
+_DAY_MS: Final = 24 * 3600 * 1000
+_OWNER_CHARS_MAX: Final = 255
+_ENTRY_BYTES: Final = 4_096
+"""More than an entry has, but for its spans."""
+_SPAN_BYTES: Final = 400
+"""More than a span takes: its topic has up to 255 bytes."""
+SPANS_MAX: Final = (JOURNAL_BYTES - 4 * _ENTRY_BYTES) // _SPAN_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,65 +59,171 @@ class OpenBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedBatchesTable:
-    """The content of the file."""
+    """The content of the file, which entries of the journal of its generation go on from."""
 
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     under_way: OpenBatch | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTableChange:
+    """An entry of the journal: what is under way from here on, and which sinks are others."""
+
+    sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
+    forgotten: tuple[str, ...] = ()
+    under_way: OpenBatch | None = None
+
+    def applied(self, table: StagedBatchesTable) -> StagedBatchesTable:
+        """Return a table with this change."""
+        sinks = table.sinks
+        if self.sinks or self.forgotten:
+            sinks = {**sinks, **self.sinks}
+            for sink in self.forgotten:
+                sinks.pop(sink, None)
+        return replace(table, sinks=sinks, under_way=self.under_way)
 
 
 class BatchTable:
-    """The table of one store. Saves wait for the disk."""
+    """The table of one store. Changes wait for the disk."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: Disk, directory: Path, now_ms: Callable[[], int]) -> None:
         """Prepare without touching the disk."""
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
+        self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
+        self._now_ms = now_ms
         self._known = StagedBatchesTable()
+        self._is_whole_due = True
 
     def load(self) -> None:
-        """Read the table.
+        """Read the table and its journal.
 
         Raises:
-            DamagedTable: Neither the file nor its backup can be read.
+            DamagedTable: Which batches are committed cannot be read, or is of an older copy.
         """
-        self._known = self._table.load(StagedBatchesTable())
+        known = self._table.load(StagedBatchesTable())
+        entries = self._journal.load(known.generation)
+        try:
+            for entry in entries:
+                known = decode_body(BatchTableChange, entry).applied(known)
+        except BodyError as error:  # what it says is whole, and of a newer release
+            raise DamagedTable(f"{self._journal.path}: {error}") from error
+        self._known = known
+        self._is_whole_due = not known.generation
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
 
     @property
     def under_way(self) -> OpenBatch | None:
         """The commit that is under way, or was when the broker ended."""
         return self._known.under_way
 
+    @property
+    def sinks(self) -> Mapping[str, CommittedBatch]:
+        """The last batch of each sink, by the sink's name."""
+        return self._known.sinks
+
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
         return self._known.sinks.get(sink)
 
-    def check_owner(self, sink: str, owner: str) -> None:
-        """Refuse a sink that is another query's, or one more than there may be.
+    def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
+        """Return whether a batch is its sink's last; one that comes behind that is to be committed.
 
         Raises:
-            BatchRefused: With the reason.
+            BatchRefused: The sink is another query's, is one more than there may be, or has
+                committed a later batch already.
         """
         last = self.last(sink)
-        if last is None and len(self._known.sinks) >= SINKS_MAX:
-            raise BatchRefused(f"there are {SINKS_MAX} sinks already, and {sink} would be one more")
-        if last is not None and last.owner != owner:
+        if last is None:
+            if len(owner) > _OWNER_CHARS_MAX:
+                raise BatchRefused(
+                    f"the owner of sink {sink} has {len(owner)} characters, over {_OWNER_CHARS_MAX}"
+                )
+            self._check_room(sink)
+            return False
+        if last.owner != owner:
             raise BatchRefused(
                 f"sink {sink} belongs to {last.owner}, which has committed batch {last.batch_id}; "
                 f"{owner} needs a name of its own"
             )
+        if batch_id < last.batch_id:
+            raise BatchRefused(
+                f"sink {sink} has committed batch {last.batch_id}, and batch {batch_id} comes "
+                "behind it: the checkpoint is an older copy, or its batches began anew, and their "
+                "rows would be sent twice. Put the latest checkpoint back; or, to have them sent "
+                f"again on purpose: rocketpoll sink forget {sink}"
+            )
+        return batch_id == last.batch_id
 
-    def begin(self, batch: OpenBatch) -> None:
-        """Note, before any row of it is in the log, that a commit is under way."""
-        self._save(replace(self._known, under_way=batch))
+    def begin(self, batch: OpenBatch, spans_max: int) -> None:
+        """Note, before any row of it is in the log, that a commit is under way.
 
-    def finish(self, sink: str, batch: CommittedBatch) -> None:
-        """Commit the batch that is under way."""
-        sinks = {**self._known.sinks, sink: batch}
-        self._save(StagedBatchesTable(sinks=sinks, under_way=None))
+        Raises:
+            BatchRefused: It may have more spans than there is room for.
+        """
+        if spans_max > SPANS_MAX:
+            raise BatchRefused(
+                f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, and may have "
+                f"{SPANS_MAX}: stage more rows in each"
+            )
+        self._change(
+            BatchTableChange(under_way=batch),
+            room_for=_ENTRY_BYTES + spans_max * _SPAN_BYTES,
+        )
+
+    def finish(self, sink: str, batch: CommittedBatch) -> CommittedBatch:
+        """Commit a batch, whether it was under way or has no rows; return it with its time."""
+        committed = replace(batch, committed_ms=self._now_ms())
+        is_one_more = sink not in self._known.sinks and len(self._known.sinks) >= SINKS_MAX
+        forgotten = (self._oldest(),) if is_one_more else ()
+        self._change(BatchTableChange(sinks={sink: committed}, forgotten=forgotten))
+        return committed
 
     def give_up(self) -> None:
         """Note that nothing is under way, as all rows of it are marked as rolled back."""
-        self._save(replace(self._known, under_way=None))
+        self._change(BatchTableChange())
 
-    def _save(self, table: StagedBatchesTable) -> None:
+    def forget(self, sink: str) -> None:
+        """Forget which batch a sink has committed last."""
+        self._change(BatchTableChange(forgotten=(sink,), under_way=self.under_way))
+
+    def _check_room(self, sink: str) -> None:
+        sinks = self._known.sinks
+        if len(sinks) < SINKS_MAX:
+            return
+        oldest = self._oldest()
+        if sinks[oldest].committed_ms > self._now_ms() - SINK_KEPT_DAYS * _DAY_MS:
+            raise BatchRefused(
+                f"there are {SINKS_MAX} sinks already, all of which have committed within "
+                f"{SINK_KEPT_DAYS} days, and {sink} would be one more. Sinks that write no more "
+                "can go: rocketpoll sink forget NAME"
+            )
+
+    def _oldest(self) -> str:
+        sinks = self._known.sinks
+        return min(sinks, key=lambda sink: sinks[sink].committed_ms)
+
+    def _change(self, change: BatchTableChange, room_for: int = 0) -> None:
+        """Note a change, with room behind it for one more entry of a size."""
+        content = encode_body(change)
+        if self._is_whole_due or not self._journal.has_room(len(content), room_for):
+            self._save_whole()
+        self._journal.append(content)
+        self._known = change.applied(self._known)
+
+    def _save_whole(self) -> None:
+        """Save the table as it is, as the next generation, for whose changes there is room again.
+
+        It says nothing new: whichever of the two is read, with its entries, is the same.
+        """
+        table = replace(self._known, generation=self._known.generation + 1)
+        self._journal.make()
+        # After an error, either may be there: further entries of the one before might mean nothing.
+        self._is_whole_due = True
         self._table.save(table)
+        self._journal.begin(table.generation)
         self._known = table
+        self._is_whole_due = False

@@ -1,6 +1,6 @@
 """StagedBatches: rows are staged, and all of a batch become visible at once when it is committed.
 
-    1  what is staged is read and compared with what the commit names
+    1  what was staged is compared with what the commit names
     2  the table says which batch is under way, and from where on its rows lie in the log
     3  from the end of the log on, nothing is carried to the queues
     4  the rows are appended, each with the mark of the commit; others append between them
@@ -9,7 +9,12 @@
     7  all that was held is carried to the queues, and seen at once
 
 Whatever fails before 6 ends with rows that are marked as rolled back, and a table that says that
-nothing is under way; a crash leaves that to the next start. One commit is under way at a time.
+nothing is under way; a crash leaves that to the next start. A batch without rows is 6 alone. One
+commit is under way at a time.
+
+Others wait from 3 to 7, which is the copy, a flush of the log and a write of the table for which
+room was taken in 2. A disk that refuses that write is asked again a few times, and the batch is
+rolled back; if it refuses that as many times, only a restart can decide.
 
 Everything here is called on one thread; what waits for the disk is run aside. This module must not
 know who commits, nor how they are told.
@@ -17,7 +22,8 @@ know who commits, nor how they are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -27,6 +33,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
@@ -40,6 +47,8 @@ from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import roll_back
 from rocketpoll.broker.store.staging import StagedName
 
+ATTEMPTS: Final = 5
+"""How often a disk is asked, with pauses, for what must not be left half done."""
 _CRC_MASK: Final = 0xFFFF_FFFF
 _SPAN_ROWS_MAX: Final = 50_000
 _SPAN_BYTES_MAX: Final = 4 << 20
@@ -60,8 +69,9 @@ class StagedBatches:
         flushed: Callable[[int], Future[None]],
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Take the writer of the log, and what follows an append.
+        """Take the writer of the log, and what follows an append; ``clock`` measures holds.
 
         ``refusal`` returns why nothing is taken now, or None.
         ``flushed`` returns a future of what is on the disk, ``wake`` has messages carried to their
@@ -76,21 +86,39 @@ class StagedBatches:
         self._refusal, self._flushed = refusal, flushed
         self._wake, self._fail = wake, fail
         self._under_way: Future[None] | None = None
+        self.commits = 0
+        """The number of batches that were committed."""
+        self.aborts = 0
+        """The number of batches that were given up by their sinks."""
+        self.rollbacks = 0
+        """The number of commits that have failed and left nothing."""
+        self.held = Histogram()
+        """The durations for which commits have held up messages of others."""
+        self._clock = clock
+        self._held_since = 0.0
         self.hindrance = Hindrance("a batch is neither committed nor given up")
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
         return self._table.last(sink)
 
+    @property
+    def sinks(self) -> Mapping[str, CommittedBatch]:
+        """The last batches of all sinks, by the sink's name."""
+        return self._table.sinks
+
+    @property
+    def staged_bytes(self) -> int:
+        """The number of bytes that are staged now."""
+        return self._staging.size
+
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
-        """Return whether a batch, or a later one of its sink, is committed.
+        """Return whether a batch is the last that its sink has committed.
 
         Raises:
-            BatchRefused: The sink is another's.
+            BatchRefused: The sink is another's, or has committed a later batch.
         """
-        self._table.check_owner(sink, owner)
-        last = self._table.last(sink)
-        return last is not None and batch_id <= last.batch_id
+        return self._table.is_committed(sink, batch_id, owner)
 
     def stage(
         self,
@@ -100,7 +128,7 @@ class StagedBatches:
         records: Buffer,
         aside: RunAside,
     ) -> Waiting[None]:
-        """Stage records of one queue; they are on the disk when this returns.
+        """Stage records of one queue. A kill leaves them, a power failure may not.
 
         Raises:
             BatchRefused: They could not be appended, or no file can have such a name.
@@ -138,16 +166,24 @@ class StagedBatches:
             refusal = self._refusal()  # what a start has not finished yet, too
             if refusal is not None:
                 raise Lacking(refusal)
+            if attempts:
+                yield from chunks.when_loaded()
             found: list[StagedName] = []
             check = partial(self._staging.checked, sink, batch_id, attempts)
             yield from _beside(lambda: found.extend(check()), aside)
-            batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=self._log.end_offset)
-            yield from _beside(partial(self._table.begin, batch), aside)
-            self._reput.hold_from(self._log.end_offset)
-            rows = sum(each.rows for each in attempts)
-            yield from self._decided(batch, owner, rows, found, admit, aside, pause)
-            forget = partial(self._staging.forget, sink, last=batch_id)
-            yield from _beside(forget, aside)
+            if found:
+                batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=self._log.end_offset)
+                yield from _beside(partial(self._table.begin, batch, len(found)), aside)
+                self._held_since = self._clock()
+                self._reput.hold_from(self._log.end_offset)
+                rows = sum(each.rows for each in attempts)
+                yield from self._decided(batch, owner, rows, found, admit, aside, pause)
+            else:
+                empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
+                yield from _beside(partial(self._table.finish, sink, empty), aside)
+            self.commits += 1
+            # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
+            aside(partial(self._staging.forget, sink, last=batch_id), _drop)
             return self._known(sink)
         finally:
             self._end()
@@ -160,11 +196,37 @@ class StagedBatches:
         """
         yield from self._begin()
         try:
-            if not self.is_committed(sink, batch_id, owner):
+            last = self._table.last(sink)
+            if last is None or last.owner != owner or last.batch_id < batch_id:
+                self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
                 forget = partial(self._staging.forget, sink, first=batch_id, last=batch_id)
                 yield from _beside(forget, aside)
+                self.aborts += 1
         finally:
             self._end()
+
+    def forget_sink(self, sink: str, aside: RunAside) -> Waiting[bool]:
+        """Forget the last batch of a sink and what it has staged; return whether there was any.
+
+        A sink of this name can then commit all of its batches again.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        yield from self._begin()
+        try:
+            is_known, has_any = self._table.last(sink) is not None, self._staging.has_any(sink)
+            if is_known:
+                yield from _beside(partial(self._table.forget, sink), aside)
+            if has_any:
+                yield from _beside(partial(self._staging.forget, sink), aside)
+            return is_known or has_any
+        finally:
+            self._end()
+
+    def forget_old(self) -> None:
+        """Delete what was staged a day ago, or earlier; in any thread."""
+        self._staging.forget_old()
 
     def _begin(self) -> Waiting[None]:
         while self._under_way is not None:
@@ -196,22 +258,45 @@ class StagedBatches:
         put: list[BatchSpan] = []
         try:
             end_offset = yield from self._copy(batch, names, put, admit, aside)
+            committed = CommittedBatch(
+                batch_id=batch.batch_id, owner=owner, rows=rows, spans=_joined(put)
+            )
+            finish = partial(self._table.finish, batch.sink, committed)
+            yield from self._insist(finish, aside, pause)
         except StoreFailed:
             raise
         except Exception:
-            yield from self._until_done(partial(self._roll_back, batch), aside, pause)
-            for span in reversed(put):
-                queue, first = (span.topic, span.queue_id), span.queue_offset
-                self._appender.take_back(queue, first, first + span.count)
-            self._reput.let_go()
-            self._wake()
+            yield from self._take_back(batch, put, aside, pause)
             raise
-        committed = CommittedBatch(
-            batch_id=batch.batch_id, owner=owner, rows=rows, spans=_joined(put)
-        )
-        finish = partial(self._table.finish, batch.sink, committed)
-        yield from self._until_done(finish, aside, pause)
-        self._reput.let_go(together_until=end_offset)
+        self._let_go(end_offset)
+
+    def _take_back(
+        self,
+        batch: OpenBatch,
+        put: Sequence[BatchSpan],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+    ) -> Waiting[None]:
+        """Roll back a batch that cannot be committed, and let others go on.
+
+        Raises:
+            StoreFailed: The disk refuses that, too.
+        """
+        try:
+            yield from self._insist(partial(self._roll_back, batch), aside, pause)
+        except StoreFailed:
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
+        self.rollbacks += 1
+        for span in reversed(put):
+            queue, first = (span.topic, span.queue_id), span.queue_offset
+            self._appender.take_back(queue, first, first + span.count)
+        self._let_go()
+
+    def _let_go(self, together_until: int = 0) -> None:
+        self._reput.let_go(together_until)
+        self.held.add(self._clock() - self._held_since)
         self._wake()
 
     def _copy(
@@ -231,7 +316,7 @@ class StagedBatches:
             read: list[bytes] = []
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
-            checked = yield from self._checked(records, sizes)
+            checked = yield from self._checked(records, sizes, are_known=True)
             admit(checked.queue[0])
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)
@@ -251,11 +336,13 @@ class StagedBatches:
         return end_offset
 
     def _read(self, name: StagedName, into: list[bytes]) -> None:
-        into.append(self._staging.read(name)[1])
+        into.append(self._staging.read(name))
 
-    def _checked(self, records: Buffer, sizes: Sizes) -> Waiting[Checked]:
+    def _checked(
+        self, records: Buffer, sizes: Sizes, *, are_known: bool = False
+    ) -> Waiting[Checked]:
         try:
-            checked = yield from self._chunks.checked(records, sizes)
+            checked = yield from self._chunks.checked(records, sizes, are_known=are_known)
         except RecordError as error:
             raise BatchRefused(str(error)) from error
         if isinstance(checked, PutMessageResult):
@@ -267,22 +354,34 @@ class StagedBatches:
         self._log.flush()
         self._table.give_up()
 
-    def _until_done(
-        self, job: Callable[[], None], aside: RunAside, pause: Callable[[], Future[None]]
+    def _insist(
+        self, job: Callable[[], object], aside: RunAside, pause: Callable[[], Future[None]]
     ) -> Waiting[None]:
-        """Do what must not be left half done, again and again if something is lacking for it."""
-        while True:
+        """Do what must not be left half done, again a few times if something is lacking for it.
+
+        Raises:
+            StoreFailed: Nobody knows what is on the disk by now.
+            Exception: What was lacking the last time, too; nothing was done.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 yield from _beside(job, aside)
             except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not may_succeed_later(error):
-                    self._fail(StoreFailed("a batch is neither committed nor given up", error))
+                    raise self._failed(error) from error
+                if attempt == ATTEMPTS:
+                    self.hindrance.end()
                     raise
                 self.hindrance.begin(error)
                 yield pause()
             else:
                 self.hindrance.end()
                 return
+
+    def _failed(self, error: Exception) -> StoreFailed:
+        failure = StoreFailed("a batch is neither committed nor given up", error)
+        self._fail(failure)
+        return failure
 
 
 def _beside(job: Callable[[], object], aside: RunAside) -> Waiting[None]:

@@ -104,9 +104,13 @@ class ChunkAppender:
         )
 
     def checked(
-        self, records: Buffer, sizes: Sizes
+        self, records: Buffer, sizes: Sizes, *, are_known: bool = False
     ) -> Generator[Future[None] | None, None, Checked | PutMessageResult]:
-        """Check records, in steps; return what is to be appended, or why they cannot be."""
+        """Check records, in steps; return what is to be appended, or why they cannot be.
+
+        Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
+        sizes are looked at once more: what may be has other limits by now, perhaps.
+        """
         yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX:
@@ -117,10 +121,9 @@ class ChunkAppender:
             for first, data, part_sizes in _parted(records, all_sizes):
                 try:
                     chunk = chunks.with_empty_checksums(chunks.RecordChunk(data, part_sizes))
-                    chunk.check_crcs()
                 except RecordError as error:
                     return illegal(f"{error}; counted from record {first}" if first else str(error))
-                fault = self._fault_of(chunk)
+                fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
                 if fault is not None:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
@@ -140,10 +143,19 @@ class ChunkAppender:
             return illegal(fault)
         return Checked(queue, parts)
 
-    def _fault_of(self, chunk: RecordChunk) -> str | None:
+    def _too_long(self, chunk: RecordChunk) -> str | None:
         longest = int(chunk.sizes.max())
         if longest > min(self._appender.message_bytes_max, self._appender.file_room):
             return f"a record of {longest} bytes is over {self._appender.message_bytes_max}"
+        return None
+
+    def _fault_of(self, chunk: RecordChunk) -> str | None:
+        """Return what is wrong with records that come for the first time, or None.
+
+        Raises:
+            RecordError: One is damaged.
+        """
+        chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "half messages cannot come in a chunk"
         for name in (DELAY, *TIMERS):

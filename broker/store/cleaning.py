@@ -31,7 +31,7 @@ class Cleaning:
     ) -> None:
         self.config = parts.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
-        self._disk, self._log = parts.disk, parts.log
+        self._disk, self._log, self._staging = parts.disk, parts.log, parts.staging
         self._checkpointing = checkpointing
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
@@ -55,6 +55,7 @@ class Cleaning:
             if not checkpointing.is_under_way:  # else that one notes it
                 self._save_checkpoint()
         checkpointing.delete_expired()
+        self._staging.forget_old()
         if deleted:
             begin = self._log.min_offset
             _log.info("%d old files are deleted: the commit log begins at %d now", deleted, begin)

@@ -92,7 +92,7 @@ class StoreParts:
             fresh=fresh,
             reput=reput,
             found_ends=FoundEnds(lambda: reput.reput_from_offset),
-            batches=BatchTable(disk, root / CONFIG),
+            batches=BatchTable(disk, root / CONFIG, now_ms),
             staging=Staging(disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000),
             is_sync=is_sync,
             confirm_offset=confirm_offset,
@@ -108,5 +108,6 @@ class StoreParts:
         self.reput.end()
         self.log.close()
         self.queues.close()
+        self.batches.close()
         if self.index is not None:
             self.index.close()

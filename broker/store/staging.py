@@ -8,8 +8,11 @@
         i32  rows
              the chunk, its sizes in front
 
-A file is whole and on the disk before its chunk is acknowledged. It goes when its batch, or a later
-one of its sink, is committed, when the batch is aborted, or when it is a day old.
+Nothing here is flushed: a commit compares each chunk with what came, by its CRC, and flushes the
+rows where it copies them to. What a power failure takes before that is missing then, so that the
+commit is refused and the sink stages its batch again; a kill takes nothing. A file goes when its
+batch, or a later one of its sink, is committed, when the batch is aborted, when its sink is
+forgotten, or when it is a day old.
 
 This module must not know the log, nor what becomes of a batch.
 """
@@ -20,12 +23,13 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.lacks import Lacking
@@ -72,6 +76,20 @@ class StagedName(NamedTuple):
             )
 
 
+class _Head(NamedTuple):
+    """What stands before a chunk, but for its size."""
+
+    crc: int
+    rows: int
+
+
+class _Staged(NamedTuple):
+    """A file, and its head if it is known: of one of an earlier start it is read when needed."""
+
+    size: int
+    head: _Head | None = None
+
+
 class Staging:
     """The staged chunks of one store. Its methods may be called from any thread."""
 
@@ -84,51 +102,60 @@ class Staging:
         self._bytes_max = bytes_max
         self._now_seconds = now_seconds
         self._lock = threading.RLock()
-        self._sizes: dict[StagedName, int] = {}
+        self._staged: dict[StagedName, _Staged] = {}
+        self._directories: set[str] = set()
         self._look_again_seconds = 0.0
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """The number of bytes that are staged now."""
-        return sum(self._sizes.values())
 
     def load(self) -> None:
         """Find what was staged before."""
         sinks = self._disk.names(self._root)
         found = self._disk.look_into([self._root / sink for sink in sinks])
-        for sink, files in zip(sinks, found, strict=True):
-            for name, size in files.items():
-                parts = _NAME.fullmatch(name)
-                if parts is not None and size is not None:
-                    self._sizes[StagedName(sink, int(parts[1]), parts[3], int(parts[2]))] = size
+        with self._lock:
+            for sink, files in zip(sinks, found, strict=True):
+                self._directories.add(sink)
+                for name, size in files.items():
+                    parts = _NAME.fullmatch(name)
+                    if parts is not None and size is not None:
+                        known = StagedName(sink, int(parts[1]), parts[3], int(parts[2]))
+                        self._note(known, _Staged(size))
 
     def put(self, name: StagedName, rows: int, sized_records: bytes) -> None:
-        """Stage a chunk, in place of one of the same name; it is on the disk when this returns.
+        """Stage a chunk, in place of one of the same name.
 
         Raises:
             Lacking: All that may be staged is staged.
             OSError: The disk refuses. What there was of that name is gone, or damaged.
         """
+        head = _Head(crc32(sized_records), rows)
+        size = _HEAD.size + len(sized_records)
+        path = self._root / name.sink / name.file_name
         with self._lock:
-            self._forget_old()
-            size = _HEAD.size + len(sized_records)
-            if self.size - self._sizes.get(name, 0) + size > self._bytes_max:
+            known = self._staged.get(name)
+            others = self.size - (known.size if known else 0)
+            if others + size > self._bytes_max:
                 raise Lacking(
                     f"{self.size} bytes are staged, and {size} more would be over "
                     f"{self._bytes_max} (maxStagedBytes)"
                 )
-            directory = self._root / name.sink
-            if not any(known.sink == name.sink for known in self._sizes):
-                self._disk.make_directory(directory)
-                self._disk.flush_directory(self._root.parent)
-                self._disk.flush_directory(self._root)
-            self._sizes[name] = size  # before the write: what a failed one leaves takes room, too
-            head = _HEAD.pack(_MAGIC, _VERSION, crc32(sized_records), rows)
-            self._disk.write_whole(directory / name.file_name, head + sized_records)
-            self._disk.flush_directory(directory)
+            if known is not None:
+                self._delete([name])
+            if name.sink not in self._directories:
+                self._disk.make_directory(path.parent)
+                self._directories.add(name.sink)
+            self._note(name, _Staged(size))  # what a failed write leaves takes room, too
+            try:
+                file = self._disk.create(path, size)
+            except FileNotFoundError:
+                self._directories.discard(name.sink)  # somebody has removed it
+                raise
+            with closing(file):
+                file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
+            self._note(name, _Staged(size, head))
 
-    def read(self, name: StagedName) -> tuple[int, bytes]:
-        """Return the rows of a staged chunk, and the chunk.
+    def read(self, name: StagedName) -> bytes:
+        """Return a staged chunk.
 
         Raises:
             BatchRefused: It is missing, damaged, or of a newer release.
@@ -137,39 +164,36 @@ class Staging:
         try:
             data = self._disk.read(path)
         except FileNotFoundError:
-            raise BatchRefused(
-                f"chunk {name.number} of attempt {name.attempt} is not staged: {path} is missing"
-            ) from None
-        if len(data) < _HEAD.size or data[:4] != _MAGIC:
-            raise BatchRefused(f"{path} is damaged: it does not begin as a staged chunk does")
-        _, version, crc, rows = _HEAD.unpack_from(data)
-        if version != _VERSION:
-            raise BatchRefused(
-                f"{path} was staged by a newer release: its format is {version}, "
-                f"known is {_VERSION}"
-            )
+            raise _missing(name, path) from None
+        crc, _ = _head_in(data, path)
         sized_records = data[_HEAD.size :]
         if crc32(sized_records) != crc:
             raise BatchRefused(f"{path} is damaged: its CRC is not that of what was staged")
-        return rows, sized_records
+        return sized_records
 
     def checked(
         self, sink: str, batch_id: int, attempts: Sequence[StagedAttempt]
     ) -> list[StagedName]:
-        """Return the names of all chunks of a batch, each read and found to be what is named.
+        """Return the names of all chunks of a batch, if what was staged is what is named.
+
+        Whether it is intact, `read` says.
 
         Raises:
-            BatchRefused: One is missing or damaged, or an attempt is not what was staged.
+            BatchRefused: One is missing or cut, or an attempt is not what was staged.
         """
+        from rmq_spark.wire.chunk.crc import joined  # noqa: PLC0415  # needs the tools for many records
+
         names: list[StagedName] = []
         for each in attempts:
-            rows = crc = 0
+            rows, crcs = 0, np.zeros(1, np.uint32)
             for number in range(each.chunks):
                 name = StagedName(sink, batch_id, each.attempt, number)
                 name.check()
-                more, sized_records = self.read(name)
-                rows, crc = rows + more, crc32(sized_records, crc)
+                head, size = self._head_of(name)
+                rows += head.rows
+                crcs = joined(crcs, np.array([head.crc], np.uint32), np.array([size]))
                 names.append(name)
+            crc = int(crcs[0])
             if (rows, crc) != (each.rows, each.crc):
                 raise BatchRefused(
                     f"attempt {each.attempt} of batch {batch_id} has staged {rows} rows with CRC "
@@ -177,30 +201,98 @@ class Staging:
                 )
         return names
 
-    def forget(self, sink: str, *, first: int = 0, last: int) -> None:
-        """Delete what was staged of batches of a sink, from the first to the last."""
-        self._delete(
-            [name for name in self._sizes if name.sink == sink and first <= name.batch_id <= last]
-        )
+    def has_any(self, sink: str) -> bool:
+        """Return whether anything of a sink is staged."""
+        with self._lock:
+            return any(name.sink == sink for name in self._staged)
 
-    def _forget_old(self) -> None:
-        """Delete what was staged a day ago, or earlier."""
-        now = self._now_seconds()
-        if now < self._look_again_seconds:
-            return
-        self._look_again_seconds = now + _LOOK_SECONDS
-        latest = now - KEPT_SECONDS
-        old = []
-        for name in self._sizes:
-            with suppress(OSError):
-                modified = self._disk.modified_at(self._root / name.sink / name.file_name)
-                if modified <= latest:
-                    old.append(name)
-        self._delete(old)
+    def forget(self, sink: str, *, first: int = 0, last: int | None = None) -> None:
+        """Delete what was staged of batches of a sink, from the first to the last, or all behind.
+
+        Raises:
+            OSError: The disk refuses; some of it may be gone.
+        """
+        with self._lock:
+            self._delete(
+                [
+                    name
+                    for name in self._staged
+                    if name.sink == sink
+                    and first <= name.batch_id
+                    and (last is None or name.batch_id <= last)
+                ]
+            )
+
+    def forget_old(self) -> None:
+        """Delete what was staged a day ago, or earlier, and directories that are empty."""
+        with self._lock:
+            now = self._now_seconds()
+            if now < self._look_again_seconds:
+                return
+            self._look_again_seconds = now + _LOOK_SECONDS
+            old = []
+            for name in self._staged:
+                with suppress(OSError):
+                    modified = self._disk.modified_at(self._root / name.sink / name.file_name)
+                    if modified <= now - KEPT_SECONDS:
+                        old.append(name)
+            self._delete(old)
+            for sink in self._directories - {name.sink for name in self._staged}:
+                with suppress(OSError):  # something else lies there
+                    self._disk.delete(self._root / sink)
+                self._directories.discard(sink)
+
+    def _head_of(self, name: StagedName) -> tuple[_Head, int]:
+        """Return what stands before a chunk, and the chunk's size."""
+        path = self._root / name.sink / name.file_name
+        with self._lock:
+            known = self._staged.get(name)
+            size = None if known is None else self._disk.size_of(path)
+            if known is None or size is None:
+                raise _missing(name, path)
+            if size != known.size:
+                raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
+            head = known.head
+            if head is None:
+                head = self._read_head(path, known.size)
+                self._note(name, known._replace(head=head))
+        return head, known.size - _HEAD.size
+
+    def _read_head(self, path: Path, size: int) -> _Head:
+        with closing(self._disk.open(path)) as file:
+            return _head_in(bytes(file.read(0, min(size, _HEAD.size))), path)
+
+    def _note(self, name: StagedName, staged: _Staged | None) -> None:
+        before = self._staged.pop(name, None)
+        self.size -= before.size if before else 0
+        if staged is not None:
+            self._staged[name] = staged
+            self.size += staged.size
 
     def _delete(self, names: Sequence[StagedName]) -> None:
-        with self._lock:
-            for name in names:
-                with suppress(FileNotFoundError):
-                    self._disk.delete(self._root / name.sink / name.file_name)
-                self._sizes.pop(name, None)
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._disk.delete(self._root / name.sink / name.file_name)
+            self._note(name, None)
+
+
+def _missing(name: StagedName, path: Path) -> BatchRefused:
+    return BatchRefused(
+        f"chunk {name.number} of attempt {name.attempt} is not staged: {path} is missing"
+    )
+
+
+def _head_in(data: bytes, path: Path) -> _Head:
+    """Return the head of a staged chunk.
+
+    Raises:
+        BatchRefused: There is none, or one of a newer release.
+    """
+    if len(data) < _HEAD.size or data[:4] != _MAGIC:
+        raise BatchRefused(f"{path} is damaged: it does not begin as a staged chunk does")
+    _, version, crc, rows = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise BatchRefused(
+            f"{path} was staged by a newer release: its format is {version}, known is {_VERSION}"
+        )
+    return _Head(crc, rows)

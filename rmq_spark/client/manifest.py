@@ -69,9 +69,14 @@ class ManifestId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the manifest's message."""
+        """The key of the manifest's message, and of its parts."""
         parts = [*filter(None, (self.query_id, self.write_name)), str(self.batch_id)]
-        return ":".join("_".join(part.split()) for part in parts)
+        return ":".join(map(_word, parts))
+
+    @property
+    def query_key(self) -> str:
+        """The key of all manifests of a query; empty for a batch write that is none's part."""
+        return _word(self.query_id or "")
 
 
 class CommittedSpan(NamedTuple):
@@ -260,6 +265,11 @@ def commits_topic(topic: str) -> str:
 def added(crc: int, other: int) -> int:
     """Return the sum of two CRCs as spans have it."""
     return (crc + other) & _CRC_MASK
+
+
+def _word(text: str) -> str:
+    """Return a text without blanks, as keys are divided by them."""
+    return "_".join(text.split())
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:

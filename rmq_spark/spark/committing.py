@@ -8,7 +8,9 @@ on the first of the topic's brokers, by name. The others have the topic as well,
 or write it: so name servers know of it while the one is away, and nobody makes another.
 
 A manifest is sent until a broker says that it is stored; stored twice, it counts once. Which tasks
-count is Spark's to say, which manifest counts the readers'.
+count is Spark's to say, which manifest counts the readers'. What they would pass over without a
+word is refused before, if the broker's index tells: a batch behind one that counts already, as of a
+checkpoint that went back, and another write under a name that was used.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from functools import reduce
 from typing import Final
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.message_lookups import QUERY_MESSAGES_MAX
 from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
@@ -54,6 +57,8 @@ _ANOTHER_WRITE: Final = (
     "thread of its own is not known to be of a batch: start it in the function's own thread"
 )
 _PAUSE_SECONDS: Final = 0.1
+_LATEST: Final = 8
+"""Manifests of a query that are looked at: some may be repeats."""
 _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
@@ -105,20 +110,24 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
     """Have rows count: store their manifest, and return when it is; no rows need none.
 
     Raises:
-        WriteError: The manifest is not known to be stored.
+        WriteError: The manifest is not known to be stored, or would not count.
     """
     topic, commits = _names(options)
     manifest = Manifest(topic, manifest_id, tuple(spans))
     if not manifest.spans:
         return
     queue = _queue(options, commits)
+    instance = producer_of(options).instance
+    if manifest_id.query_key:
+        _refuse_earlier(instance, commits, manifest_id)
     if options.write_name is not None:
-        _refuse_namesake(producer_of(options).instance, commits, manifest)
+        _refuse_namesake(instance, commits, manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
-    def sent(body: bytes) -> int:
+    def sent(body: bytes, *more_keys: str) -> int:
+        keys = " ".join(filter(None, (manifest_id.key, *more_keys)))
         try:
-            result = send_message(options, Message(commits, body, keys=manifest_id.key), queue)
+            result = send_message(options, Message(commits, body, keys=keys), queue)
         except WriteError as error:
             raise WriteError(
                 f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
@@ -133,7 +142,37 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
             f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
             f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
         )
-    sent(body)
+    sent(body, manifest_id.query_key)
+
+
+def _refuse_earlier(instance: ClientInstance, commits: str, batch: ManifestId) -> None:
+    """Refuse a batch when a later one of its query counts already: readers pass it over.
+
+    The broker's index finds that: where it does not answer, nothing is refused.
+    """
+    found = _found(instance, commits, batch, batch.query_key, _LATEST)
+    last = max(
+        (each.id.batch_id for each in found if each.id.query_id == batch.query_id), default=-1
+    )
+    if batch.batch_id < last:
+        raise WriteError(
+            f"{batch} does not count: batch {last} of the query is in {commits} already. The "
+            "checkpoint is an older copy, or another driver has gone on from it. Put the latest "
+            "checkpoint back; with a new one, the query is another, and its rows are new rows"
+        )
+
+
+def _found(
+    instance: ClientInstance, commits: str, batch: ManifestId, key: str, count: int
+) -> list[Manifest]:
+    """Return the newest manifests with a key, as far as a broker's index tells of them."""
+    try:
+        messages = Admin(instance=instance).messages_by_key(commits, key, messages_max=count)
+        found = [decoded(bytes(message.body)) for message in messages]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says what was committed before %s: %s", batch, error)
+        return []
+    return [each for each in found if each is not None]
 
 
 def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
@@ -142,14 +181,8 @@ def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest)
     It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
     that does not answer, nothing is refused.
     """
-    try:
-        found = Admin(instance=instance).messages_by_key(commits, manifest.id.key)
-        others = [decoded(bytes(message.body)) for message in found]
-    except (ClientError, ManifestError) as error:
-        _log.info("nobody says whether %s has a namesake: %s", manifest.id, error)
-        return
-    for other in others:
-        if other is None or other.id != manifest.id or other.parts:
+    for other in _found(instance, commits, manifest.id, manifest.id.key, QUERY_MESSAGES_MAX):
+        if other.id != manifest.id or other.parts:
             continue
         if _sums_of(other) != _sums_of(manifest):
             raise WriteError(

@@ -113,6 +113,8 @@ class RequestCode(IntEnum):
     COMMIT_BATCH = 29004  # B, ours: all rows of a batch become visible
     ABORT_BATCH = 29005  # B, ours: what was staged of a batch is forgotten
     LAST_BATCH = 29006  # B, ours: the last batch that a sink has committed
+    FORGET_SINK = 29007  # B, ours: which batch a sink has committed last is forgotten
+    ALL_SINKS = 29008  # B, ours: the last batches of all sinks
 
 
 @unique

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
+from staged_rows import sized
 
 from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId, commits_topic
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -69,3 +76,45 @@ def test_what_is_no_manifest_is_told_with_its_place(run, cluster):
     refused = run("sink", "list", topic)
     assert refused.code == 1
     assert f"offset 0 of {commits_topic(topic)}" in refused.err
+
+
+@pytest.fixture
+def staged(cluster, kind):
+    """A topic to which a sink has committed batch 7, staged on the broker, and its name."""
+    if kind != "rocketpoll":
+        pytest.skip("rows are staged on brokers of ours")
+    topic = cluster.topic(queues=1)
+    name = f"sink-of-{topic}"
+    address, instance = cluster.address, cluster.sender
+    assert Extension.STAGED_BATCHES in instance.api.agreement(address).extensions
+    _, _, body = sized(["a", "b"], topic, 0)
+    chunk = StageChunkRequestHeader(name, 7, "query", "a", 0, topic, 0)
+    instance.api.calls.call(address, RequestCode.STAGE_CHUNK, chunk, body)
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(body))
+    batch = CommitBatchRequestBody(attempts=(attempt,))
+    header = BatchRequestHeader(name, 7, "query")
+    instance.api.calls.call(address, RequestCode.COMMIT_BATCH, header, batch)
+    return topic, name
+
+
+def test_a_sink_that_stages_its_rows_is_listed_with_its_broker(run, cluster, staged):
+    topic, name = staged
+    for command in (("sink", "list", topic), ("sink", "list")):
+        found = {row["sink"]: row for row in run(*command, "-o", "json").json}
+        assert (found[name]["broker"], found[name]["last_batch"]) == (cluster.broker_name, 7)
+    [row] = run("sink", "show", topic, "-o", "json").json
+    assert (row["sink"], row["batch"], row["rows"], row["counts"]) == (name, 7, 2, True)
+    assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
+
+
+def test_a_sink_is_forgotten_when_somebody_says_so(run, cluster, staged):
+    topic, name = staged
+    asked = run("sink", "forget", name)
+    assert asked.code == 2
+    assert f"forget sink {name} behind batch 7" in asked.err
+    gone = run("sink", "forget", name, "--yes")
+    assert (gone.code, gone.out) == (0, f"{name} is forgotten on {cluster.broker_name}\n")
+    assert name not in run("sink", "list", topic, "-o", "json").out
+    again = run("sink", "forget", name, "--yes")
+    assert again.code == 1
+    assert f"no broker knows sink {name}: rocketpoll sink list" in again.err

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from broker_clients import pull_request
 from broker_stories import tell
 from scrapes import scrape
+from staged_rows import sized
 
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
 
 
 def test_pulls_that_wait_and_requests_that_are_refused_are_counted(tmp_path):
@@ -83,5 +91,42 @@ def test_disk_tables_and_process_are_shown_with_their_limits(tmp_path):
         assert samples("rocketpoll_ready") == 1
         assert samples("rocketpoll_hindered") == 0
         assert samples("rocketpoll_info", node_id="broker-a") == 1
+
+    tell(story, tmp_path, metricsPort=0)
+
+
+def test_staged_batches_are_counted_from_staging_to_the_end(tmp_path):
+    async def story(broker):
+        broker.make_topic()
+        client = await broker.connect()
+        await client.agree(Extension.STAGED_BATCHES)
+        _, _, body = sized(["a", "b"])
+
+        async def ask(code, header, body=b""):
+            fields = HEADERS[code].request.encode(header)
+            command = RemotingCommand(code, opaque=code, ext_fields=fields, body=body)
+            answer = await client.call(command)
+            assert (answer.code, answer.opaque) == (0, code), answer.remark
+
+        async def stage(batch_id):
+            chunk = StageChunkRequestHeader("s", batch_id, "q", "a", 0, "T", 0)
+            await ask(RequestCode.STAGE_CHUNK, chunk, body)
+
+        async def found(*names):
+            broker.controller._metrics._exposition._fresh_until = 0.0  # each is asked for anew
+            samples = await scrape(broker.controller.metrics_port)
+            return [samples(f"rocketpoll_{name}") for name in names]
+
+        await stage(0)
+        counted = "staged_bytes", "sinks", "batches_committed_total", "batches_aborted_total"
+        assert await found(*counted) == [len(body) + 16, 0, 0, 0]
+        attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(body))
+        commit = encode_body(CommitBatchRequestBody(attempts=(attempt,)))
+        await ask(RequestCode.COMMIT_BATCH, BatchRequestHeader("s", 0, "q"), commit)
+        await stage(1)
+        await ask(RequestCode.ABORT_BATCH, BatchRequestHeader("s", 1, "q"))
+        assert await found(*counted) == [0, 1, 1, 1]
+        assert await found("batch_hold_seconds_count", "batches_rolled_back_total") == [1, 0]
+        assert await found("sinks_max", "staged_bytes_max") == [4_096, 1 << 30]
 
     tell(story, tmp_path, metricsPort=0)

@@ -40,7 +40,7 @@ def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocket
     assert commits() == []
     sink.commit(0, sent)
     (message,) = commits()
-    assert message.keys == ("query:0",)
+    assert message.keys == ("query:0", "query")
     manifest = decoded(message.body)
     assert manifest.topic == rocketpoll_topic
     assert manifest.id == ("query", "", 0, "run-0")
@@ -78,6 +78,27 @@ def test_a_batch_without_rows_and_an_aborted_one_have_no_manifest(sink, commits)
     sink.commit(0, [])
     sink.writer().abort(sink.send(1, sink.rows(3)), 1)
     assert commits() == []
+
+
+def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over(
+    monkeypatch, sink, commits, rocketpoll_broker, rocketpoll_topic
+):
+    """A checkpoint that went back, or a driver that was replaced; a repeat of the last is none."""
+    sink.write(0, sink.rows(1))
+    other = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="another")
+    for batch in range(1, 4):
+        sink.write(batch, sink.rows(2, 1))
+        other.write(batch, other.rows(1))
+    before = len(commits())
+    sent = sink.send(1, sink.rows(1))
+    with pytest.raises(WriteError, match="batch 1 of query query does not count") as why:
+        sink.commit(1, sent)
+    assert f"batch 3 of the query is in {commits_topic(rocketpoll_topic)}" in str(why.value)
+    assert "Put the latest checkpoint back" in str(why.value)
+    assert len(commits()) == before
+    sink.write(3, sink.rows(1))
+    sink.write(4, sink.rows(1))
+    assert len(commits()) == before + 2
 
 
 def test_reports_that_are_not_of_one_batch_are_refused(sink, commits):

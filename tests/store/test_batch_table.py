@@ -1,60 +1,252 @@
-"""BatchTable: what it says after a restart."""
+"""BatchTable: what it says after a restart, a power loss, or with files of an older copy."""
 
 from __future__ import annotations
 
+import errno
+import random
+import shutil
+from dataclasses import replace
+
 import pytest
+from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch
-from rocketpoll.broker.store import batch_table
-from rocketpoll.broker.store.batch_table import BATCH_TABLE, BatchTable, OpenBatch
+from rocketpoll.broker.store import batch_journal, batch_table
+from rocketpoll.broker.store.batch_table import (
+    BATCH_JOURNAL,
+    BATCH_TABLE,
+    SPANS_MAX,
+    BatchTable,
+    OpenBatch,
+)
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
 
 SPAN = BatchSpan(topic="T", queue_id=1, queue_offset=5, count=3, crc=9, body_bytes=7)
 FIRST = CommittedBatch(batch_id=1, owner="q", rows=3, spans=(SPAN,))
 OPEN = OpenBatch(sink="s", batch_id=1, log_offset=0)
+DAY_MS = 24 * 3600 * 1000
 
 
-def opened(directory):
-    table = BatchTable(LocalDisk(), directory)
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def small_journal(monkeypatch):
+    """A journal of three entries, so that the table is saved as a whole now and then."""
+    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 3 * 4_096)
+    monkeypatch.setattr(batch_table, "_ENTRY_BYTES", 512)
+
+
+def opened(directory, disk=None, clock=None):
+    table = BatchTable(disk or LocalDisk(), directory, clock or ManualClock())
     table.load()
     return table
 
 
-def test_a_commit_is_found_with_all_that_it_was(tmp_path):
-    table = opened(tmp_path)
-    table.begin(OPEN)
+def committed(table, number, sink="s"):
+    """Commit a batch of one row; what the table says of it."""
+    table.begin(OpenBatch(sink=sink, batch_id=number, log_offset=number), 1)
+    return table.finish(sink, replace(FIRST, batch_id=number))
+
+
+def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
+    table = opened(tmp_path, clock=clock)
+    table.begin(OPEN, 1)
     assert opened(tmp_path).under_way == OPEN
-    table.finish("s", FIRST)
+    first = table.finish("s", FIRST)
+    assert first == replace(FIRST, committed_ms=clock.now_ms)
     found = opened(tmp_path)
-    assert (found.under_way, found.last("s"), found.last("t")) == (None, FIRST, None)
+    assert (found.under_way, found.last("s"), found.last("t")) == (None, first, None)
 
 
 def test_what_is_given_up_leaves_the_last_batch(tmp_path):
     table = opened(tmp_path)
-    table.finish("s", FIRST)
-    table.begin(OPEN)
+    first = table.finish("s", FIRST)
+    table.begin(OPEN, 1)
     table.give_up()
-    assert (opened(tmp_path).under_way, opened(tmp_path).last("s")) == (None, FIRST)
+    assert (opened(tmp_path).under_way, opened(tmp_path).last("s")) == (None, first)
 
 
 def test_a_mark_is_never_what_other_messages_carry():
     assert OPEN.mark == 1
 
 
-def test_the_number_of_sinks_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_table, "SINKS_MAX", 1)
+def test_a_batch_is_committed_if_it_is_the_last_and_refused_if_it_is_an_earlier_one(tmp_path):
     table = opened(tmp_path)
-    table.check_owner("s", "q")
-    table.finish("s", FIRST)
-    table.check_owner("s", "q")
-    with pytest.raises(BatchRefused, match="there are 1 sinks already"):
-        table.check_owner("t", "q")
+    committed(table, 40)
+    assert table.is_committed("s", 40, "q")
+    assert not table.is_committed("s", 41, "q")
+    assert not table.is_committed("t", 0, "q")
+    with pytest.raises(BatchRefused) as refused:
+        table.is_committed("s", 0, "q")
+    for told in ("sink s", "batch 40", "batch 0", "checkpoint", "rocketpoll sink forget s"):
+        assert told in str(refused.value)
 
 
-def test_a_damaged_table_is_no_empty_one(tmp_path):
+def test_a_sink_that_was_forgotten_begins_anew_also_after_a_restart(tmp_path):
     table = opened(tmp_path)
-    table.finish("s", FIRST)
-    (tmp_path / BATCH_TABLE).write_bytes(b"{")
-    with pytest.raises(DamagedTable, match=BATCH_TABLE):
+    committed(table, 40)
+    committed(table, 7, "other")
+    table.forget("s")
+    for found in (table, opened(tmp_path)):
+        assert not found.is_committed("s", 0, "another query")
+        assert found.is_committed("other", 7, "q")
+
+
+def test_the_number_of_sinks_is_limited_and_none_is_kept_for_ever(tmp_path, monkeypatch, clock):
+    monkeypatch.setattr(batch_table, "SINKS_MAX", 2)
+    table = opened(tmp_path, clock=clock)
+    committed(table, 1, "old")
+    clock.now_ms += 1
+    committed(table, 1, "young")
+    assert table.is_committed("old", 1, "q")
+    with pytest.raises(BatchRefused, match="there are 2 sinks already.*rocketpoll sink forget"):
+        table.is_committed("new", 0, "q")
+    clock.now_ms += 7 * DAY_MS
+    assert not table.is_committed("new", 0, "q")
+    committed(table, 0, "new")
+    assert sorted(opened(tmp_path).sinks) == ["new", "young"]
+
+
+def test_a_batch_of_more_chunks_than_the_journal_has_room_for_is_refused(tmp_path):
+    with pytest.raises(BatchRefused, match="stage more rows in each"):
+        opened(tmp_path).begin(OPEN, SPANS_MAX + 1)
+
+
+def test_a_commit_is_two_writes_and_two_flushes(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    table = opened(tmp_path, disk)
+    committed(table, 0)
+    first = len(disk.operations)
+    committed(table, 1)
+    kinds = [each.kind for each in disk.operations[first:]]
+    assert kinds == ["write", "flush", "write", "flush"]
+
+
+def test_a_full_disk_does_not_come_between_begin_and_end(tmp_path):
+    disk = FaultyDisk(LocalDisk())
+    table = opened(tmp_path, disk)
+    for number in range(400):  # over the end of the journal, which is when the table is saved
+        table.begin(OpenBatch(sink="s", batch_id=number, log_offset=number), 1)
+        disk.capacity = disk.used
+        first = table.finish("s", replace(FIRST, batch_id=number))
+        disk.capacity = None
+    assert opened(tmp_path).last("s") == first
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_what_a_power_loss_leaves_is_the_last_that_was_said_or_what_was_being_noted(tmp_path):
+    root = tmp_path / "told"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    table, said = opened(root, disk), []
+
+    def note():
+        said.append((len(disk.operations), table.under_way, dict(table.sinks)))
+
+    note()
+    for number in range(9):
+        table.begin(OpenBatch(sink="s", batch_id=number, log_offset=number), 1)
+        note()
+        if number % 3 == 2:
+            table.give_up()
+        else:
+            table.finish("s", replace(FIRST, batch_id=number))
+        note()
+    dice = random.Random(7)
+    for point in range(len(disk.operations) + 1):
+        at = max(index for index, (count, _, _) in enumerate(said) if count <= point)
+        allowed = [each[1:] for each in said[at : at + 2]]
+        for state in power_loss_states(disk.log(point), dice, 4, tmp_path):
+            found = opened(state)
+            assert (found.under_way, dict(found.sinks)) in allowed
+            found.close()
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_what_the_disk_refuses_at_any_operation_is_done_by_the_next(tmp_path):
+    def story(table, is_tried_again):
+        for number in range(6):
+            for step in (
+                lambda n=number: table.begin(OpenBatch(sink="s", batch_id=n, log_offset=n), 1),
+                lambda n=number: table.finish("s", replace(FIRST, batch_id=n)),
+            ):
+                try:
+                    step()
+                except OSError:
+                    assert is_tried_again
+                    step()
+
+    disk = FaultyDisk(LocalDisk())
+    (tmp_path / "count").mkdir()
+    story(opened(tmp_path / "count", disk), is_tried_again=False)
+    kinds = frozenset({"write", "write_whole", "rename", "create"})
+    for number in range(len(disk.operations)):
+        root = tmp_path / str(number)
+        root.mkdir()
+        fault = Fault(number, error=errno.ENOSPC, prefix=10, kinds=kinds)
+        table = opened(root, FaultyDisk(LocalDisk(), [fault]))
+        story(table, is_tried_again=True)
+        assert (opened(root).under_way, opened(root).last("s")) == (None, table.last("s"))
+        assert table.last("s").batch_id == 5
+
+
+# ---- files that are damaged, missing, or of an older copy
+
+
+@pytest.mark.parametrize("name", [BATCH_TABLE, BATCH_JOURNAL])
+def test_a_damaged_or_missing_file_is_no_empty_one(tmp_path, name):
+    table = opened(tmp_path)
+    committed(table, 1)
+    (tmp_path / name).write_bytes(b"{")
+    with pytest.raises(DamagedTable, match=name):
+        opened(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(DamagedTable, match=BATCH_JOURNAL):
+        opened(tmp_path)
+
+
+def test_who_moves_all_of_them_away_forgets_all_sinks(tmp_path):
+    committed(opened(tmp_path), 1)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert opened(tmp_path).sinks == {}
+
+
+def test_an_entry_that_is_damaged_with_others_behind_it_is_refused(tmp_path):
+    table = opened(tmp_path)
+    for number in range(4):
+        committed(table, number)
+    path = tmp_path / BATCH_JOURNAL
+    data = bytearray(path.read_bytes())
+    data[2 * 4_096 + 60] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedTable, match="entry 2 at 8192 is damaged: behind it, at 12288"):
+        opened(tmp_path)
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_a_table_of_an_older_copy_is_noticed(tmp_path):
+    table = opened(tmp_path)
+    committed(table, 0)
+    shutil.copy(tmp_path / BATCH_TABLE, tmp_path / "older")
+    for number in range(1, 8):
+        committed(table, number)
+    shutil.copy(tmp_path / "older", tmp_path / BATCH_TABLE)
+    with pytest.raises(DamagedTable, match="is of generation 1 and so an older copy"):
+        opened(tmp_path)
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_a_table_that_is_damaged_does_not_bring_an_older_one_back(tmp_path):
+    """As its backup would, by which the batches since could be committed once more."""
+    table = opened(tmp_path)
+    for number in range(8):
+        committed(table, number)
+    path = tmp_path / BATCH_TABLE
+    path.write_bytes(path.read_bytes().replace(b'"rows":3', b'"rows":4'))
+    with pytest.raises(DamagedTable, match="older copy"):
         opened(tmp_path)

@@ -9,20 +9,27 @@ from zlib import crc32
 
 import pytest
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from slow_disks import SlowDisk
 from staged_rows import Sink, admitted, at_once, no_pause, result_of
 from stores import Listener, bodies, crash, message, open_store
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
-from rocketpoll.broker.store import batches
+from rocketpoll.broker.store import batch_journal, batches
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.errors import BatchRefused, StoreError
+from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import FlushFailed, Lacking
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 ROWS = {("T", 0): ["a", "b", "c" * 900], ("T", 1): ["d"], ("U", 0): ["e", "f" * 1500, "g"]}
 CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
+
+
+@pytest.fixture(autouse=True)
+def _small_journal(monkeypatch):
+    """Few pages, which are soon full, and of which a disk that keeps all versions has few."""
+    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 4 * 4_096)
 
 
 @pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -177,7 +184,7 @@ DAMAGES = {
         lambda root: (root / "staging" / "query-T" / "0-1-a").rename(
             root / "staging" / "query-T" / "0-0-a"
         ),
-        "is not staged",
+        "is damaged",
     ),
 }
 
@@ -188,10 +195,9 @@ def test_what_is_staged_and_damaged_is_refused_and_nothing_of_it_is_seen(store, 
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     damage(tmp_path / "s")
-    end = store.state().written_offset
     with pytest.raises(BatchRefused, match=told):
         sink.commit(0, attempt)
-    assert store.state().written_offset == end
+    assert rows_seen(store) == {}
     sink.commit(0, sink.stage(0, CHUNKS))
     assert rows_seen(store) == ROWS
 
@@ -203,6 +209,54 @@ def test_a_commit_that_names_other_rows_is_refused(store):
     with pytest.raises(BatchRefused, match="and the commit names 7 rows"):
         sink.commit(0, attempt)
     assert rows_seen(store) == {}
+
+
+def test_a_batch_behind_the_last_is_refused_and_not_taken_for_a_repeat(store):
+    """As of a checkpoint that went back, or begins anew: its rows would be lost without a word."""
+    sink = Sink(store)
+    sink.commit(40, sink.stage(40, CHUNKS[:1]))
+    for batch_id in (0, 39):
+        attempt = sink.stage(batch_id, CHUNKS[1:])
+        told = f"has committed batch 40, and batch {batch_id} comes behind it"
+        with pytest.raises(BatchRefused, match=told):
+            sink.commit(batch_id, attempt)
+    sink.abort(0)
+    assert sink.commit(40).batch_id == 40
+    assert rows_seen(store) == {("T", 0): ROWS["T", 0]}
+
+
+def test_a_sink_that_was_forgotten_commits_again_from_the_first_batch(store):
+    sink = Sink(store)
+    sink.commit(40, sink.stage(40, CHUNKS[:1]))
+    sink.stage(41, CHUNKS[1:])
+    assert result_of(store.batches.forget_sink(sink.sink, at_once))
+    assert (sink.last, store.batches.staged_bytes) == (None, 0)
+    assert not result_of(store.batches.forget_sink(sink.sink, at_once))
+    sink.commit(0, sink.stage(0, CHUNKS[1:]))
+    assert rows_seen(store) == ROWS
+
+
+def syncs(disk, job):
+    """What a job flushes, by the directory."""
+    before = len(disk.operations)
+    job()
+    kinds = {"flush", "flush_directory", "write_whole"}
+    return [each.path.parent.name for each in disk.operations[before:] if each.kind in kinds]
+
+
+def test_a_small_batch_takes_three_flushes_and_one_without_rows_takes_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 1 << 20)
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, **SYNC)
+    sink, attempts = Sink(store), []
+    sink.commit(0, sink.stage(0, CHUNKS))
+    assert syncs(disk, lambda: attempts.append(sink.stage(1, CHUNKS[1:2]))) == []
+    found = syncs(disk, lambda: sink.commit(1, *attempts))
+    assert found == ["config", "commitlog", "config"]
+    end = store.state().written_offset
+    assert syncs(disk, lambda: sink.commit(2)) == ["config"]
+    assert (sink.last, store.state().written_offset) == (2, end)
+    store.shutdown()
 
 
 def test_a_sink_belongs_to_one_query(store):
@@ -289,8 +343,11 @@ def commit_once(store, say=lambda *_: None):
     other()
 
 
-def check_afterwards(store, staged, *, committed, sent):
-    """All rows or none; all if that was said; none are committed by going on."""
+def check_afterwards(store, staged, *, committed, sent, is_staged=True):
+    """All rows or none; all if that was said; none are committed by going on.
+
+    What was staged is still there, unless a power loss may have taken it.
+    """
     seen = rows_seen(store)
     assert seen in ({}, ROWS)
     sink = Sink(store)
@@ -298,7 +355,11 @@ def check_afterwards(store, staged, *, committed, sent):
     assert seen == ROWS or not committed
     assert set(sent) <= set(of_others(store))
     if staged is not None:
-        sink.commit(0, staged)
+        try:
+            sink.commit(0, staged)
+        except BatchRefused as refused:
+            assert not is_staged, refused
+            sink.commit(0, sink.stage(0, CHUNKS))
         assert rows_seen(store) == ROWS
     put(store, "other at the end", "U", 0)
     assert of_others(store, ("U", 0)) == ["other at the end"]
@@ -321,7 +382,7 @@ def test_a_power_loss_at_any_moment_leaves_all_rows_or_none(tmp_path, flush):
         sent = [what for kind, what in before if kind == "sent"] if flush == "SYNC_FLUSH" else []
         for state in power_loss_states(disk.log(point), dice, 3, tmp_path):
             store = open_store(state)
-            check_afterwards(store, staged, committed=committed, sent=sent)
+            check_afterwards(store, staged, committed=committed, sent=sent, is_staged=False)
             store.shutdown()
 
 
@@ -397,29 +458,104 @@ def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, err
         store.shutdown()
 
 
-def test_a_commit_that_cannot_be_noted_is_tried_until_it_is(tmp_path):
-    """In between nobody knows what a start would find, so that nothing of it is seen."""
-    disk = FaultyDisk(LocalDisk())
-    store = open_store(tmp_path, disk)
-    sink = Sink(store)
-    attempt, pauses = sink.stage(0, CHUNKS), []
+class Refusing:
+    """A sink of which the second write to the table is refused, some times."""
 
-    def fill_up(topic):
+    def __init__(self, root, times, *, directories=("config",)):
+        self.disk = FaultyDisk(LocalDisk())
+        self.store = open_store(root, self.disk)
+        self.sink = Sink(self.store)
+        self.sink.commit(0, self.sink.stage(0, [("T", 1, ["earlier"])]))
+        self.attempt = self.sink.stage(1, CHUNKS)
+        self.times, self.directories = times, directories
+        self.hindrances = []
+
+    def _refuse(self, topic):
         if topic == "U":
-            disk.plan = [FaultIn(0, persistent=True, error=errno.ENOSPC, directory="config")]
+            self.disk.plan = [
+                FaultIn(0, persistent=True, error=errno.ENOSPC, directory=directory)
+                for directory in self.directories
+            ]
 
-    def pause():
-        pauses.append(store.state().hindrance)
-        assert rows_seen(store) == {}
-        if len(pauses) == 3:
-            disk.plan = ()
+    def _pause(self):
+        self.hindrances.append(self.store.state().hindrance)
+        if len(self.hindrances) == 1:
+            put(self.store, "other meanwhile", "U", 0)
+        assert rows_seen(self.store) == {}
+        assert of_others(self.store) == []
+        if len(self.hindrances) == self.times:
+            self.disk.plan = ()
         return no_pause()
 
-    sink.commit(0, attempt, admit=fill_up, pause=pause)
-    assert len(pauses) == 3
-    assert "a batch is neither committed nor given up: the disk is full" in pauses[0]
-    assert store.state().hindrance is None
+    def commit(self):
+        self.sink.commit(1, self.attempt, admit=self._refuse, pause=self._pause)
+
+
+def test_a_commit_that_cannot_be_noted_is_tried_again_a_few_times(tmp_path):
+    """In between nobody knows what a start would find, so that nothing of it is seen."""
+    refusing = Refusing(tmp_path, 3)
+    refusing.commit()
+    assert len(refusing.hindrances) == 3
+    told = "a batch is neither committed nor given up: the disk is full"
+    assert told in refusing.hindrances[0]
+    assert refusing.store.state().hindrance is None
+    assert rows_seen(refusing.store) == ROWS
+    assert of_others(refusing.store) == ["other meanwhile"]
+    refusing.store.shutdown()
+
+
+def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_again(tmp_path):
+    refusing = Refusing(tmp_path, batches.ATTEMPTS + 1)
+    with pytest.raises(OSError, match="No space left"):
+        refusing.commit()
+    store = refusing.store
+    assert len(refusing.hindrances) == batches.ATTEMPTS + 1  # the last while it is rolled back
+    assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
+    assert store.state().failure is None
+    put(store, "other behind", "U", 0)
+    assert of_others(store) == ["other meanwhile", "other behind"]
+    refusing.sink.commit(1, refusing.attempt)
     assert rows_seen(store) == ROWS
+    crash(store)
+    store = open_store(tmp_path)
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def test_a_batch_that_can_neither_be_committed_nor_taken_back_is_for_a_restart(tmp_path):
+    refusing = Refusing(tmp_path, 1 << 30)
+    with pytest.raises(StoreFailed, match="neither committed nor given up.*restart"):
+        refusing.commit()
+    assert len(refusing.hindrances) == 2 * (batches.ATTEMPTS - 1)
+    assert "neither committed nor given up" in refusing.store.state().failure
+    crash(refusing.store)
+    store = open_store(tmp_path)
+    assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
+    Sink(store).commit(1, refusing.attempt)
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def test_others_are_held_up_from_the_copy_on_and_not_before(tmp_path):
+    disk = SlowDisk(directory="config")
+    store = open_store(tmp_path, disk)
+    sink, seen = Sink(store), []
+    sink.commit(0, sink.stage(0, [("T", 1, ["earlier"])]))
+    attempt = sink.stage(1, CHUNKS)
+    flushes = disk.flushes
+
+    def look():
+        put(store, f"other {disk.flushes - flushes}", "V", 0)
+        seen.append((disk.flushes - flushes, len(bodies(store, "V", 0))))
+
+    sink.commit(1, attempt, between=look)
+    sent = list(range(1, len(seen) + 1))
+    before = [count for flushed, count in seen if not flushed]
+    held = [count for flushed, count in seen if flushed == 1]
+    assert before == sent[: len(before)] != []
+    assert held[1:] == [len(before) + 1] * (len(held) - 1)
+    assert held[1:] != []
+    assert len(bodies(store, "V", 0)) == len(seen)
     store.shutdown()
 
 

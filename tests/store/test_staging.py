@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from zlib import crc32
 
 import pytest
+from disks import FaultyDisk
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store.disk import LocalDisk
@@ -13,6 +15,18 @@ from rocketpoll.broker.store.lacks import Lacking
 from rocketpoll.broker.store.staging import KEPT_SECONDS, StagedName, Staging
 
 A = StagedName("s", 3, "a", 0)
+
+
+class ReadingDisk(FaultyDisk):
+    """Notes which small files are read."""
+
+    def __init__(self, disk):
+        super().__init__(disk)
+        self.read_paths = []
+
+    def read(self, path):
+        self.read_paths.append(path)
+        return self._disk.read(path)
 
 
 class Time:
@@ -40,7 +54,7 @@ def names(tmp_path):
 def test_what_is_staged_is_read_back_also_by_the_next_start(tmp_path, time):
     opened(tmp_path, time).put(A, 2, b"records")
     staging = opened(tmp_path, time)
-    assert staging.read(A) == (2, b"records")
+    assert staging.read(A) == b"records"
     assert staging.size == 16 + 7
     attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(b"records"))
     assert staging.checked("s", 3, [attempt]) == [A]
@@ -50,7 +64,7 @@ def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, tim
     staging = opened(tmp_path, time, 30)
     staging.put(A, 2, b"records")
     staging.put(A, 1, b"other")
-    assert staging.read(A) == (1, b"other")
+    assert staging.read(A) == b"other"
     with pytest.raises(Lacking, match="maxStagedBytes"):
         staging.put(A._replace(number=1), 1, b"more")
     staging.forget("s", last=3)
@@ -73,11 +87,66 @@ def test_what_dead_runs_have_staged_goes_after_a_day(tmp_path, time):
     staging.put(A, 1, b"r")
     staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
     time.now = staged_at + KEPT_SECONDS - 700
-    staging.put(A._replace(batch_id=4), 1, b"r")
+    staging.forget_old()
+    assert names(tmp_path) == ["3-0-a"]
     time.now += 701
-    staging.put(A._replace(batch_id=5), 1, b"r")
-    assert "3-0-a" not in names(tmp_path)
-    assert "5-0-a" in names(tmp_path)
+    staging.forget_old()
+    assert names(tmp_path) == []
+    assert staging.size == 0
+    assert not (tmp_path / "staging" / "s").exists()
+    staging.put(A, 1, b"r")
+    assert names(tmp_path) == ["3-0-a"]
+
+
+def test_what_is_staged_while_other_things_go_is_all_known(tmp_path, time):
+    """Tasks stage while a batch of another sink is forgotten, each in a thread of its own."""
+    staging = opened(tmp_path, time, 1 << 30)
+    failures = []
+
+    def put():
+        try:
+            for number in range(400):
+                staging.put(A._replace(number=number), 1, b"r")
+        except Exception as error:
+            failures.append(error)
+
+    def forget():
+        try:
+            while threads[0].is_alive():
+                staging.forget("t", last=9)
+                staging.has_any("t")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=put), threading.Thread(target=forget)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert staging.size == 400 * 17
+
+
+def test_a_commit_reads_no_rows_before_it_copies_them(tmp_path, time):
+    disk = ReadingDisk(LocalDisk())
+    staging = Staging(disk, tmp_path / "staging", 1_000, time)
+    parts = [b"some", b"more", b"records"]
+    for number, part in enumerate(parts):
+        staging.put(A._replace(number=number), 2, part)
+    attempt = StagedAttempt(attempt="a", chunks=3, rows=6, crc=crc32(b"".join(parts)))
+    assert len(staging.checked("s", 3, [attempt])) == 3
+    assert disk.read_paths == []
+    assert {each.kind for each in disk.operations} == {"make_directory", "create", "write"}
+
+
+def test_a_file_that_was_cut_is_told_before_anything_is_copied(tmp_path, time):
+    staging = opened(tmp_path, time)
+    staging.put(A, 2, b"records")
+    path = tmp_path / "staging" / "s" / "3-0-a"
+    path.write_bytes(path.read_bytes()[:-1])
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(b"records"))
+    with pytest.raises(BatchRefused, match="it has 22 bytes, and had 23"):
+        staging.checked("s", 3, [attempt])
 
 
 @pytest.mark.parametrize("sink", ["", "..", ".x", "a/b", "x" * 201, "ä"])

@@ -10,13 +10,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody
+from rmq_spark.wire.bodies.staged_batches import (
+    CommitBatchRequestBody,
+    CommittedBatch,
+    SinksBody,
+    SinkState,
+)
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.headers.staging import (
     BatchRequestHeader,
+    ForgetSinkRequestHeader,
     LastBatchRequestHeader,
     StageChunkRequestHeader,
     StageChunkResponseHeader,
@@ -43,7 +49,7 @@ _AGAIN_SECONDS: Final = 1.0
 
 
 class StagedBatchesProcessor:
-    """The answers to STAGE_CHUNK, COMMIT_BATCH, ABORT_BATCH and LAST_BATCH."""
+    """The answers to what sinks ask for, and to FORGET_SINK and ALL_SINKS of operators."""
 
     def __init__(
         self,
@@ -76,6 +82,8 @@ class StagedBatchesProcessor:
             RequestCode.COMMIT_BATCH: self.commit,
             RequestCode.ABORT_BATCH: self.abort,
             RequestCode.LAST_BATCH: self.last,
+            RequestCode.FORGET_SINK: self.forget,
+            RequestCode.ALL_SINKS: self.sinks,
         }
         return {
             code: negotiated(Extension.STAGED_BATCHES, handler)
@@ -110,10 +118,18 @@ class StagedBatchesProcessor:
         header: LastBatchRequestHeader = header_of(request)
         last = self._batches.last(header.sink)
         if last is None:
-            raise RequestRejected(
-                ResponseCode.QUERY_NOT_FOUND, f"sink {header.sink} has committed nothing"
-            )
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
         return answer(request, body=last)
+
+    def forget(self, connection: Connection, request: RemotingCommand) -> None:
+        """Forget which batch a sink has committed last, and what it has staged."""
+        header: ForgetSinkRequestHeader = header_of(request)
+        self._beside(connection, request, self._forget(request, header.sink))
+
+    def sinks(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer what each sink has committed last."""
+        sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
+        return answer(request, body=SinksBody(sinks=sinks))
 
     def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> Steps:
         is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
@@ -142,6 +158,12 @@ class StagedBatchesProcessor:
 
     def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
         yield from self._batches.abort(header.sink, header.batch_id, header.owner, self._aside)
+        return answer(request)
+
+    def _forget(self, request: RemotingCommand, sink: str) -> Steps:
+        was_known = yield from self._batches.forget_sink(sink, self._aside)
+        if not was_known:
+            raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
         return answer(request)
 
     def _admit(self, topic: str) -> None:
@@ -176,3 +198,17 @@ class StagedBatchesProcessor:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, f"{error} (request {request.code})"
             ) from error
+
+
+def _unknown(sink: str) -> str:
+    return f"sink {sink} has committed nothing"
+
+
+def _state_of(last: CommittedBatch) -> SinkState:
+    return SinkState(
+        batch_id=last.batch_id,
+        owner=last.owner,
+        rows=last.rows,
+        topics=tuple(sorted({span.topic for span in last.spans})),
+        committed_ms=last.committed_ms,
+    )

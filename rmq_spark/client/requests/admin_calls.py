@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_spark.client.connections.calls import Calls, header_of
+from rmq_spark.client.connections.calls import Calls, body_of, header_of
 from rmq_spark.wire.bodies.client_info import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -20,6 +20,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 from rmq_spark.wire.bodies.lists import GroupList, KVTable
+from rmq_spark.wire.bodies.staged_batches import SinksBody, SinkState
 from rmq_spark.wire.bodies.stats import (
     BrokerStatsData,
     ConsumeStats,
@@ -40,6 +41,7 @@ from rmq_spark.wire.headers.operators import (
     ResetOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
+from rmq_spark.wire.headers.staging import ForgetSinkRequestHeader
 from rmq_spark.wire.headers.topics import (
     CreateTopicRequestHeader,
     TopicRequestHeader,
@@ -71,6 +73,23 @@ class AdminCalls:
         return self.calls.call(
             address, RequestCode.QUERY_MESSAGE, header, accepted=_FOUND_OR_NOT
         ).body
+
+    # ---- sinks
+
+    def sinks(self, address: str) -> Mapping[str, SinkState]:
+        """Return what each sink has committed last on a broker of ours, by the sink's name."""
+        answer = self.calls.call(address, RequestCode.ALL_SINKS)
+        return body_of(address, SinksBody, answer).sinks
+
+    def forget_sink(self, address: str, sink: str) -> bool:
+        """Have a broker of ours forget a sink; return whether it knew it."""
+        answer = self.calls.call(
+            address,
+            RequestCode.FORGET_SINK,
+            ForgetSinkRequestHeader(sink),
+            accepted=_FOUND_OR_NOT,
+        )
+        return answer.code == ResponseCode.SUCCESS
 
     # ---- topics
 

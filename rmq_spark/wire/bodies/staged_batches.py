@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +49,26 @@ class CommittedBatch:
     owner: str
     rows: int
     spans: tuple[BatchSpan, ...] = ()
+    committed_ms: int = 0
+    """Milliseconds since the epoch at which it was committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkState:
+    """What a broker knows of a sink: whose it is, and the last batch that it has committed.
+
+    ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch.
+    """
+
+    batch_id: int
+    owner: str
+    rows: int
+    topics: tuple[str, ...] = ()
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinksBody:
+    """The sinks that have committed batches, by name: the answer to ALL_SINKS."""
+
+    sinks: Mapping[str, SinkState] = field(default_factory=dict)

@@ -89,4 +89,5 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     RequestCode.COMMIT_BATCH: Exchange(_batch),
     RequestCode.ABORT_BATCH: Exchange(_batch),
     RequestCode.LAST_BATCH: Exchange(HeaderCodec(staging.LastBatchRequestHeader)),
+    RequestCode.FORGET_SINK: Exchange(HeaderCodec(staging.ForgetSinkRequestHeader)),
 }

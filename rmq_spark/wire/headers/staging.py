@@ -42,3 +42,9 @@ class LastBatchRequestHeader(NamedTuple):
     """The sink whose last committed batch is asked for."""
 
     sink: str
+
+
+class ForgetSinkRequestHeader(NamedTuple):
+    """The sink that is to be forgotten: its last batch, and what it has staged."""
+
+    sink: str

@@ -13,12 +13,14 @@ from stores import bodies, message, small_config
 from rmq_spark.wire.bodies.staged_batches import (
     CommitBatchRequestBody,
     CommittedBatch,
+    SinksBody,
     StagedAttempt,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import (
     BatchRequestHeader,
+    ForgetSinkRequestHeader,
     LastBatchRequestHeader,
     StageChunkRequestHeader,
 )
@@ -66,6 +68,12 @@ class Room:
         body = CommitBatchRequestBody(attempts=(attempt,))
         header = BatchRequestHeader(SINK, batch_id, owner)
         return self.ask(RequestCode.COMMIT_BATCH, header, body)
+
+    def forget(self):
+        return self.ask(RequestCode.FORGET_SINK, ForgetSinkRequestHeader(SINK))
+
+    def sinks(self):
+        return body_in(SinksBody, self.ask(RequestCode.ALL_SINKS, None)).sinks
 
     def last(self):
         return self.ask(RequestCode.LAST_BATCH, LastBatchRequestHeader(SINK))
@@ -122,6 +130,31 @@ def test_what_cannot_be_is_refused_for_good(parts, room):
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert told in answer.remark
     assert bodies(parts.store) == ["a"]
+
+
+def test_a_batch_of_a_checkpoint_that_went_back_is_refused_with_the_remedy(parts, room):
+    room.stage("a", batch_id=40)
+    room.commit("a", batch_id=40)
+    for answer in (room.stage("b"), room.commit("b")):
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        for told in (SINK, "batch 40", "batch 0", f"rocketpoll sink forget {SINK}"):
+            assert told in answer.remark
+    assert bodies(parts.store) == ["a"]
+
+
+def test_sinks_are_listed_and_one_is_forgotten(parts, room):
+    assert room.sinks() == {}
+    room.stage("a", batch_id=40)
+    room.commit("a", batch_id=40)
+    [(sink, last)] = room.sinks().items()
+    assert (sink, last.batch_id, last.owner, last.rows, last.topics) == (SINK, 40, "q", 1, ("T",))
+    assert last.committed_ms > 0
+    assert room.forget().code == 0
+    assert room.sinks() == {}
+    assert room.forget().code == ResponseCode.QUERY_NOT_FOUND
+    room.stage("b", owner="another query")
+    assert room.commit("b", owner="another query").code == 0
+    assert bodies(parts.store) == ["a", "b"]
 
 
 def test_damage_on_the_way_is_refused_when_it_is_staged(room):

@@ -1,0 +1,59 @@
+"""Sinks that stage their batches on brokers of ours: what each has committed last.
+
+Other brokers have none, and are passed over. Sinks that commit by manifests are read from the
+commits topics (`committed_reads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.wire.bodies.staged_batches import SinkState
+from rmq_spark.wire.extensions import Extension
+
+
+class BrokerSink(NamedTuple):
+    """A sink, and what a broker knows of it.
+
+    Attributes:
+        name: Name of the sink.
+        broker_name: Name of the broker.
+        state: The last batch that it has committed.
+    """
+
+    name: str
+    broker_name: str
+    state: SinkState
+
+
+def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
+    """Return the sinks that have committed batches on brokers of ours.
+
+    Args:
+        admin: The cluster.
+        topic: A topic that the last batch of each has rows of; None for all sinks.
+    """
+    return [
+        BrokerSink(name, broker_name, state)
+        for broker_name, address in _brokers(admin)
+        for name, state in sorted(admin.instance.api.admin.sinks(address).items())
+        if topic is None or topic in state.topics
+    ]
+
+
+def forget_sink(admin: Admin, name: str) -> list[str]:
+    """Have all brokers forget a sink and what it has staged; return the names of those with it."""
+    return [
+        broker_name
+        for broker_name, address in _brokers(admin)
+        if admin.instance.api.admin.forget_sink(address, name)
+    ]
+
+
+def _brokers(admin: Admin) -> Iterator[tuple[str, str]]:
+    """Yield the names and addresses of the masters on which batches can be staged."""
+    for name, address in admin.masters().items():
+        if Extension.STAGED_BATCHES in admin.instance.api.agreement(address).extensions:
+            yield name, address
