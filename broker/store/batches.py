@@ -17,7 +17,7 @@ know who commits, nor how they are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -152,8 +152,15 @@ class StagedBatches:
         finally:
             self._end()
 
-    def abort(self, sink: str, batch_id: int, owner: str, aside: RunAside) -> Waiting[None]:
-        """Forget what is staged of a batch, unless that is committed.
+    def abort(
+        self,
+        sink: str,
+        batch_id: int,
+        owner: str,
+        aside: RunAside,
+        attempts: Collection[str] = (),
+    ) -> Waiting[None]:
+        """Forget what is staged of a batch, or what some attempts have, unless it is committed.
 
         Raises:
             BatchRefused: The sink is another's.
@@ -161,7 +168,9 @@ class StagedBatches:
         yield from self._begin()
         try:
             if not self.is_committed(sink, batch_id, owner):
-                forget = partial(self._staging.forget, sink, first=batch_id, last=batch_id)
+                forget = partial(
+                    self._staging.forget, sink, first=batch_id, last=batch_id, attempts=attempts
+                )
                 yield from _beside(forget, aside)
         finally:
             self._end()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -177,10 +177,21 @@ class Staging:
                 )
         return names
 
-    def forget(self, sink: str, *, first: int = 0, last: int) -> None:
-        """Delete what was staged of batches of a sink, from the first to the last."""
+    def forget(
+        self, sink: str, *, first: int = 0, last: int, attempts: Collection[str] = ()
+    ) -> None:
+        """Delete what was staged of batches of a sink, from the first to the last.
+
+        With ``attempts``, only what these have staged.
+        """
         self._delete(
-            [name for name in self._sizes if name.sink == sink and first <= name.batch_id <= last]
+            [
+                name
+                for name in self._sizes
+                if name.sink == sink
+                and first <= name.batch_id <= last
+                and (not attempts or name.attempt in attempts)
+            ]
         )
 
     def _forget_old(self) -> None:

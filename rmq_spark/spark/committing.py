@@ -34,6 +34,7 @@ from rmq_spark.client.manifest import (
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.committed_spans import Sums
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.patience import Patience
@@ -49,6 +50,7 @@ _LINE: Final = (
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
 _ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
+_ANOTHER_SINK: Final = "set option sinkName to another name for each write of a batch"
 _ANOTHER_WRITE: Final = (
     "set option writeName to another name for each write. A write that foreachBatch starts in a "
     "thread of its own is not known to be of a batch: start it in the function's own thread"
@@ -58,8 +60,8 @@ _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
 
-def make_commits_topic(options: WriteOptions) -> None:
-    """Make the commits topic of a sink's topic, unless it is there.
+def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
+    """Make the commits topic of a topic, by default the sink's, unless it is there.
 
     Raises:
         WriteError: It is not there, and a broker does not let it be made.
@@ -67,13 +69,20 @@ def make_commits_topic(options: WriteOptions) -> None:
     """
     instance = instance_for(options.access)
     try:
-        _make(options, instance)
+        _make(options, instance, *_names(options, topic))
     finally:
         instance.shutdown()
 
 
-def _make(options: WriteOptions, instance: ClientInstance) -> None:
-    topic, commits = _names(options)
+def has_commits_topic(options: WriteOptions, topic: str) -> bool:
+    """Return whether a topic's commits topic is there, or nobody can tell now."""
+    try:
+        return _queues(producer_of(options).instance, commits_topic(topic)) is not None
+    except ClientError:
+        return True
+
+
+def _make(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
     if _queues(instance, commits) is not None:
         return
     queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
@@ -101,19 +110,26 @@ def _make(options: WriteOptions, instance: ClientInstance) -> None:
     _log.info("topic %s was made on %s", commits, name)
 
 
-def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[CommittedSpan]) -> None:
+def commit(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    spans: Iterable[CommittedSpan],
+    topic: str | None = None,
+) -> None:
     """Have rows count: store their manifest, and return when it is; no rows need none.
+
+    The rows are of one topic, by default the sink's.
 
     Raises:
         WriteError: The manifest is not known to be stored.
     """
-    topic, commits = _names(options)
+    topic, commits = _names(options, topic)
     manifest = Manifest(topic, manifest_id, tuple(spans))
     if not manifest.spans:
         return
     queue = _queue(options, commits)
     if options.write_name is not None:
-        _refuse_namesake(producer_of(options).instance, commits, manifest)
+        refuse_namesake(options, topic, manifest_id, _sums_of(manifest))
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
     def sent(body: bytes) -> int:
@@ -136,32 +152,38 @@ def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[Commi
     sent(body)
 
 
-def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
+def refuse_namesake(options: WriteOptions, topic: str, manifest_id: ManifestId, sums: Sums) -> None:
     """Refuse a write when another one of the same batch and run has its name, and other rows.
 
     It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
     that does not answer, nothing is refused.
+
+    Raises:
+        WriteError: There is one.
     """
+    instance, commits = producer_of(options).instance, commits_topic(topic)
     try:
-        found = Admin(instance=instance).messages_by_key(commits, manifest.id.key)
+        found = Admin(instance=instance).messages_by_key(commits, manifest_id.key)
         others = [decoded(bytes(message.body)) for message in found]
     except (ClientError, ManifestError) as error:
-        _log.info("nobody says whether %s has a namesake: %s", manifest.id, error)
+        _log.info("nobody says whether %s has a namesake: %s", manifest_id, error)
         return
     for other in others:
-        if other is None or other.id != manifest.id or other.parts:
+        if other is None or other.id != manifest_id or other.parts:
             continue
-        if _sums_of(other) != _sums_of(manifest):
+        if _sums_of(other) != sums:
+            remedy = _ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE
+            if options.sink_name is not None:
+                remedy = _ANOTHER_SINK
             raise WriteError(
-                f"{manifest.id} has written other rows to {manifest.topic} already, and they "
-                f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
+                f"{manifest_id} has written other rows to {topic} already, and they count: {remedy}"
             )
 
 
-def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
+def _sums_of(manifest: Manifest) -> Sums:
     """Return what rows come to, in whatever order they are stored."""
     crc = reduce(added, (span.crc for span in manifest.spans), 0)
-    return manifest.row_count, manifest.body_bytes, crc
+    return Sums(manifest.row_count, manifest.body_bytes, crc)
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:
@@ -205,7 +227,8 @@ def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] 
     return queues
 
 
-def _names(options: WriteOptions) -> tuple[str, str]:
-    if options.topic is None:
-        raise AssertionError("options of exactly once name a topic")
-    return options.topic, commits_topic(options.topic)
+def _names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
+    topic = topic or options.topic
+    if topic is None:
+        raise AssertionError("options of manifests alone name a topic")
+    return topic, commits_topic(topic)

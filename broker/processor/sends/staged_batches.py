@@ -10,7 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody
+from rmq_spark.wire.bodies.staged_batches import (
+    AbortBatchRequestBody,
+    CommitBatchRequestBody,
+)
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -101,7 +104,7 @@ class StagedBatchesProcessor:
         self._beside(connection, request, self._commit(request, header))
 
     def abort(self, connection: Connection, request: RemotingCommand) -> None:
-        """Forget what is staged of a batch that is not committed."""
+        """Forget what attempts have staged of a batch that is not committed; without any, all."""
         header: BatchRequestHeader = header_of(request)
         self._beside(connection, request, self._abort(request, header))
 
@@ -141,7 +144,12 @@ class StagedBatchesProcessor:
         return answer(request, body=committed)
 
     def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
-        yield from self._batches.abort(header.sink, header.batch_id, header.owner, self._aside)
+        body = AbortBatchRequestBody()
+        if request.body:
+            body = yield from body_in_steps(request, AbortBatchRequestBody)
+        yield from self._batches.abort(
+            header.sink, header.batch_id, header.owner, self._aside, frozenset(body.attempts)
+        )
         return answer(request)
 
     def _admit(self, topic: str) -> None:
