@@ -191,7 +191,9 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
     started = clock.now
     with FakeCluster(a=lambda _: 2) as cluster:
         problem = refused(options_of(cluster.address), {"body": ["a"]}, clock=clock)
-    assert PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + send_tries.PAUSE_SECONDS_MAX
+    assert (
+        PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + send_tries.PAUSE_SECONDS_MAX
+    )
     assert problem.startswith("partition 2, row 0 or after it: sending to T failed")
     assert "raise option retryTimeoutMs. 0 rows of this partition are stored and stay" in problem
 
