@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Sequence
 from functools import reduce
-from secrets import randbits
 from typing import Final
 
-from rmq_spark.client.errors import ClientError, MessageRejected
+from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
@@ -128,11 +128,12 @@ def next_write(options: WriteOptions) -> BatchRequestHeader:
     """
     address = check_stageable(options)
     sink = f"{options.sink_name}.writes"
-    number = (int(time.time() * 1000) << _RANDOM_BITS) + randbits(_RANDOM_BITS)
+    chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
+    number = (int(time.time() * 1000) << _RANDOM_BITS) + chance
     if address is not None:
         last = producer_of(options).instance.api.staging.last_batch(address, sink)
         if last is not None and last.batch_id >= number:  # by a machine whose clock is ahead
-            number = last.batch_id + 1 + randbits(_RANDOM_BITS)
+            number = last.batch_id + 1 + chance
     return BatchRequestHeader(sink, number, OF_WRITES)
 
 
@@ -161,7 +162,15 @@ def _committed(
                 last = api.staging.last_batch(address, batch.sink)
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
-        except ClientError as error:  # noqa: PERF203  # asked again
+        except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
+            last = api.staging.last_batch(address, batch.sink)
+            if last is not None:
+                check_order(batch, last)
+            raise WriteError(
+                f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
+                "it is staged again"
+            ) from error
+        except ClientError as error:
             tries.wait_after(error, topic)
         else:
             break

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.errors import ClientError, MessageIllegal, SystemBusy
+from rmq_spark.client.errors import ClientError, SystemBusy
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.staged_sends import StagedSends
@@ -55,8 +55,7 @@ STAGING_REMEDIES: Final = (
             "broker's maxStagedBytes, or option retryTimeoutMs"
         ),
     ),
-    (MessageIllegal, "see what the broker says; a batch that failed is run again"),
-    *(each for each in REMEDIES if each[0] not in (SystemBusy, MessageIllegal)),
+    *(each for each in REMEDIES if each[0] is not SystemBusy),
 )
 
 
