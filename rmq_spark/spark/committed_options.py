@@ -22,7 +22,7 @@ from rmq_spark.spark.body_options import BINARY_BODIES
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.positions import BackByCount, Positions
-from rmq_spark.wire.names import in_namespace
+from rmq_spark.wire.names import TOPIC_CHARACTERS_MAX, in_namespace
 
 if TYPE_CHECKING:
     from rmq_spark.spark.options import ReadOptions
@@ -119,10 +119,9 @@ def check_exactly_once(
             "topic's commits topic: name it in option topic, and write each topic by a query, or "
             "in foreachBatch by a write, of its own; or set visibleTo=all, for our broker",
         )
-    if topic is None:
-        return
-    _commits_topic_of(topic, "topic")
-    needed = bytes_needed(topic, write_name or "")
+    if topic is not None:
+        _commits_topic_of(topic, "topic")
+    needed = bytes_needed(topic or "t" * TOPIC_CHARACTERS_MAX, write_name or "")
     if message_bytes < needed:
         raise OptionError(
             "maxMessageBytes",

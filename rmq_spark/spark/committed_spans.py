@@ -43,7 +43,7 @@ class SpanPiece(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What rows come to, wherever they lie: their number, the bytes and CRCs of their bodies."""
+    """The sums of rows, wherever they lie: their number, the bytes and CRCs of their bodies."""
 
     rows: int = 0
     body_bytes: int = 0

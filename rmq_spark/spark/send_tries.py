@@ -38,7 +38,7 @@ PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 5.0
 
 Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]"
-"""What a user can do about errors; of several that fit, the first counts."""
+"""Errors and what a user can do about them; of several that fit, the first counts."""
 
 _CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 REMEDIES: Final[Remedies] = (

@@ -77,7 +77,7 @@ class TaskSent(WriterCommitMessage):
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
     staged: TaskStaged | None = None
-    """What was staged instead of sent."""
+    """The report of rows that were staged instead of sent."""
 
     @property
     def row_ids(self) -> tuple[str, str] | None:

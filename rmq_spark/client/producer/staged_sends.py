@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Tries(Protocol):
-    """What is done between the tries of a request."""
+    """The pauses between the tries of a request, and their end."""
 
     def wait_after(self, error: ClientError, topic: str) -> object:
         """Wait before the next try for a topic; raise if there is to be none."""
