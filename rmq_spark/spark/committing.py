@@ -28,7 +28,6 @@ from rmq_spark.client.manifest import (
     CommittedSpan,
     Manifest,
     ManifestId,
-    added,
     commits_topic,
     decoded,
 )
@@ -50,7 +49,6 @@ _LINE: Final = (
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
 _ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
-_ANOTHER_SINK: Final = "set option sinkName to another name for each write of a batch"
 _ANOTHER_WRITE: Final = (
     "set option writeName to another name for each write. A write that foreachBatch starts in a "
     "thread of its own is not known to be of a batch: start it in the function's own thread"
@@ -129,7 +127,7 @@ def commit(
         return
     queue = _queue(options, commits)
     if options.write_name is not None:
-        refuse_namesake(options, topic, manifest_id, _sums_of(manifest))
+        _refuse_namesake(options, topic, manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
     def sent(body: bytes) -> int:
@@ -152,14 +150,24 @@ def commit(
     sent(body)
 
 
-def refuse_namesake(options: WriteOptions, topic: str, manifest_id: ManifestId, sums: Sums) -> None:
+def _refuse_namesake(options: WriteOptions, topic: str, manifest: Manifest) -> None:
     """Refuse a write when another one of the same batch and run has its name, and other rows.
 
-    It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
-    that does not answer, nothing is refused.
+    It would be taken for a repeat, and its rows would not count.
+    """
+    for other in namesakes(options, topic, manifest.id):
+        if sums_of_spans(other.spans) != sums_of_spans(manifest.spans):
+            raise WriteError(
+                f"{manifest.id} has written other rows to {topic} already, and they count: "
+                f"{_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
+            )
 
-    Raises:
-        WriteError: There is one.
+
+def namesakes(options: WriteOptions, topic: str, manifest_id: ManifestId) -> list[Manifest]:
+    """Return the manifests of a topic that are of the same batch, run and name.
+
+    The broker's index finds them: where that does not answer, it is as if there were none. Those in
+    parts are left out.
     """
     instance, commits = producer_of(options).instance, commits_topic(topic)
     try:
@@ -167,23 +175,18 @@ def refuse_namesake(options: WriteOptions, topic: str, manifest_id: ManifestId, 
         others = [decoded(bytes(message.body)) for message in found]
     except (ClientError, ManifestError) as error:
         _log.info("nobody says whether %s has a namesake: %s", manifest_id, error)
-        return
-    for other in others:
-        if other is None or other.id != manifest_id or other.parts:
-            continue
-        if _sums_of(other) != sums:
-            remedy = _ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE
-            if options.sink_name is not None:
-                remedy = _ANOTHER_SINK
-            raise WriteError(
-                f"{manifest_id} has written other rows to {topic} already, and they count: {remedy}"
-            )
+        return []
+    return [
+        other
+        for other in others
+        if other is not None and other.id == manifest_id and not other.parts
+    ]
 
 
-def _sums_of(manifest: Manifest) -> Sums:
+def sums_of_spans(spans: Iterable[CommittedSpan]) -> Sums:
     """Return what rows come to, in whatever order they are stored."""
-    crc = reduce(added, (span.crc for span in manifest.spans), 0)
-    return Sums(manifest.row_count, manifest.body_bytes, crc)
+    each = (Sums(span.message_count, span.body_bytes, span.crc) for span in spans)
+    return reduce(Sums.plus, each, Sums())
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain
 from typing import Final
 
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
@@ -27,7 +28,8 @@ from rmq_spark.spark.committing import (
     commit,
     has_commits_topic,
     make_commits_topic,
-    refuse_namesake,
+    namesakes,
+    sums_of_spans,
 )
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions
@@ -69,20 +71,16 @@ def commit_staged(
     name = one_of(str(report.broker_name) for report in some)
     (batch,) = {report.batch for report in some}
     committed = _committed(options, manifest_id, name, batch, some)
-    sums = [report.sums for report in some]
     spans: dict[str, list[CommittedSpan]] = {}
     for span in committed.spans:
         queue = MessageQueue(span.topic, name, span.queue_id)
         spans.setdefault(span.topic, []).append(
             CommittedSpan(queue, span.queue_offset, span.count, span.crc, span.body_bytes)
         )
-    for topic, of_topic in spans.items():
-        if not _has_commits(options, topic):
-            continue
-        if None not in sums and len(spans) == 1:  # whoever has written them was not this write
-            total = reduce(Sums.plus, filter(None, sums), Sums())
-            refuse_namesake(options, topic, manifest_id, total)
-        commit(options, manifest_id, of_topic, topic=topic)
+    topics = [topic for topic in spans if _has_commits(options, topic)]
+    _refuse_others(options, manifest_id, some, topics, [*chain(*spans.values())])
+    for topic in topics:
+        commit(options, manifest_id, spans[topic], topic=topic)
 
 
 def abort_staged(options: WriteOptions, reports: Sequence[TaskStaged]) -> None:
@@ -156,7 +154,7 @@ def _committed(
     is_known = any(report.is_committed for report in reports)
     while True:
         try:
-            routes.route(topic)
+            producer.publish_queues(topic)  # so that the broker's address is known
             address = routes.master_address(name)
             if is_known:  # tasks have left rows out: what they have staged is not all
                 last = api.staging.last_batch(address, batch.sink)
@@ -183,6 +181,27 @@ def _committed(
             "run it again"
         )
     return last
+
+
+def _refuse_others(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    reports: Sequence[TaskStaged],
+    topics: Sequence[str],
+    committed: Sequence[CommittedSpan],
+) -> None:
+    """Refuse a second write of a batch under the same sink, which has other rows than the first.
+
+    Those of a batch that is run again may be others, too: it is not of the same run.
+    """
+    sums = [report.sums for report in reports if report.sums is not None]
+    if len(sums) < len(reports) or reduce(Sums.plus, sums, Sums()) == sums_of_spans(committed):
+        return
+    if any(namesakes(options, topic, manifest_id) for topic in topics):
+        raise WriteError(
+            f"sink {reports[0].batch.sink} has written other rows of {manifest_id} already, and "
+            "they count: set option sinkName to another name for each write of a batch"
+        )
 
 
 def _has_commits(options: WriteOptions, topic: str) -> bool:

@@ -263,8 +263,23 @@ def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(made, seen)
     rows = sink.rows(2)
     sink.write_batch(4, rows)
     sink.write_batch(4, rows)  # a user's code that tries again
-    with pytest.raises(WriteError, match=r"has written other rows to .* option sinkName"):
+    with pytest.raises(WriteError, match=r"has written other rows of batch 4 .* option sinkName"):
         sink.write_batch(4, sink.rows(3))
     sink.options["sinkName"] = "large"
     sink.write_batch(4, sink.rows(3))
     assert len(seen()) == 5
+
+
+def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
+    made, rocketpoll_broker
+):
+    sink = made(sinkName="several")
+    del sink.options["topic"]
+    sink.is_batch_write, topics = True, ["several-left", "several-right"]
+    sink.topic_of = lambda number: topics[number % 2]
+    rows = sink.rows(4)
+    sink.write_batch(0, rows)
+    sink.write_batch(0, rows)
+    with pytest.raises(WriteError, match="sink several has written other rows of batch 0"):
+        sink.write_batch(0, sink.rows(4))
+    assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [2, 2]
