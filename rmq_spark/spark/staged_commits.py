@@ -15,6 +15,7 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import Final
@@ -23,6 +24,7 @@ from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.committed_spans import Sums
 from rmq_spark.spark.committing import (
     commit,
@@ -161,9 +163,7 @@ def _committed(
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
         except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
-            last = api.staging.last_batch(address, batch.sink)
-            if last is not None:
-                check_order(batch, last)
+            _explain(api, address, batch)
             raise WriteError(
                 f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
                 "it is staged again"
@@ -181,6 +181,14 @@ def _committed(
             "run it again"
         )
     return last
+
+
+def _explain(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
+    """Raise why a commit was refused, if it is the order of the sink's batches."""
+    with suppress(ClientError):
+        last = api.staging.last_batch(address, batch.sink)
+        if last is not None:
+            check_order(batch, last)
 
 
 def _refuse_others(

@@ -377,7 +377,7 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
     count = sum(message.row_count for message in sent)
     queues = {span.queue for message in sent for span in message.spans}
     unknown = len(messages) - len(sent)
-    place = "staged" if _staged(messages) else f"in {len(queues)} queues"
-    return f"{count} rows of {len(sent)} tasks are {place}" + (
+    place = "were staged" if _staged(messages) else f"are in {len(queues)} queues"
+    return f"{count} rows of {len(sent)} tasks {place}" + (
         f", {unknown} tasks have not said what they sent" if unknown else ""
     )
