@@ -94,6 +94,23 @@ def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     assert all(numbers == sorted(numbers) for numbers in of_queue.values())
 
 
+def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, tmp_path, chunks):
+    with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
+        broker.create_topic("T", 2)
+        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
+        monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
+
+        def story(number):
+            if number in {3, 8}:
+                broker.kill()
+                broker.restart()
+
+        chunks.story = story
+        rows = sink.write(0, sink.rows(60))
+        assert sorted(message.text for message in broker.messages("T")) == sorted(rows)
+        assert len({header.number for header, _ in chunks}) > 8
+
+
 def test_a_task_of_a_batch_that_is_committed_sends_nothing(sink, seen, chunks):
     rows = sink.rows(3)
     sink.write(0, rows)
