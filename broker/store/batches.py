@@ -17,7 +17,7 @@ know who commits, nor how they are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -158,7 +158,7 @@ class StagedBatches:
         batch_id: int,
         owner: str,
         aside: RunAside,
-        attempts: Collection[str] = (),
+        attempts: frozenset[str] = frozenset(),
     ) -> Waiting[None]:
         """Forget what is staged of a batch, or what some attempts have, unless it is committed.
 

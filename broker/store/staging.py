@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -178,7 +178,7 @@ class Staging:
         return names
 
     def forget(
-        self, sink: str, *, first: int = 0, last: int, attempts: Collection[str] = ()
+        self, sink: str, *, first: int = 0, last: int, attempts: frozenset[str] = frozenset()
     ) -> None:
         """Delete what was staged of batches of a sink, from the first to the last.
 

@@ -28,12 +28,12 @@ from rmq_spark.client.manifest import (
     CommittedSpan,
     Manifest,
     ManifestId,
+    added,
     commits_topic,
     decoded,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.committed_spans import Sums
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.patience import Patience
@@ -127,7 +127,7 @@ def commit(
         return
     queue = _queue(options, commits)
     if options.write_name is not None:
-        _refuse_namesake(options, topic, manifest)
+        _refuse_namesake(producer_of(options).instance, commits, manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
     def sent(body: bytes) -> int:
@@ -150,43 +150,32 @@ def commit(
     sent(body)
 
 
-def _refuse_namesake(options: WriteOptions, topic: str, manifest: Manifest) -> None:
+def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
     """Refuse a write when another one of the same batch and run has its name, and other rows.
 
-    It would be taken for a repeat, and its rows would not count.
+    It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
+    that does not answer, nothing is refused.
     """
-    for other in namesakes(options, topic, manifest.id):
-        if sums_of_spans(other.spans) != sums_of_spans(manifest.spans):
+    try:
+        found = Admin(instance=instance).messages_by_key(commits, manifest.id.key)
+        others = [decoded(bytes(message.body)) for message in found]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says whether %s has a namesake: %s", manifest.id, error)
+        return
+    for other in others:
+        if other is None or other.id != manifest.id or other.parts:
+            continue
+        if _sums_of(other) != _sums_of(manifest):
             raise WriteError(
-                f"{manifest.id} has written other rows to {topic} already, and they count: "
-                f"{_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
+                f"{manifest.id} has written other rows to {manifest.topic} already, and they "
+                f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
             )
 
 
-def namesakes(options: WriteOptions, topic: str, manifest_id: ManifestId) -> list[Manifest]:
-    """Return the manifests of a topic that are of the same batch, run and name.
-
-    The broker's index finds them: where that does not answer, it is as if there were none. Those in
-    parts are left out.
-    """
-    instance, commits = producer_of(options).instance, commits_topic(topic)
-    try:
-        found = Admin(instance=instance).messages_by_key(commits, manifest_id.key)
-        others = [decoded(bytes(message.body)) for message in found]
-    except (ClientError, ManifestError) as error:
-        _log.info("nobody says whether %s has a namesake: %s", manifest_id, error)
-        return []
-    return [
-        other
-        for other in others
-        if other is not None and other.id == manifest_id and not other.parts
-    ]
-
-
-def sums_of_spans(spans: Iterable[CommittedSpan]) -> Sums:
+def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
     """Return what rows come to, in whatever order they are stored."""
-    each = (Sums(span.message_count, span.body_bytes, span.crc) for span in spans)
-    return reduce(Sums.plus, each, Sums())
+    crc = reduce(added, (span.crc for span in manifest.spans), 0)
+    return manifest.row_count, manifest.body_bytes, crc
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

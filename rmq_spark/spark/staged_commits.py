@@ -14,14 +14,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import Final
 
-from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
-from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError, ManifestError, MessageIllegal, MessageRejected
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
 from rmq_spark.client.requests.broker_api import BrokerApi
@@ -30,8 +31,6 @@ from rmq_spark.spark.committing import (
     commit,
     has_commits_topic,
     make_commits_topic,
-    namesakes,
-    sums_of_spans,
 )
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions
@@ -203,13 +202,30 @@ def _refuse_others(
     Those of a batch that is run again may be others, too: it is not of the same run.
     """
     sums = [report.sums for report in reports if report.sums is not None]
-    if len(sums) < len(reports) or reduce(Sums.plus, sums, Sums()) == sums_of_spans(committed):
+    if len(sums) < len(reports) or reduce(Sums.plus, sums, Sums()) == _sums_of(committed):
         return
-    if any(namesakes(options, topic, manifest_id) for topic in topics):
+    if any(_is_of_this_run(options, topic, manifest_id) for topic in topics):
         raise WriteError(
             f"sink {reports[0].batch.sink} has written other rows of {manifest_id} already, and "
             "they count: set option sinkName to another name for each write of a batch"
         )
+
+
+def _sums_of(spans: Iterable[CommittedSpan]) -> Sums:
+    each = (Sums(span.message_count, span.body_bytes, span.crc) for span in spans)
+    return reduce(Sums.plus, each, Sums())
+
+
+def _is_of_this_run(options: WriteOptions, topic: str, manifest_id: ManifestId) -> bool:
+    """Return whether a batch has a manifest of this run; False where the index does not tell."""
+    admin = Admin(instance=producer_of(options).instance)
+    try:
+        found = admin.messages_by_key(commits_topic(topic), manifest_id.key)
+        known = [decoded(bytes(message.body)) for message in found]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says whether %s was written before: %s", manifest_id, error)
+        return False
+    return any(each is not None and each.id == manifest_id for each in known)
 
 
 def _has_commits(options: WriteOptions, topic: str) -> bool:
