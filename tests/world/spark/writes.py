@@ -78,6 +78,7 @@ class Writes(Application):
         self._options = sink.arguments["options"]
         self._is_stream = sink.arguments["is_stream"]
         self.is_exactly_once = self._options.get("delivery") == "exactly_once"
+        self.topic = self._options["topic"]
         self.is_visible_to_all = self._options.get("visibleTo") == "all"
         self._deaths = sink.arguments.get("deaths", 0)
         self._zombies = sink.arguments.get("zombies", 0)
