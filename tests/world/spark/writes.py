@@ -30,6 +30,9 @@ _TYPES = (pa.binary(), pa.string(), pa.string(), pa.map_(pa.string(), pa.string(
 _BATCH_ROWS = 3
 _GIVES_UP = 0.5
 """How many drivers that were replaced give up a batch instead of committing it."""
+_AMID_SECONDS = (0.002, 0.005, 0.01, 0.05)
+"""Within so long a commit and its manifest go out, more or less."""
+
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
@@ -116,6 +119,12 @@ class Writes(Application):
             self.run.kill()
             await self.run.pause(0)
 
+    def _dies_amid(self, run):
+        """Kill a driver while it commits, or where it is by then."""
+        if run is self.run and not run.killed.is_kept:
+            self.world.note(f"{run.name} is killed amid its commit")
+            run.kill()
+
     async def _write(self, batch, partitions):
         run = self.run
         source = pickle.dumps(RocketPollDataSource(self._options))
@@ -134,6 +143,10 @@ class Writes(Application):
         self._reported.append((batch, sent))
         await self._may_die("before it commits")
         self.model.tells(batch, partitions)
+        if self.is_visible_to_all and self.dice.random() < self._deaths:
+            self.world.kernel.after(
+                self.dice.choice(_AMID_SECONDS), partial(self._dies_amid, self.run)
+            )
         await self._tell(source, writer, "commit", sent, batch)
         await self._may_die("behind its commit")
         self.model.committed(batch, partitions, sent)
