@@ -57,14 +57,17 @@ class CommittingSink:
         self._monkeypatch = monkeypatch
         self.query = query
         self.run = "run-0"
+        self.fails = False  # whether tasks do, behind their rows
+        self.topic_of = None  # a function of a row's number, where rows name their topics
         self.is_batch_write = query is None or "writeName" in options
-        self.options = {
+        given = {
             "namesrvAddr": broker.address,
             "topic": topic,
             "delivery": "exactly_once",
             **({} if query is None else {"checkpointLocation": "anywhere"}),
             **options,
         }
+        self.options = {name: value for name, value in given.items() if value is not None}
 
     def rows(self, *sizes):
         """Partitions of so many new rows."""
@@ -81,9 +84,16 @@ class CommittingSink:
                 return Context(partition, properties)
 
         self._monkeypatch.setattr(writers, "TaskContext", Contexts)
-        table = pa.record_batch({"body": rows, "keys": ["k"] * len(rows)})
-        sent = pickle.loads(pickle.dumps(writer or self.writer())).write(iter([table]))  # noqa: S301  # what Spark does
+        columns = {"body": rows, "keys": ["k"] * len(rows)}
+        if self.topic_of is not None:
+            columns["topic"] = [self.topic_of(number) for number in range(len(rows))]
+        sent = pickle.loads(pickle.dumps(writer or self.writer())).write(self._batches(columns))  # noqa: S301  # what Spark does
         return pickle.loads(pickle.dumps(sent))  # noqa: S301  # the same
+
+    def _batches(self, columns):
+        yield pa.record_batch(columns)
+        if self.fails:
+            raise RuntimeError("a step before the sink fails")
 
     def send(self, batch, partitions):
         """One attempt at each partition: what they report."""
@@ -107,6 +117,6 @@ class CommittingSink:
     def writer(self):
         """A new writer, as for each step."""
         source = RocketPollDataSource(self.options)
-        if self.is_batch_write:
-            return source.writer(schema_of(self.schema), overwrite=False)
-        return source.streamWriter(schema_of(self.schema), overwrite=False)
+        schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))
+        make = source.writer if self.is_batch_write else source.streamWriter
+        return make(schema, overwrite=False)

@@ -36,6 +36,7 @@ LOGGED = {
     "latest": 0,
     "sent": 1,
     "manifest": 1,
+    "shown": 1,
     "manifest-done": 1,
 }
 """How many batches are planned and not committed where the query is held."""

@@ -188,8 +188,15 @@ class StagedBatches:
         finally:
             self._end()
 
-    def abort(self, sink: str, batch_id: int, owner: str, aside: RunAside) -> Waiting[None]:
-        """Forget what is staged of a batch, unless that is committed.
+    def abort(
+        self,
+        sink: str,
+        batch_id: int,
+        owner: str,
+        aside: RunAside,
+        attempts: frozenset[str] = frozenset(),
+    ) -> Waiting[None]:
+        """Forget what is staged of a batch, or what some attempts have, unless it is committed.
 
         Raises:
             BatchRefused: The sink is another's.
@@ -199,7 +206,9 @@ class StagedBatches:
             last = self._table.last(sink)
             if last is None or last.owner != owner or last.batch_id < batch_id:
                 self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
-                forget = partial(self._staging.forget, sink, first=batch_id, last=batch_id)
+                forget = partial(
+                    self._staging.forget, sink, first=batch_id, last=batch_id, attempts=attempts
+                )
                 yield from _beside(forget, aside)
                 self.aborts += 1
         finally:

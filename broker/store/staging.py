@@ -206,8 +206,17 @@ class Staging:
         with self._lock:
             return any(name.sink == sink for name in self._staged)
 
-    def forget(self, sink: str, *, first: int = 0, last: int | None = None) -> None:
+    def forget(
+        self,
+        sink: str,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        attempts: frozenset[str] = frozenset(),
+    ) -> None:
         """Delete what was staged of batches of a sink, from the first to the last, or all behind.
+
+        With ``attempts``, only what these have staged.
 
         Raises:
             OSError: The disk refuses; some of it may be gone.
@@ -220,6 +229,7 @@ class Staging:
                     if name.sink == sink
                     and first <= name.batch_id
                     and (last is None or name.batch_id <= last)
+                    and (not attempts or name.attempt in attempts)
                 ]
             )
 

@@ -24,6 +24,9 @@
     sink_rows       rows checked, in the columns that a producer sends, each with its id
     parcels         what goes to one queue, or to any of a topic's
     sending         a task's writing: parcels to brokers, until all are stored
+    send_tries      how often a sink's requests are tried, and what the last try's error says
+    staging         a task's writing where a broker shows a batch to all at once
+    staged_commits  the driver's word that it does, and the manifests behind it
     committing      the manifest by which a batch counts, and the topic that it is in
     writer          Spark's interfaces over these
 

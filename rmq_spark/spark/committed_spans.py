@@ -42,6 +42,29 @@ class SpanPiece(NamedTuple):
     spans: tuple[CommittedSpan, ...]
 
 
+class Sums(NamedTuple):
+    """The sums of rows, wherever they lie: their number, the bytes and CRCs of their bodies."""
+
+    rows: int = 0
+    body_bytes: int = 0
+    crc: int = 0
+
+    def plus(self, other: Sums) -> Sums:
+        """Return the sums of both."""
+        crc = added(self.crc, other.crc)
+        return Sums(self.rows + other.rows, self.body_bytes + other.body_bytes, crc)
+
+
+def sums_of(bodies: pa.Array) -> Sums:
+    """Return what the rows of these bodies come to."""
+    import pyarrow.compute as pc  # noqa: PLC0415  # in tasks only
+
+    from rmq_spark.wire.chunk.encode import body_crcs  # noqa: PLC0415  # the same
+
+    size = pc.sum(pc.binary_length(bodies)).as_py() or 0
+    return Sums(len(bodies), size, added(int(body_crcs(bodies).sum()), 0))
+
+
 class NamedSpans:
     """The spans of one task's rows, as they are stored."""
 
@@ -51,16 +74,10 @@ class NamedSpans:
 
     def add(self, sent: Iterable[SentSpan], bodies: pa.Array) -> None:
         """Add spans of rows that were stored; ``bodies`` are theirs, in the same order."""
-        import pyarrow.compute as pc  # noqa: PLC0415  # in tasks only
-
-        from rmq_spark.wire.chunk.encode import body_crcs  # noqa: PLC0415  # the same
-
         first = 0
         for queue, queue_offset, count in sent:
-            some = bodies.slice(first, count)
+            _, size, crc = sums_of(bodies.slice(first, count))
             first += count
-            size = pc.sum(pc.binary_length(some)).as_py() or 0
-            crc = added(int(body_crcs(some).sum()), 0)
             self._join(CommittedSpan(queue, queue_offset, count, crc, size))
 
     def _join(self, span: CommittedSpan) -> None:

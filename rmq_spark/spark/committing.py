@@ -63,8 +63,8 @@ _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
 
-def make_commits_topic(options: WriteOptions) -> None:
-    """Make the commits topic of a sink's topic, unless it is there.
+def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
+    """Make the commits topic of a topic, by default the sink's, unless it is there.
 
     Raises:
         WriteError: It is not there, and a broker does not let it be made.
@@ -72,13 +72,20 @@ def make_commits_topic(options: WriteOptions) -> None:
     """
     instance = instance_for(options.access)
     try:
-        _make(options, instance)
+        _make(options, instance, *_names(options, topic))
     finally:
         instance.shutdown()
 
 
-def _make(options: WriteOptions, instance: ClientInstance) -> None:
-    topic, commits = _names(options)
+def has_commits_topic(options: WriteOptions, topic: str) -> bool:
+    """Return whether a topic's commits topic is there, or nobody can tell now."""
+    try:
+        return _queues(producer_of(options).instance, commits_topic(topic)) is not None
+    except ClientError:
+        return True
+
+
+def _make(options: WriteOptions, instance: ClientInstance, topic: str, commits: str) -> None:
     if _queues(instance, commits) is not None:
         return
     queues = instance.routes.queues_to_send_to(topic, DEFAULT_TOPIC, 1)
@@ -106,13 +113,20 @@ def _make(options: WriteOptions, instance: ClientInstance) -> None:
     _log.info("topic %s was made on %s", commits, name)
 
 
-def commit(options: WriteOptions, manifest_id: ManifestId, spans: Iterable[CommittedSpan]) -> None:
+def commit(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    spans: Iterable[CommittedSpan],
+    topic: str | None = None,
+) -> None:
     """Have rows count: store their manifest, and return when it is; no rows need none.
+
+    The rows are of one topic, by default the sink's.
 
     Raises:
         WriteError: The manifest is not known to be stored, or would not count.
     """
-    topic, commits = _names(options)
+    topic, commits = _names(options, topic)
     manifest = Manifest(topic, manifest_id, tuple(spans))
     if not manifest.spans:
         return
@@ -238,7 +252,8 @@ def _queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] 
     return queues
 
 
-def _names(options: WriteOptions) -> tuple[str, str]:
-    if options.topic is None:
-        raise AssertionError("options of exactly once name a topic")
-    return options.topic, commits_topic(options.topic)
+def _names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
+    topic = topic or options.topic
+    if topic is None:
+        raise AssertionError("options of manifests alone name a topic")
+    return topic, commits_topic(topic)

@@ -115,6 +115,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "delivery": Option(
         _SINK, "at_least_once, or exactly_once: with a manifest of each batch for those who read"
     ),
+    "visibleTo": Option(
+        _SINK,
+        "who sees that a batch counts: committed_readers, or all: every client, once it is whole",
+    ),
+    "sinkName": Option(
+        _SINK, "what a writer is known by where batches are visible to all; by default the topic"
+    ),
     "writeName": Option(
         _SINK, "what a batch write is known by: the same name gives rows the same ids"
     ),

@@ -22,7 +22,11 @@ from rmq_spark.spark import option_values as values
 from rmq_spark.spark.access import Access, access_of
 from rmq_spark.spark.bad_records import OnBadRecord
 from rmq_spark.spark.body_options import BINARY_BODIES, BodyOptions, read_body, write_body
-from rmq_spark.spark.committed_checks import check_committed, check_exactly_once
+from rmq_spark.spark.committed_checks import (
+    check_committed,
+    check_exactly_once,
+    sink_name_of,
+)
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.given_options import Given
 from rmq_spark.spark.option_table import OPTIONS, Use
@@ -141,6 +145,9 @@ class WriteOptions:
     row_ids: bool = True
     is_exactly_once: bool = False
     """True if a batch counts by its manifest, see `committing`."""
+    sink_name: str | None = None
+    """The name by which a broker knows whose batches it makes visible to all, see `staging`; None
+    where they count by manifests alone."""
     body: BodyOptions = BINARY_BODIES
 
 
@@ -216,10 +223,11 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         "topic", lambda name, text: _topic(name, text.strip(), namespace, check_topic_to_send_to)
     )
     is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
+    sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
     max_message_bytes = options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX)
     write_name = options.get("writeName", _write_name)
     if is_exactly_once:
-        check_exactly_once(topic, write_name, max_message_bytes)
+        check_exactly_once(topic, write_name, max_message_bytes, is_staged=sink_name is not None)
     return WriteOptions(
         access=access_of(options),
         namespace=namespace,
@@ -233,6 +241,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         write_name=write_name,
         row_ids=options.get("rowIds", values.truth, default=True),
         is_exactly_once=is_exactly_once,
+        sink_name=sink_name,
         body=write_body(options),
     )
 

@@ -6,8 +6,8 @@
                                                                   └── brokers away: wait,
                                                                       send what is left
 
-A producer tries again what may do better elsewhere; here is waited, by `retry_timeout_ms`, for
-brokers that are away or busy. What was stored before counts: only what is not known to be stored is
+A producer tries again what may do better elsewhere; `SendTries` waits for brokers that are away or
+busy. What was stored before counts: only what is not known to be stored is
 sent again, so that rows may be there twice (with one id) and are never left out. What a broker
 refuses for good ends the task.
 
@@ -18,7 +18,6 @@ its connection ends.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,18 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from rmq_spark.client.errors import (
-    BrokerRefused,
-    ClientError,
-    MessageIllegal,
-    NoPermission,
-    PartlySent,
-    RouteNotFound,
-    SendFailed,
-    SystemBusy,
-    TopicNotFound,
-    TopicNotUsable,
-)
+from rmq_spark.client.errors import PartlySent
 from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
@@ -48,47 +36,18 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.addresses import instance_for
-from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.committed_spans import NamedSpans
-from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcel, Parcels
-from rmq_spark.spark.patience import Patience
+from rmq_spark.spark.send_tries import SendTries
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
-from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
-
-_log = logging.getLogger(__name__)
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
 """The bytes handed to the producer at a time, enough for several requests under way at once."""
 
 SINGLE_ROWS: Final = 1_000
-PAUSE_SECONDS: Final = 0.5
-PAUSE_SECONDS_MAX: Final = 5.0
-
-_CREATE: Final = "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
-_REMEDIES: Final[Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]] = (
-    (
-        MessageIllegal,
-        "if it is too large: set option maxMessageBytes to the broker's maxMessageSize",
-    ),
-    (
-        (NoPermission, TopicNotUsable),
-        "let the topic be written (perm 6), or the user of option accessKey write to it",
-    ),
-    (TopicNotFound, _CREATE),
-    (RouteNotFound, _CREATE),
-    (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
-    (
-        AWAY,
-        (
-            "see that brokers and name servers of option namesrvAddr run, or raise option "
-            "retryTimeoutMs"
-        ),
-    ),
-)
 
 
 class Sent(NamedTuple):
@@ -147,14 +106,13 @@ def send_rows(
         {column.name for column in sent},
         task.partition,
         options.topic,
-        sending.queues_of,
+        sending.tries.queues_of,
         options.namespace,
     )
     first_row = 0
-    for gathered in _gathered(batches):
-        checked = rows.checked(gathered, first_row)
-        sending.send(parcels, checked)
-        first_row += gathered.num_rows
+    for some in gathered(batches):
+        sending.send(parcels, rows.checked(some, first_row))
+        first_row += some.num_rows
     if options.is_exactly_once:
         return Sent(first_row, tuple(sending.named.spans))
     return Sent(first_row, tuple(sending.spans))
@@ -171,7 +129,7 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
     return sending.send_one(message, queue)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in fewer and larger record batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -208,22 +166,7 @@ class _Sending:
         self.named = NamedSpans()
         self._options = options
         self._producer = producer
-        self._where = where
-        self._patience = Patience(
-            options.access.retry_timeout_ms,
-            clock,
-            sleep,
-            pause_seconds=PAUSE_SECONDS,
-            pause_seconds_max=PAUSE_SECONDS_MAX,
-        )
-
-    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that a topic's messages may go to, once a name server tells."""
-        while True:
-            try:
-                return self._producer.publish_queues(topic)
-            except RocketPollError as error:  # noqa: PERF203  # asked again
-                self._wait_after(error, topic)
+        self.tries = SendTries(options.access, producer, where, clock, sleep)
 
     def send(self, parcels: Parcels, rows: pa.RecordBatch) -> None:
         """Send them, parcel by parcel."""
@@ -248,9 +191,9 @@ class _Sending:
             except PartlySent as error:  # noqa: PERF203  # what is left is sent again
                 self._note(error.results, rows)
                 rows = rows.slice(error.messages_sent)
-                self._wait_after(error, parcel.topic, parcel.first_row)
+                self.tries.wait_after(error, parcel.topic, parcel.first_row)
             except RocketPollError as error:
-                self._wait_after(error, parcel.topic, parcel.first_row)
+                self.tries.wait_after(error, parcel.topic, parcel.first_row)
             else:
                 self._note(result.spans, rows)
                 return
@@ -262,7 +205,7 @@ class _Sending:
             try:
                 return self._producer.send(message, queue, timeout_ms)
             except RocketPollError as error:  # noqa: PERF203  # sent again
-                self._wait_after(error, message.topic)
+                self.tries.wait_after(error, message.topic)
 
     def _send_singly(self, parcel: Parcel) -> None:
         left = list(_messages(parcel))
@@ -282,7 +225,7 @@ class _Sending:
                     self._note([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self._wait_after(failure, parcel.topic, parcel.first_row)
+                self.tries.wait_after(failure, parcel.topic, parcel.first_row)
 
     def _begin(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:
@@ -311,62 +254,8 @@ class _Sending:
                 )
             else:
                 self.spans.append(span)
-            self._patience.reset()
-
-    # ---- failures
-
-    def _wait_after(self, error: RocketPollError, topic: str, first_row: int | None = None) -> None:
-        """Pause before the rows of a topic from ``first_row`` on are sent again.
-
-        Raises:
-            WriteError: A retry is of no use, or no longer.
-        """
-        cause = _cause(error)
-        is_away = self._is_away(cause, topic)
-        if is_away:
-            _log.warning(
-                "%s: what is left for %s is sent again when it can be: %s",
-                self._where,
-                topic,
-                error,
-            )
-        if not is_away or not self._patience.pause():
-            raise self._failure(error, first_row) from error
-        routes = self._producer.instance.routes
-        try:
-            routes.refresh(topic)
-        except ClientError as refusal:
-            _log.warning("the route of %s stays as it is: %s", topic, refusal)
-
-    def _is_away(self, cause: RocketPollError, topic: str) -> bool:
-        """Return whether a retry may succeed; routes may be missing while a broker restarts."""
-        if isinstance(cause, RouteNotFound):
-            return topic in self._producer.instance.routes.topics
-        if isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            return True
-        return isinstance(cause, AWAY)
-
-    def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
-        cause = _cause(error)
-        remedy = next((text for kind, text in _REMEDIES if isinstance(cause, kind)), None)
-        stored = sum(span.message_count for span in self.spans)
-        whereabouts = (
-            self._where if first_row is None else f"{self._where}, row {first_row} or after it"
-        )
-        return WriteError(
-            f"{whereabouts}: {error}"
-            + (f"; {remedy}" if remedy else "")
-            + (
-                f". {stored} rows of this partition are stored and stay"
-                if stored or first_row is not None
-                else ""
-            )
-        )
-
-
-def _cause(error: RocketPollError) -> RocketPollError:
-    """Return the error of the last try."""
-    return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
+            self.tries.stored_rows += span.message_count
+            self.tries.reset()
 
 
 def _messages(parcel: Parcel) -> Iterator[Message]:

@@ -6,7 +6,9 @@ that `abort` can only say what is there. Spark makes a new writer for each step 
 it remembers nothing, and knows a query by what its tasks report.
 
 Exactly once, `commit` stores a manifest of what they sent (`committing`). `abort` does nothing then
-either: it may follow a commit whose answer was lost.
+either: it may follow a commit whose answer was lost. Where a batch is to be visible to all at once,
+tasks stage their rows (`staging`), `commit` has the broker show them (`staged_commits`), and
+`abort` takes back what the tasks report, unless that is committed.
 
 Spark 4.0 has no Arrow interface for streams: there rows come one by one, and are gathered to
 columns.
@@ -37,6 +39,8 @@ from rmq_spark.spark.options import WriteOptions, write_options
 from rmq_spark.spark.sending import send_rows
 from rmq_spark.spark.sink_columns import DELAY_LEVEL, SinkColumn, check_sink_columns
 from rmq_spark.spark.sink_rows import WriteTask
+from rmq_spark.spark.staged_commits import abort_staged, check_stageable, commit_staged, next_write
+from rmq_spark.wire.headers.staging import BatchRequestHeader
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 
     from rmq_spark.client.producer.arrow_sends import SentSpan
     from rmq_spark.spark.body_encoding import BodyEncoder
+    from rmq_spark.spark.staging import TaskStaged
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +76,8 @@ class TaskSent(WriterCommitMessage):
     spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
+    staged: TaskStaged | None = None
+    """The report of rows that were staged instead of sent."""
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
@@ -97,11 +104,21 @@ class _Writing:
             _check_not_delayed(self.columns)
 
     def send(
-        self, task: WriteTask, batches: Iterable[pa.RecordBatch], part_of: ManifestId
+        self,
+        task: WriteTask,
+        batches: Iterable[pa.RecordBatch],
+        part_of: ManifestId,
+        batch: BatchRequestHeader | None,
     ) -> TaskSent:
-        """Send a task's rows."""
+        """Send a task's rows, or stage them as those of a batch."""
         if self.encoder is not None:
             batches = self.encoder.encoded(batches, task.partition)
+        if batch is not None:
+            from rmq_spark.spark.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
+
+            staged = stage_rows(self.options, self.columns, task, batches, batch)
+            attempt = _context().attemptNumber()
+            return TaskSent(task, attempt, staged.row_count, (), part_of, staged)
         found = send_rows(self.options, self.columns, task, batches)
         return TaskSent(
             task,
@@ -111,8 +128,16 @@ class _Writing:
             part_of if self.options.is_exactly_once else None,
         )
 
-    def send_of_write(self, write_id: str, batches: Iterable[pa.RecordBatch]) -> TaskSent:
-        """Send a task's rows of a batch write, be it within a query's foreachBatch."""
+    def send_of_write(
+        self,
+        write_id: str,
+        batches: Iterable[pa.RecordBatch],
+        batch: BatchRequestHeader | None = None,
+    ) -> TaskSent:
+        """Send a task's rows of a batch write, be it within a query's foreachBatch.
+
+        ``batch`` is what the write is known by if it is no query's part.
+        """
         context, name = _context(), self.options.write_name
         query_id, batch_id = (
             context.getLocalProperty(_QUERY_ID),
@@ -120,14 +145,16 @@ class _Writing:
         )
         part_of = ManifestId(None, write_id, 0)
         if query_id is not None and batch_id is not None:
-            if self.options.is_exactly_once and name is None:
+            if self.options.sink_name is not None:
+                batch = BatchRequestHeader(self.options.sink_name, int(batch_id), query_id)
+            elif self.options.is_exactly_once and name is None:
                 raise WriteError(
                     "a write within foreachBatch counts once by query, batch and name: set option "
                     "writeName, to another name for each write of a batch"
                 )
             run_id = context.getLocalProperty(_RUN_ID) or ""
             part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
-        return self.send(WriteTask(write_id, 0, context.partitionId()), batches, part_of)
+        return self.send(WriteTask(write_id, 0, context.partitionId()), batches, part_of, batch)
 
     def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
         """Send a task's rows of a stream's batch."""
@@ -140,13 +167,17 @@ class _Writing:
             raise WriteError(
                 f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}"
             )
+        sink = self.options.sink_name
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
             check_writable(self.options)
-            if self.options.is_exactly_once:
+            if sink is not None:
+                check_stageable(self.options)
+            elif self.options.is_exactly_once:
                 make_commits_topic(self.options)
         part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
         task = WriteTask(query_id, int(batch_id), context.partitionId())
-        return self.send(task, batches, part_of)
+        batch = None if sink is None else BatchRequestHeader(sink, int(batch_id), query_id)
+        return self.send(task, batches, part_of, batch)
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
@@ -163,7 +194,16 @@ class _Writing:
             span for message in sent for span in message.spans if isinstance(span, CommittedSpan)
         ]
         for manifest_id in filter(None, ids):
-            commit(self.options, manifest_id, spans)
+            if self.options.sink_name is None:
+                commit(self.options, manifest_id, spans)
+            else:
+                commit_staged(self.options, manifest_id, _staged(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Take back what tasks report to have staged; what was sent stays."""
+        staged = _staged(messages)
+        if staged:
+            abort_staged(self.options, staged)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -176,13 +216,17 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self._writing = _Writing(given, schema)
         self._write_id = self._writing.options.write_name or str(uuid.uuid4())
-        check_writable(self._writing.options)
-        if self._writing.options.is_exactly_once:
-            make_commits_topic(self._writing.options)
+        self._batch: BatchRequestHeader | None = None
+        options = self._writing.options
+        check_writable(options)
+        if options.sink_name is not None:
+            self._batch = next_write(options)
+        elif options.is_exactly_once:
+            make_commits_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
         """Send the rows of a task."""
-        return self._writing.send_of_write(self._write_id, iterator)
+        return self._writing.send_of_write(self._write_id, iterator, self._batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have the rows count, where that is asked for; log that all tasks have sent theirs."""
@@ -190,9 +234,13 @@ class BatchWriter(DataSourceArrowWriter):
         _log.info("write %s: %s", self._write_id, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that some tasks failed, and what others have sent, which stays."""
+        """Log that some tasks failed, and what others have sent, which stays, or have staged."""
+        self._writing.abort(messages)
         _log.warning(
-            "write %s was given up: %s; what was sent stays", self._write_id, _total(messages)
+            "write %s was given up: %s%s",
+            self._write_id,
+            _total(messages),
+            "" if _staged(messages) else "; what was sent stays",
         )
 
 
@@ -218,7 +266,9 @@ class _StreamWriter(DataSourceStreamWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log that a batch failed or was stopped; Spark runs it again when the query goes on."""
-        _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), _STAYS)
+        self._writing.abort(messages)
+        stays = "it is staged again when the query goes on" if _staged(messages) else _STAYS
+        _log.warning("batch %d was given up: %s; %s", batchId, _total(messages), stays)
 
 
 class StreamRowWriter(_StreamWriter):
@@ -316,11 +366,18 @@ def _context() -> TaskContext:
     return context
 
 
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
+    """Return what tasks report to have staged."""
+    sent = [message for message in messages if isinstance(message, TaskSent)]
+    return [message.staged for message in sent if message.staged is not None]
+
+
 def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
     sent = [message for message in messages if isinstance(message, TaskSent)]
     count = sum(message.row_count for message in sent)
     queues = {span.queue for message in sent for span in message.spans}
     unknown = len(messages) - len(sent)
-    return f"{count} rows of {len(sent)} tasks are in {len(queues)} queues" + (
+    place = "were staged" if _staged(messages) else f"are in {len(queues)} queues"
+    return f"{count} rows of {len(sent)} tasks {place}" + (
         f", {unknown} tasks have not said what they sent" if unknown else ""
     )

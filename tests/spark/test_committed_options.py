@@ -92,3 +92,47 @@ def test_messages_in_which_no_manifest_fits_are_refused(size):
     assert f"bytes are needed, found {size}: raise it to the brokers' maxMessageSize" in said
     assert write_options({**NEEDED, "maxMessageBytes": size}).max_message_bytes == int(size)
     assert write_options({**EXACTLY_ONCE, "maxMessageBytes": "1k"}).max_message_bytes == 1_024
+
+
+# ---- visibleTo=all
+
+
+def written(**more):
+    """Options of a sink whose batches all see; None leaves one out."""
+    given = {**EXACTLY_ONCE, "visibleTo": "all", **more}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"delivery": None}, "option visibleTo: all rows of a batch are seen at once with deliver"),
+        ({"visibleTo": None, "sinkName": "a"}, "option sinkName: it is for visibleTo=all"),
+        ({"visibleTo": "readers"}, "option visibleTo: needed committed_readers or all"),
+        ({"writeName": "daily"}, "option writeName: with visibleTo=all a write is known by"),
+        ({"topic": None}, "option sinkName: it is needed where rows name their topics"),
+        ({"sinkName": "a/b"}, "option sinkName: needed are letters, digits"),
+        ({"sinkName": "a" * 191}, "at most 190 of them"),
+        ({"namespace": "n" * 100, "sinkName": "a" * 100}, "at most 190 of them"),
+        ({"maxMessageBytes": "200"}, "option maxMessageBytes: exactly_once stores a manifest"),
+        ({"topic": "o" * 125}, "option topic: its commits topic would be"),
+    ],
+)
+def test_what_contradicts_batches_that_all_see_is_refused(more, why):
+    assert why in refused(write_options, written(**more))
+
+
+def test_a_sink_is_known_by_its_topic_unless_it_is_named():
+    assert write_options(written()).sink_name == "orders"
+    assert write_options(written(namespace="eu")).sink_name == "eu%orders"
+    assert write_options(written(topic=None, sinkName="mine")).sink_name == "mine"
+    assert write_options(written(namespace="eu", sinkName="mine")).sink_name == "eu%mine"
+    assert write_options(EXACTLY_ONCE).sink_name is None
+
+
+def test_delays_and_complete_mode_are_refused_there_as_well():
+    source = RocketPollDataSource(written())
+    delayed = schema_of("body string, delayLevel int")
+    assert "drop column delayLevel" in refused(lambda: source.streamWriter(delayed, False))
+    plain = schema_of("body string")
+    assert "output mode complete" in refused(lambda: source.streamWriter(plain, True))

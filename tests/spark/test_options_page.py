@@ -71,6 +71,7 @@ def test_the_defaults_are_those_of_the_code():
         "waitForTopic": READ.waits_for_topic,
         "isolation": "committed" if READ.is_committed else "uncommitted",
         "delivery": "exactly_once" if WRITE.is_exactly_once else "at_least_once",
+        "visibleTo": "committed_readers" if WRITE.sink_name is None else "all",
         "onBrokerAway": "skip" if READ.skips_away else "wait",
         "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
         "suspendTimeoutMs": READ.suspend_ms,
@@ -86,7 +87,14 @@ def test_the_defaults_are_those_of_the_code():
         name: shown(value) for name, value in in_code.items()
     }
     # All others have none, or one that is told in words.
-    in_words = {"namesrvAddr", "nameServer", "columns", "startingOffsets", "endingOffsets"}
+    in_words = {
+        "namesrvAddr",
+        "sinkName",
+        "nameServer",
+        "columns",
+        "startingOffsets",
+        "endingOffsets",
+    }
     assert {name for name, default in stated.items() if default == "none"} == set(OPTIONS) - set(
         in_code
     ) - in_words

@@ -8,7 +8,7 @@ from source_parts import Clock
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.spark import sending
+from rmq_spark.spark import send_tries, sending
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options import write_options
 from rmq_spark.spark.sending import producer_of, send_rows
@@ -191,7 +191,9 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
     started = clock.now
     with FakeCluster(a=lambda _: 2) as cluster:
         problem = refused(options_of(cluster.address), {"body": ["a"]}, clock=clock)
-    assert PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + sending.PAUSE_SECONDS_MAX
+    assert (
+        PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + send_tries.PAUSE_SECONDS_MAX
+    )
     assert problem.startswith("partition 2, row 0 or after it: sending to T failed")
     assert "raise option retryTimeoutMs. 0 rows of this partition are stored and stay" in problem
 

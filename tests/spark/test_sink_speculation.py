@@ -73,3 +73,31 @@ def test_what_both_copies_of_a_streams_task_have_written(sink, slow, copies):
     sink.copy(sink.stream(topic=topic, columns="body", startingOffsets="earliest"), into=slow)
     copies.assert_one()
     assert_known_by_their_ids(sink)
+
+
+@pytest.fixture
+def _ours_alone(kind):
+    if kind != "rocketpoll":
+        pytest.skip("a RocketMQ broker knows no staged batches")
+
+
+def assert_seen_once(sink):
+    """Both copies of the slow task have staged their rows; everybody sees those of one."""
+    found = sorted(int(message.body) for message in sink.messages(ROWS))
+    assert found == list(range(ROWS))
+
+
+@pytest.mark.usefixtures("_ours_alone")
+def test_what_both_copies_of_a_task_have_staged_is_seen_once(sink, slow, copies):
+    rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
+    sink.write(rows, into=slow, delivery="exactly_once", visibleTo="all")
+    copies.assert_one()
+    assert_seen_once(sink)
+
+
+@pytest.mark.usefixtures("_ours_alone")
+def test_what_both_copies_of_a_streams_task_have_staged_is_seen_once(sink, slow, copies):
+    rows = sink.stream(topic=sink.filled(*range(ROWS)), columns="body", startingOffsets="earliest")
+    sink.copy(rows, into=slow, delivery="exactly_once", visibleTo="all")
+    copies.assert_one()
+    assert_seen_once(sink)

@@ -386,5 +386,8 @@ class File:
         )
         return None if page is None else max(page * PAGE, position)
 
+    def close(self):
+        """Nothing is left open: what is held goes with the file itself."""
+
     def __del__(self):
         self._disk.open_files -= 1

@@ -55,6 +55,9 @@ def test_the_stories_of_spark_have_everything_in_them():
         "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
         "consumerGroup", "subscribePattern", "endingOffsets", "isolation",
     }  # fmt: skip
+    sinks = [step.arguments["options"] for step in steps if step.kind == "sink"]
+    ways = {(each.get("delivery"), each.get("visibleTo")) for each in sinks}
+    assert ways == {(None, None), ("exactly_once", None), ("exactly_once", "all")}
 
 
 def test_losses_that_nobody_is_told_of_are_found_out(monkeypatch):

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from rmq_spark.wire.bodies.staged_batches import (
+    AbortBatchRequestBody,
     CommitBatchRequestBody,
     CommittedBatch,
     SinksBody,
@@ -109,7 +110,7 @@ class StagedBatchesProcessor:
         self._beside(connection, request, self._commit(request, header))
 
     def abort(self, connection: Connection, request: RemotingCommand) -> None:
-        """Forget what is staged of a batch that is not committed."""
+        """Forget what attempts have staged of a batch that is not committed; without any, all."""
         header: BatchRequestHeader = header_of(request)
         self._beside(connection, request, self._abort(request, header))
 
@@ -157,7 +158,12 @@ class StagedBatchesProcessor:
         return answer(request, body=committed)
 
     def _abort(self, request: RemotingCommand, header: BatchRequestHeader) -> Steps:
-        yield from self._batches.abort(header.sink, header.batch_id, header.owner, self._aside)
+        body = AbortBatchRequestBody()
+        if request.body:
+            body = yield from body_in_steps(request, AbortBatchRequestBody)
+        yield from self._batches.abort(
+            header.sink, header.batch_id, header.owner, self._aside, frozenset(body.attempts)
+        )
         return answer(request)
 
     def _forget(self, request: RemotingCommand, sink: str) -> Steps:

@@ -13,6 +13,7 @@ What no broker would take is refused before any of its piece is sent. This modul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,10 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.producer.outgoing import RECORD_OVERHEAD_BYTES
 from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.properties import lengths_of_maps
+from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
@@ -108,6 +112,29 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
     if "properties" in rows.schema.names and rows.num_rows:
         total += lengths_of_maps(rows.column("properties"))
     return total
+
+
+def sized_records(
+    rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
+) -> bytes:
+    """Return rows as records for a queue, their sizes in front: the body of a chunk.
+
+    Raises:
+        MessageRejected: A row cannot be a message.
+    """
+    columns = record_columns(rows, queue, born_host, store_host)
+    with rows_checked():
+        encoded = encode_chunk(columns, has_checksums=True)
+    return b"".join((encode_sizes(encoded.sizes), encoded.data))
+
+
+@contextmanager
+def rows_checked() -> Iterator[None]:
+    """Raise MessageRejected where rows cannot be made to records."""
+    try:
+        yield
+    except RecordError as error:
+        raise MessageRejected("a row", "one that can be a message", str(error)) from error
 
 
 def record_columns(

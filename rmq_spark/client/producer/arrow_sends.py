@@ -10,9 +10,9 @@ are known by their offset message ids.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,7 +29,12 @@ from rmq_spark.client.errors import (
     SendFailed,
 )
 from rmq_spark.client.producer.arrow_frames import record_batches
-from rmq_spark.client.producer.arrow_rows import message_columns, pieces, record_columns
+from rmq_spark.client.producer.arrow_rows import (
+    message_columns,
+    pieces,
+    rows_checked,
+    sized_records,
+)
 from rmq_spark.client.producer.outgoing import (
     BATCH_MESSAGES_MAX,
     check_topic_of_batch,
@@ -38,9 +43,7 @@ from rmq_spark.client.producer.outgoing import (
 from rmq_spark.client.producer.sends import RETRIED_CODES
 from rmq_spark.client.producer.topic_sender import may_be_elsewhere
 from rmq_spark.client.producer.unique_ids import now_ms
-from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk import encode_batch_columns, encode_chunk
-from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -198,10 +201,8 @@ class _Bulk:
                 and agreement.store_host
                 and agreement.born_host
             ):
-                columns = record_columns(
-                    request.rows, queue, agreement.born_host, agreement.store_host
-                )
-                request.answer = self._append_chunk(address, queue, columns)
+                body = sized_records(request.rows, queue, agreement.born_host, agreement.store_host)
+                request.answer = self._append_chunk(address, queue, body)
             else:
                 request.answer = self._send_batch(address, queue, request)
         except (*CONNECTION_FAULTS, BrokerNotFound) as error:
@@ -241,12 +242,8 @@ class _Bulk:
         request.rows = request.rows.slice(stored)
         return _CutShort(request.topic, stored, count)
 
-    def _append_chunk(
-        self, address: str, queue: MessageQueue, columns: dict[str, Any]
-    ) -> Future[Any]:
+    def _append_chunk(self, address: str, queue: MessageQueue, body: bytes) -> Future[Any]:
         rules = self._sender.rules
-        with _rows_checked():
-            encoded = encode_chunk(columns, has_checksums=True)
         header = AppendChunkRequestHeader(
             rules.producer_group,
             queue.topic,
@@ -254,28 +251,19 @@ class _Bulk:
             rules.create_topic_key,
             rules.default_topic_queue_nums,
         )
-        body = b"".join((encode_sizes(encoded.sizes), encoded.data))
         return self._sender.instance.api.append_chunk(address, header, body, self._timeout_ms)
 
     def _send_batch(self, address: str, queue: MessageQueue, request: _Request) -> Future[Any]:
         sender = self._sender
         check_topic_of_batch(request.topic)
         ids = sender.ids.take(request.rows.num_rows)
-        with _rows_checked():
+        with rows_checked():
             body = encode_batch_columns(message_columns(request.rows), ids)
         prepared = encoded_batch(request.topic, memoryview(body), ids, sender.rules, now_ms())
         header = prepared.header(queue)
         return sender.instance.api.send_async(
             address, header, prepared.body, prepared.message_id, self._timeout_ms
         )
-
-
-@contextmanager
-def _rows_checked() -> Iterator[None]:
-    try:
-        yield
-    except RecordError as error:
-        raise MessageRejected("a row", "one that can be a message", str(error)) from error
 
 
 class _CutShort(ClientError):

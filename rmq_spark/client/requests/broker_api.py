@@ -50,6 +50,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.requests.admin_calls import AdminCalls
+    from rmq_spark.client.requests.staging_calls import StagingCalls
 
 HOLD_MARGIN_MS: Final = 10_000
 """Milliseconds that the answer to a pull is waited for beyond the time that it may be held."""
@@ -86,6 +87,13 @@ class BrokerApi:
         from rmq_spark.client.requests.admin_calls import AdminCalls  # noqa: PLC0415  # for operators only
 
         return AdminCalls(self.calls)
+
+    @cached_property
+    def staging(self) -> StagingCalls:
+        """Requests about staged batches; only who writes exactly once loads them."""
+        from rmq_spark.client.requests.staging_calls import StagingCalls  # noqa: PLC0415
+
+        return StagingCalls(self.connections, self.timeout_ms)
 
     def agreement(self, address: str) -> Agreement:
         """Return the extensions that a broker and this client share, connecting if need be."""

@@ -27,6 +27,13 @@ class CommitBatchRequestBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AbortBatchRequestBody:
+    """The body of ABORT_BATCH: the attempts that go; without any, all of the batch go."""
+
+    attempts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpan:
     """Messages of a batch with successive offsets of one queue.
 

@@ -11,6 +11,7 @@ from staged_rows import at_once, no_pause, result_of, sized
 from stores import bodies, message, small_config
 
 from rmq_spark.wire.bodies.staged_batches import (
+    AbortBatchRequestBody,
     CommitBatchRequestBody,
     CommittedBatch,
     SinksBody,
@@ -114,6 +115,20 @@ def test_an_abort_forgets_what_is_staged_and_nothing_that_counts(parts, room):
         assert room.ask(RequestCode.ABORT_BATCH, header).code == 0
     assert "is not staged" in room.commit("b", batch_id=1).remark
     assert bodies(parts.store) == ["a"]
+
+
+def test_an_abort_of_some_attempts_leaves_those_of_others(parts, room):
+    """A driver that was replaced knows of its own attempts only."""
+    room.stage("a")
+    header = BatchRequestHeader(SINK, 0, "q")
+    body = AbortBatchRequestBody(attempts=("of-another", "a.b"))
+    assert room.ask(RequestCode.ABORT_BATCH, header, body).code == 0
+    room.commit("a")
+    assert bodies(parts.store) == ["a"]
+    room.stage("b", batch_id=1)
+    body = AbortBatchRequestBody(attempts=("a",))
+    room.ask(RequestCode.ABORT_BATCH, BatchRequestHeader(SINK, 1, "q"), body)
+    assert "is not staged" in room.commit("b", batch_id=1).remark
 
 
 def test_what_cannot_be_is_refused_for_good(parts, room):

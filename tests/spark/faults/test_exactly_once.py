@@ -1,6 +1,8 @@
 """kill -9 of whoever has a part in a batch that is to count once: a reader of what counts has every
-row once, though the topic has some of them twice."""
+row once, though the topic has some of them twice; where all see a batch at once, nobody has."""
 
+import time
+from collections import Counter
 from itertools import cycle, islice
 
 import pytest
@@ -27,8 +29,26 @@ KILLS = (
 )
 
 
+KILLS_WHERE_ALL_SEE = (
+    ("broker", "copy"),
+    ("driver", "shown"),
+    ("worker", "sent"),
+    ("planner", "shown"),
+    ("broker", "sent"),
+    ("driver", "manifest-done"),
+    ("broker", "manifest"),
+    ("planner", "manifest"),
+    ("broker", "shown"),
+    ("driver", "manifest"),
+    ("driver", "sent"),
+)
+_COPY_SECONDS = 0.5
+
+
 class ExactlyOnceCampaign(Campaign):
     """A topic that is copied to another one."""
+
+    visible_to = "committed_readers"
 
     def made_query(self):
         (broker,) = self.brokers
@@ -39,6 +59,7 @@ class ExactlyOnceCampaign(Campaign):
         )
         self.reader.start()
         into = {"namesrvAddr": broker.address, "topic": "out", "delivery": "exactly_once"}
+        into["visibleTo"] = self.visible_to
         options = {"namesrvAddr": broker.address, "subscribe": "in"}
         return Query(self._directory, into=into, startingOffsets="earliest", **options)
 
@@ -55,6 +76,62 @@ class ExactlyOnceCampaign(Campaign):
             return len(self.reader.rows()) >= len(self.sent)
 
         wait_until(has_all, what=f"{len(self.sent)} rows")
+
+
+class VisibleToAllCampaign(ExactlyOnceCampaign):
+    """The same, where a plain consumer has each row once as well."""
+
+    visible_to = "all"
+
+    def round(self, victim, point):
+        """Hold the query and kill; the broker also in the middle of its copy."""
+        if point != "copy":
+            super().round(victim, point)
+            return
+        (broker,) = self.brokers
+        before = _noted(broker)
+        self.query.hold("manifest")
+        self.send()
+        self.query.reached("manifest")
+        self.query.release("manifest")
+        deadline = time.monotonic() + _COPY_SECONDS  # it may be quicker than this look at it
+        while time.monotonic() < deadline and _noted(broker) == before:
+            pass
+        broker.kill()
+        broker.restart()
+        self.send()
+        self.wait()
+
+    def wait(self):
+        """Wait for all rows; never is one there twice, or one that is not to be there."""
+
+        def has_all():
+            found = Counter(message.text for message in self.brokers[0].messages("out"))
+            assert found <= Counter(self.sent)
+            return found == Counter(self.sent)
+
+        wait_until(has_all, what=f"{len(self.sent)} rows for everybody")
+        super().wait()
+
+
+def _noted(broker):
+    """What changes when a broker notes that a commit is under way."""
+    files = broker.directory.rglob("stagedBatches*")
+    try:
+        return {(file.name, file.stat().st_mtime_ns) for file in files}
+    except FileNotFoundError:  # it is being replaced
+        return None
+
+
+@pytest.mark.timeout(60 * (ROUNDS + 3))
+def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path):
+    with VisibleToAllCampaign(
+        tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]
+    ) as rounds:
+        for victim, point in islice(cycle(KILLS_WHERE_ALL_SEE), ROUNDS):
+            rounds.round(victim, point)
+        rounds.reader.run()
+        assert_read(rounds.reader, rounds.sent)
 
 
 @pytest.mark.timeout(60 * (ROUNDS + 3))

@@ -17,6 +17,7 @@ said who it is:
     commit              commits/N is written
     sent                a task has sent its rows to a topic, and has not reported it
     manifest            all tasks have, and the batch does not count yet
+    shown               its rows are visible to all, and its manifest is not stored
     manifest-done       the batch counts, commits/N is not written
 
 Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
@@ -39,6 +40,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from rmq_spark.client.reading import readable_chunks
+from rmq_spark.spark import committing, staged_commits
 from rmq_spark.spark.source import FORMAT, RocketPollDataSource
 from rmq_spark.spark.stream_reader import stream_reader
 from rmq_spark.spark.writer import stream_writer
@@ -125,7 +127,12 @@ def held_writer(given, schema, overwrite, holds):
         holds.pass_by("sent", only_first=True)
         return found
 
+    def store_manifest(*arguments, **more):
+        holds.pass_by("shown")
+        committing.commit(*arguments, **more)
+
     def commit(self, messages, batchId):  # noqa: N803  # Spark's name
+        staged_commits.commit = store_manifest
         holds.pass_by("manifest")
         type(made).commit(self, messages, batchId)
         holds.pass_by("manifest-done")

@@ -54,12 +54,17 @@ def draw(seed):
     if "writes" in others and more.random() < 0.5:
         others["writes"] = _exactly_once(more, others["writes"])
         readers = tuple(_committed(more, f"committed{number}") for number in range(2))
+    brokers = BROKERS[: dice.choice([1, 2, 2, 3])]
+    all_see = random.Random(f"{seed} visible to all")  # the same
+    if readers and all_see.random() < 0.5:
+        others["writes"] = _visible_to_all(others["writes"])
+        brokers = BROKERS[:1]
     return Story(
         seed=seed,
         settings=settings,
         endings=(),
         clients=(
-            *(Client(name, ()) for name in BROKERS[: dice.choice([1, 2, 2, 3])]),
+            *(Client(name, ()) for name in brokers),
             *(_stream(dice, name, kinds) for name in streams),
             *others.values(),
             *readers,
@@ -196,6 +201,13 @@ def _exactly_once(dice, writes):
         },
     )
     return Client(writes.name, (sink, *steps))
+
+
+def _visible_to_all(writes):
+    """The same, by a broker that shows each batch to everybody at once."""
+    sink, *steps = writes.steps
+    options = sink.arguments["options"] | {"visibleTo": "all"}
+    return Client(writes.name, (Step("sink", {**sink.arguments, "options": options}), *steps))
 
 
 def _committed(dice, name):

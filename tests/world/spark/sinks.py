@@ -42,6 +42,8 @@ class SinkModel:
         """All tasks have reported."""
         for number, (rows, each) in enumerate(zip(partitions, sent, strict=True)):
             spans = sum(span.message_count for span in each.spans)
+            if self._writes.is_visible_to_all:  # where they are, the commit says
+                spans = each.row_count
             if not each.row_count == spans == len(rows):
                 self._ledger.complain(
                     f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition "
@@ -101,6 +103,9 @@ class SinkModel:
 
     def check(self):
         """What was committed must be there, unless something has happened to where it was."""
+        if self._writes.is_visible_to_all:
+            self._check_what_all_see()
+            return
         for _, rows, each in self._committed:
             if any(self._ledger.may_be_gone(_queue(span.queue)) for span in each.spans):
                 continue
@@ -117,6 +122,23 @@ class SinkModel:
                 self._ledger.complain(
                     f"{each} was committed, and there are other messages at its places"
                 )
+
+    def _check_what_all_see(self):
+        """Each row is there once, of each batch all or none, and none of what does not count."""
+        topic = self._writes.topic
+        if any(self._ledger.may_be_gone((topic, each.name, 0)) for each in self._ledger.brokers):
+            return
+        left = set(self._stored)
+        for number, bodies in self.told.items():
+            some = bodies & self._stored.keys()
+            left -= bodies
+            if some != bodies and (some or number in self.counted):
+                self._ledger.complain(f"of batch {number} everybody sees {some}, and not {bodies}")
+        if left:
+            self._ledger.complain(f"everybody sees what nobody has told to count: {left}")
+        twice = {body: found for body, found in self._stored.items() if len(found) > 1}
+        if twice:
+            self._ledger.complain(f"everybody sees rows twice: {twice}")
 
 
 def _queue(queue):

@@ -7,7 +7,8 @@ all is aborted. A batch that was not committed is run again, with the same rows.
 
 A stream that writes exactly once is killed before and behind its commits as well. Its partitions
 are others when a batch is run again, as after a shuffle, and a driver that was replaced commits
-late.
+late. Where all see a batch at once, it gives up late as well, and nothing of what another stages
+may go by that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ TOPIC = "S0"
 _SCHEMA = "body binary, keys string, tags string, properties map<string,string>"
 _TYPES = (pa.binary(), pa.string(), pa.string(), pa.map_(pa.string(), pa.string()))
 _BATCH_ROWS = 3
+_GIVES_UP = 0.5
+"""How many drivers that were replaced give up a batch instead of committing it."""
+_AMID_SECONDS = (0.002, 0.005, 0.01, 0.05)
+"""Within so long a commit and its manifest go out, more or less."""
+
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
@@ -75,6 +81,8 @@ class Writes(Application):
         self._options = sink.arguments["options"]
         self._is_stream = sink.arguments["is_stream"]
         self.is_exactly_once = self._options.get("delivery") == "exactly_once"
+        self.topic = self._options["topic"]
+        self.is_visible_to_all = self._options.get("visibleTo") == "all"
         self._deaths = sink.arguments.get("deaths", 0)
         self._zombies = sink.arguments.get("zombies", 0)
         self._reported = []  # reports that a driver has had, with their batch
@@ -111,6 +119,12 @@ class Writes(Application):
             self.run.kill()
             await self.run.pause(0)
 
+    def _dies_amid(self, run):
+        """Kill a driver while it commits, or where it is by then."""
+        if run is self.run and not run.killed.is_kept:
+            self.world.note(f"{run.name} is killed amid its commit")
+            run.kill()
+
     async def _write(self, batch, partitions):
         run = self.run
         source = pickle.dumps(RocketPollDataSource(self._options))
@@ -129,13 +143,20 @@ class Writes(Application):
         self._reported.append((batch, sent))
         await self._may_die("before it commits")
         self.model.tells(batch, partitions)
+        if self.is_visible_to_all and self.dice.random() < self._deaths:
+            self.world.kernel.after(
+                self.dice.choice(_AMID_SECONDS), partial(self._dies_amid, self.run)
+            )
         await self._tell(source, writer, "commit", sent, batch)
         await self._may_die("behind its commit")
         self.model.committed(batch, partitions, sent)
         if self.is_exactly_once and self.dice.random() < self._zombies:
             old_batch, old = self.dice.choice(self._reported)
-            self.world.note(f"{self.run.name}: another driver commits batch {old_batch} once more")
-            await self._tell(source, writer, "commit", old, old_batch)
+            what = "commit"
+            if self.is_visible_to_all and self.dice.random() < _GIVES_UP:
+                what = "abort"
+            self.world.note(f"{self.run.name}: another driver: {what} of batch {old_batch}")
+            await self._tell(source, writer, what, old, old_batch)
 
     def _writer(self, source):
         source = pickle.loads(source)  # noqa: S301  # what Spark does

@@ -1,0 +1,240 @@
+"""Staged commits: a batch that tasks have staged becomes visible, and then its manifest is stored.
+
+    reports of the tasks that count ──> COMMIT_BATCH, again until it is answered
+                                          │  from here on every client has all rows
+                                          └──> a manifest for each topic, of the spans in the answer
+
+In this order: a reader of what manifests name never waits for rows that may not come. Killed in
+between, the driver commits again, hears the same spans, and stores the manifest. This module must
+not know how rows are staged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import reduce
+from itertools import chain
+from typing import Final
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError, ManifestError, MessageIllegal, MessageRejected
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
+from rmq_spark.client.names import check_topic
+from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.spark.committed_spans import Sums
+from rmq_spark.spark.committing import (
+    commit,
+    has_commits_topic,
+    make_commits_topic,
+)
+from rmq_spark.spark.errors import OptionError, WriteError
+from rmq_spark.spark.options import WriteOptions
+from rmq_spark.spark.send_tries import SendTries
+from rmq_spark.spark.sending import producer_of
+from rmq_spark.spark.staging import (
+    OF_WRITES,
+    STAGING_REMEDIES,
+    TaskStaged,
+    check_knows,
+    check_order,
+    one_of,
+    take_back,
+)
+from rmq_spark.wire.bodies.staged_batches import CommittedBatch
+from rmq_spark.wire.headers.staging import BatchRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_RANDOM_BITS: Final = 20
+"""The bits of a batch write's number below its milliseconds: no two writes have the same one."""
+
+_COPIED_BYTES_PER_MS: Final = 10_000
+"""The speed, on a slow disk, at which a broker is expected to copy what is staged."""
+
+
+def commit_staged(
+    options: WriteOptions, manifest_id: ManifestId, reports: Sequence[TaskStaged]
+) -> None:
+    """Make all rows that tasks report visible, and return when their manifests are stored.
+
+    Raises:
+        WriteError: It is not known whether they are; or they are not, and the error says why.
+    """
+    some = [report for report in reports if report.broker_name is not None]
+    if not some:
+        return
+    name = one_of(str(report.broker_name) for report in some)
+    (batch,) = {report.batch for report in some}
+    committed = _committed(options, manifest_id, name, batch, some)
+    spans: dict[str, list[CommittedSpan]] = {}
+    for span in committed.spans:
+        queue = MessageQueue(span.topic, name, span.queue_id)
+        spans.setdefault(span.topic, []).append(
+            CommittedSpan(queue, span.queue_offset, span.count, span.crc, span.body_bytes)
+        )
+    topics = [topic for topic in spans if _has_commits(options, topic)]
+    _refuse_others(options, manifest_id, some, topics, [*chain(*spans.values())])
+    for topic in topics:
+        commit(options, manifest_id, spans[topic], topic=topic)
+
+
+def abort_staged(options: WriteOptions, reports: Sequence[TaskStaged]) -> None:
+    """Have the broker delete what tasks have staged; what others have staged is left alone."""
+    by_broker: dict[str, list[TaskStaged]] = {}
+    for report in reports:
+        if report.broker_name is not None and report.attempt is not None:
+            by_broker.setdefault(report.broker_name, []).append(report)
+    for name, some in by_broker.items():
+        attempts = [report.attempt.attempt for report in some if report.attempt is not None]
+        producer = producer_of(options)
+        try:
+            producer.publish_queues(str(some[0].topic))  # so that the broker's address is known
+            take_back(producer, name, some[0].batch, attempts)
+        except ClientError as error:
+            _log.warning("%s keeps what was staged until the next commit: %s", name, error)
+
+
+def check_stageable(options: WriteOptions) -> str | None:
+    """Check that batches can be made visible to all; return the address of the topic's broker.
+
+    Where rows name their topics, tasks check each, and this returns None.
+
+    Raises:
+        OptionError: The topic is on several brokers, or its broker knows no staged batches.
+        ClientError: No broker could be asked.
+    """
+    if options.topic is None:
+        return None
+    producer = producer_of(options)
+    queues = producer.publish_queues(options.topic)
+    try:
+        return check_knows(producer, one_of(queue.broker_name for queue in queues))
+    except WriteError as error:
+        raise OptionError("visibleTo", str(error)) from error
+
+
+def next_write(options: WriteOptions) -> BatchRequestHeader:
+    """Return what a batch write that is no query's part is known by: a number never used before.
+
+    Raises:
+        OptionError, ClientError: As `check_stageable` does.
+    """
+    address = check_stageable(options)
+    sink = f"{options.sink_name}.writes"
+    chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
+    number = (int(time.time() * 1000) << _RANDOM_BITS) + chance
+    if address is not None:
+        last = producer_of(options).instance.api.staging.last_batch(address, sink)
+        if last is not None and last.batch_id >= number:  # by a machine whose clock is ahead
+            number = last.batch_id + 1 + chance
+    return BatchRequestHeader(sink, number, OF_WRITES)
+
+
+def _committed(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    name: str,
+    batch: BatchRequestHeader,
+    reports: Sequence[TaskStaged],
+) -> CommittedBatch:
+    """Commit a batch; return where the rows are that count in it."""
+    topic = str(reports[0].topic)
+    producer = producer_of(options)
+    where = f"it is not known whether {manifest_id} counts"
+    tries = SendTries(options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES)
+    api, routes = producer.instance.api, producer.instance.routes
+    attempts = [report.attempt for report in reports if report.attempt is not None]
+    timeout_ms = max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms)
+    timeout_ms += sum(report.staged_bytes for report in reports) // _COPIED_BYTES_PER_MS
+    is_known = any(report.is_committed for report in reports)
+    while True:
+        try:
+            producer.publish_queues(topic)  # so that the broker's address is known
+            address = routes.master_address(name)
+            if is_known:  # tasks have left rows out: what they have staged is not all
+                last = api.staging.last_batch(address, batch.sink)
+            else:
+                last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
+        except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
+            _explain(api, address, batch)
+            raise WriteError(
+                f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
+                "it is staged again"
+            ) from error
+        except ClientError as error:
+            tries.wait_after(error, topic)
+        else:
+            break
+    if last is not None:
+        check_order(batch, last)
+    if last is None or last.batch_id != batch.batch_id:
+        raise WriteError(
+            f"{name} told tasks that {manifest_id} is committed, and knows nothing of it now: was "
+            "its store put back from an older copy? Nothing more of this batch was made visible; "
+            "run it again"
+        )
+    return last
+
+
+def _explain(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
+    """Raise why a commit was refused, if it is the order of the sink's batches."""
+    with suppress(ClientError):
+        last = api.staging.last_batch(address, batch.sink)
+        if last is not None:
+            check_order(batch, last)
+
+
+def _refuse_others(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    reports: Sequence[TaskStaged],
+    topics: Sequence[str],
+    committed: Sequence[CommittedSpan],
+) -> None:
+    """Refuse a second write of a batch under the same sink, which has other rows than the first.
+
+    Those of a batch that is run again may be others, too: it is not of the same run.
+    """
+    sums = [report.sums for report in reports if report.sums is not None]
+    if len(sums) < len(reports) or reduce(Sums.plus, sums, Sums()) == _sums_of(committed):
+        return
+    if any(_is_of_this_run(options, topic, manifest_id) for topic in topics):
+        raise WriteError(
+            f"sink {reports[0].batch.sink} has written other rows of {manifest_id} already, and "
+            "they count: set option sinkName to another name for each write of a batch"
+        )
+
+
+def _sums_of(spans: Iterable[CommittedSpan]) -> Sums:
+    each = (Sums(span.message_count, span.body_bytes, span.crc) for span in spans)
+    return reduce(Sums.plus, each, Sums())
+
+
+def _is_of_this_run(options: WriteOptions, topic: str, manifest_id: ManifestId) -> bool:
+    """Return whether a batch has a manifest of this run; False where the index does not tell."""
+    admin = Admin(instance=producer_of(options).instance)
+    try:
+        found = admin.messages_by_key(commits_topic(topic), manifest_id.key)
+        known = [decoded(bytes(message.body)) for message in found]
+    except (ClientError, ManifestError) as error:
+        _log.info("nobody says whether %s was written before: %s", manifest_id, error)
+        return False
+    return any(each is not None and each.id == manifest_id for each in known)
+
+
+def _has_commits(options: WriteOptions, topic: str) -> bool:
+    """Return whether a topic can have a commits topic, which is made if it is not there."""
+    try:
+        check_topic(commits_topic(topic))
+    except MessageRejected as error:
+        _log.warning("%s has no manifests, as it has no commits topic: %s", topic, error)
+        return False
+    if not has_commits_topic(options, topic):
+        make_commits_topic(options, topic)
+    return True

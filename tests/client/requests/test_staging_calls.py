@@ -1,0 +1,79 @@
+"""Requests about staged batches, made of a broker."""
+
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+from fake_servers import FakeServer, answering
+
+from rmq_spark.client.errors import MessageIllegal, NotSupported, ProtocolError
+from rmq_spark.client.producer.arrow_rows import sized_records
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+BATCH = BatchRequestHeader("sink", 7, "query")
+QUEUE = MessageQueue("T", "broker-a", 0)
+HEADER = StageChunkRequestHeader(*BATCH, "a", 0, "T", 0, "TBW102")
+
+
+@pytest.fixture
+def address(running_broker, api):
+    topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    api.admin.create_topic(running_broker.address, topic)
+    assert Extension.STAGED_BATCHES in api.agreement(running_broker.address).extensions
+    return running_broker.address
+
+
+def test_a_batch_is_staged_committed_and_known(address, api):
+    body = sized_records(pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
+    assert api.staging.last_batch(address, "sink") is None
+    assert api.staging.stage_chunk(address, HEADER, body).result() is False
+    assert api.max_offset(address, QUEUE) == 0
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(body))
+    committed = api.staging.commit_batch(address, BATCH, [attempt], 30_000)
+    assert (committed.batch_id, committed.owner, committed.rows) == (7, "query", 2)
+    assert api.max_offset(address, QUEUE) == 2
+    assert api.staging.stage_chunk(address, HEADER, body).result() is True
+    assert api.staging.commit_batch(address, BATCH, [attempt]) == committed
+    assert api.staging.last_batch(address, "sink") == committed
+    api.staging.abort_batch(address, BATCH, ["a"])
+    assert api.max_offset(address, QUEUE) == 2
+
+
+def test_an_abort_names_the_attempts_that_go(address, api):
+    body = sized_records(pa.record_batch({"body": [b"x"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
+    for attempt in ("a", "b"):
+        api.staging.stage_chunk(address, HEADER._replace(attempt=attempt), body).result()
+    api.staging.abort_batch(address, BATCH, ["a"])
+    gone, there = (
+        StagedAttempt(attempt=name, chunks=1, rows=1, crc=crc32(body)) for name in ("a", "b")
+    )
+    with pytest.raises(MessageIllegal, match="chunk 0 of attempt a is not staged"):
+        api.staging.commit_batch(address, BATCH, [gone])
+    assert api.staging.commit_batch(address, BATCH, [there]).rows == 1
+
+
+def test_a_broker_that_knows_none_of_it_says_so(api):
+    with FakeServer(answering(lambda request: request.respond(3, "not supported"))) as server:
+        staging, address = api.staging, server.address
+        for call in (
+            lambda: staging.stage_chunk(address, HEADER, b"").result(),
+            lambda: staging.commit_batch(address, BATCH, []),
+            lambda: staging.abort_batch(address, BATCH, []),
+            lambda: staging.last_batch(address, "sink"),
+        ):
+            with pytest.raises(NotSupported):
+                call()
+
+
+def test_an_answer_that_is_none_is_a_protocol_error(api):
+    def answer(request):
+        known = request.code == RequestCode.LAST_BATCH
+        return request.respond(0, body=b"[1]") if known else request.respond(3, "not supported")
+
+    with FakeServer(answering(answer)) as server, pytest.raises(ProtocolError):
+        api.staging.last_batch(server.address, "sink")

@@ -1,0 +1,77 @@
+"""The tries of a sink's requests: what is waited for, and what the error at the end says."""
+
+import pytest
+from client_clusters import FakeCluster
+from source_parts import Clock
+
+from rmq_spark.client.errors import (
+    ConnectionClosed,
+    MessageIllegal,
+    RouteNotFound,
+    SendFailed,
+    SystemBusy,
+)
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import write_options
+from rmq_spark.spark.send_tries import PAUSE_SECONDS, SendTries
+
+GONE = ConnectionClosed("a:1", "it is gone")
+BUSY = SystemBusy(2, "busy", "a:1", 10)
+
+
+@pytest.fixture
+def made():
+    """Make tries on a cluster of one broker, in a time that passes when somebody waits."""
+    with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
+        clock = Clock()
+
+        def sleep(seconds):
+            clock.now += seconds
+
+        given = {"namesrvAddr": cluster.address, "topic": "T", "retryTimeoutMs": "10000"}
+
+        def make(**more):
+            access = write_options(given).access
+            tries = SendTries(access, producer, "partition 3", clock, sleep, **more)
+            tries.clock = clock
+            return tries
+
+        yield make
+
+
+def test_who_is_away_or_busy_is_waited_for_and_longer_each_time_until_it_answers(made):
+    tries = made()
+    began = tries.clock.now
+    for error in (GONE, BUSY, SendFailed("T", [BUSY, GONE])):
+        tries.wait_after(error, "T")
+    assert tries.clock.now - began == 7 * PAUSE_SECONDS
+    tries.reset()
+    tries.wait_after(GONE, "T")
+    assert tries.clock.now - began == 8 * PAUSE_SECONDS
+
+
+def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
+    tries = made()
+    tries.stored_rows = 5
+    tries.wait_after(GONE, "T", 7)
+    tries.clock.now += 11
+    with pytest.raises(WriteError) as raised:
+        tries.wait_after(GONE, "T", 7)
+    told = str(raised.value)
+    assert told.startswith("partition 3, row 7 or after it: the connection to a:1 is closed")
+    assert "raise option retryTimeoutMs. 5 rows of this partition are stored and stay" in told
+
+
+def test_a_refusal_is_the_end_at_once_with_the_remedy_of_who_asks(made):
+    tries = made(remedies=[(MessageIllegal, "do otherwise")])
+    with pytest.raises(WriteError, match=r"^partition 3: .*; do otherwise$"):
+        tries.wait_after(MessageIllegal(13, "no", "a:1", 10), "T")
+
+
+def test_a_route_that_was_known_may_come_back_and_another_does_not(made):
+    tries = made()
+    assert {queue.broker_name for queue in tries.queues_of("T")} == {"a"}
+    tries.wait_after(RouteNotFound("T"), "T")
+    with pytest.raises(WriteError, match="create the topic, as with mqadmin"):
+        tries.wait_after(RouteNotFound("Other"), "Other")

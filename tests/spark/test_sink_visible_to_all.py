@@ -1,0 +1,81 @@
+"""Exactly once for everybody under Spark: what a plain consumer sees, with visibleTo=all."""
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from source_rooms import complaint
+
+pytestmark = pytest.mark.deep
+
+ALL = {"delivery": "exactly_once", "visibleTo": "all"}
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(kind):
+    if kind != "rocketpoll":
+        pytest.skip("a RocketMQ broker knows no staged batches")
+
+
+def plain(sink, count, topic=None):
+    """The bodies that a Java client has read, of which there must be so many."""
+    return sorted(message.body.decode() for message in sink.messages(count, topic))
+
+
+def forget_the_end_of_batch_0(checkpoint):
+    """As after a crash between the sink and the commit log."""
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_a_batch_that_is_run_again_is_seen_once_by_everybody(sink):
+    rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
+    expected = sorted(str(number) for number in range(20))
+    sink.copy(rows, **ALL)
+    assert plain(sink, 20) == expected
+    forget_the_end_of_batch_0(sink.checkpoint("sink"))
+    sink.copy(rows.repartition(3), **ALL)
+    assert plain(sink, 20) == expected
+    assert sink.bodies(topic=sink.topic, isolation="committed") == expected
+
+
+def test_a_checkpoint_that_was_deleted_is_noticed(sink):
+    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
+    sink.copy(rows, **ALL)
+    others = {**ALL, "checkpointLocation": str(sink.checkpoint("other"))}
+    with pytest.raises((PySparkException, StreamingQueryException)) as raised:
+        sink.copy(rows, **others)
+    assert "If the checkpoint was deleted, put it back" in complaint(raised)
+    assert plain(sink, 2) == ["a", "b"]
+    sink.copy(rows, **others, sinkName="another")
+    assert plain(sink, 4) == ["a", "a", "b", "b"]
+
+
+def test_rows_of_several_topics_are_one_batch(sink):
+    topics = [sink.cluster.topic(4) for _ in range(2)]
+    rows = sink.stream(topic=sink.filled(*range(10)), columns="body", **EARLIEST)
+    to = f"if(cast(cast(body as string) as int) % 2 = 0, '{topics[0]}', '{topics[1]}') as topic"
+    sink.copy(rows.selectExpr("body", to), topic=None, sinkName=topics[0], **ALL)
+    assert [plain(sink, 5, topic) for topic in topics] == [list("02468"), list("13579")]
+
+
+def test_writes_within_foreach_batch_are_seen_once_by_sink_and_batch(sink):
+    def send(rows, batch_id):
+        for name in ("", "-again"):
+            sink.write(rows, sinkName=f"{sink.topic}{name}", **ALL)
+
+    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
+    for _ in range(2):
+        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(sink.checkpoint("each"))).start().awaitTermination()
+        forget_the_end_of_batch_0(sink.checkpoint("each"))
+    assert plain(sink, 4) == ["a", "a", "b", "b"]
+
+
+def test_a_batch_write_is_seen_as_a_whole_or_not_at_all(sink):
+    rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
+    sink.write(rows.repartition(2), **ALL)
+    broken = rows.unionAll(rows.selectExpr("cast(null as string)")).repartition(1)
+    with pytest.raises(PySparkException, match="it is null"):
+        sink.write(broken, **ALL)
+    sink.write(rows, **ALL)
+    assert plain(sink, 4) == ["a", "a", "b", "b"]

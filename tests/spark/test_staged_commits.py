@@ -1,0 +1,285 @@
+"""The driver's part where batches are visible to all: commits, then manifests; batch writes."""
+
+import logging
+
+import pytest
+from committing_sinks import CommittingSink, own_producers
+from spark_engine import Engine, assert_read
+
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.requests.staging_calls import StagingCalls
+from rmq_spark.spark import staged_commits
+from rmq_spark.spark.errors import WriteError
+from rocketpoll import EmbeddedBroker
+
+
+class Killed(BaseException):
+    """The driver ends here."""
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    """Make a sink whose batches all see."""
+
+    def make(query="query", **options):
+        given = {"visibleTo": "all", "retryTimeoutMs": "300", **options}
+        return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query, **given)
+
+    return make
+
+
+@pytest.fixture
+def sink(made):
+    return made()
+
+
+@pytest.fixture
+def seen(rocketpoll_broker, rocketpoll_topic):
+    """What a consumer that knows of no batches has read."""
+    return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
+
+
+@pytest.fixture
+def manifests(rocketpoll_broker, rocketpoll_topic):
+    """The manifests so far."""
+
+    def found():
+        commits = commits_topic(rocketpoll_topic)
+        if not rocketpoll_broker.has_topic(commits):
+            return []
+        return [decoded(message.body) for message in rocketpoll_broker.messages(commits)]
+
+    return found
+
+
+def failing_once(monkeypatch, name, error, *, behind=True):
+    """Have a request fail once, before or behind its work."""
+    real, errors = getattr(StagingCalls, name), [error]
+
+    def call(self, *arguments):
+        if errors and not behind:
+            raise errors.pop()
+        answer = real(self, *arguments)
+        if errors:
+            raise errors.pop()
+        return answer
+
+    monkeypatch.setattr(StagingCalls, name, call)
+
+
+def test_readers_of_what_counts_have_the_rows_that_all_see(
+    sink, seen, manifests, rocketpoll_broker, rocketpoll_topic
+):
+    rows = sink.write(0, sink.rows(3, 4)) + sink.write(1, sink.rows(2))
+    assert seen() == sorted(rows)
+    assert [(each.id, each.row_count) for each in manifests()] == [
+        (("query", "", 0, "run-0"), 7),
+        (("query", "", 1, "run-0"), 2),
+    ]
+    reader = Engine(
+        rocketpoll_broker.address,
+        subscribe=rocketpoll_topic,
+        isolation="committed",
+        startingOffsets="earliest",
+    )
+    reader.start()
+    reader.run()
+    assert_read(reader, rows)
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionClosed("a:1", "it is gone"), RequestTimeout("a:1", 29004, 1)]
+)
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_commit_of_which_nothing_is_known_is_sent_again(
+    monkeypatch, sink, seen, manifests, error, behind
+):
+    failing_once(monkeypatch, "commit_batch", error, behind=behind)
+    rows = sink.write(0, sink.rows(3))
+    assert seen() == sorted(rows)
+    assert len(manifests()) == 1
+
+
+def test_rows_are_never_named_before_they_are_there(monkeypatch, sink, seen, manifests):
+    """A manifest before its rows would have readers wait for them, or for others in their place."""
+    sent = sink.send(0, sink.rows(2))
+    failing_once(monkeypatch, "commit_batch", Killed(), behind=False)
+    with pytest.raises(Killed):
+        sink.commit(0, sent)
+    assert (seen(), manifests()) == ([], [])
+    sink.commit(0, sent)
+    assert len(seen()) == 2
+
+
+def test_a_driver_killed_before_its_manifest_stores_it_when_it_runs_again(
+    monkeypatch, sink, seen, manifests
+):
+    rows = sink.rows(5, 2)
+    failing_once(monkeypatch, "commit_batch", Killed())
+    with pytest.raises(Killed):
+        sink.write(0, rows)
+    assert (len(seen()), manifests()) == (7, [])
+    sink.run = "run-1"
+    sink.write(0, [rows[0][:1], rows[0][1:] + rows[1], []])  # as after a shuffle
+    assert len(seen()) == 7
+    (manifest,) = manifests()
+    assert manifest.row_count == 7
+
+
+def test_an_abort_takes_back_what_tasks_report_and_leaves_a_living_driver_alone(
+    sink, seen, rocketpoll_broker, rocketpoll_topic
+):
+    old = sink.send(3, sink.rows(2, 1))
+    rows = sink.rows(4)
+    new = sink.send(3, rows)  # by the driver that has replaced it
+    sink.writer().abort([*old, None], 3)
+    assert len(list((rocketpoll_broker.directory / "staging" / rocketpoll_topic).iterdir())) == 1
+    sink.commit(3, new)
+    assert seen() == sorted(rows[0])
+
+
+def test_an_abort_behind_a_commit_changes_nothing(sink, seen, manifests):
+    sent = sink.send(0, sink.rows(2))
+    sink.commit(0, sent)
+    sink.writer().abort(sent, 0)
+    assert len(seen()) == len(sink.send(0, sink.rows(2))) * 2
+    assert len(manifests()) == 1
+
+
+def test_an_abort_that_nobody_answers_is_only_logged(monkeypatch, made, tmp_path, caplog):
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("T", 1)
+        sink = made(namesrvAddr=broker.address, requestTimeoutMs="300")
+        sink.options["topic"] = "T"
+        sent = sink.send(0, sink.rows(1))
+    caplog.set_level(logging.WARNING, "rmq_spark")
+    sink.writer().abort(sent, 0)
+    assert "keeps what was staged until the next commit" in caplog.text
+    assert "batch 0 was given up: 1 rows of 1 tasks were staged; it is staged again" in caplog.text
+
+
+def test_a_batch_without_rows_is_no_commit(sink, seen, manifests):
+    sink.write(0, sink.rows(0, 0))
+    sink.commit(0, [])
+    assert (seen(), manifests()) == ([], [])
+    sink.write(1, sink.rows(1))
+    assert len(seen()) == 1
+
+
+def test_what_was_staged_and_is_gone_is_named(sink, seen, rocketpoll_broker, rocketpoll_topic):
+    sent = sink.send(0, sink.rows(1))
+    (chunk,) = (rocketpoll_broker.directory / "staging" / rocketpoll_topic).iterdir()
+    sink.writer().abort(sent, 0)
+    assert not chunk.exists()
+    with pytest.raises(
+        WriteError, match=r"batch 0 of query query does not count, .* is not staged"
+    ):
+        sink.commit(0, sent)
+    assert seen() == []
+
+
+def test_a_topic_that_was_deleted_between_is_named_and_nothing_is_seen(
+    sink, rocketpoll_broker, rocketpoll_topic
+):
+    sent = sink.send(0, sink.rows(1))
+    rocketpoll_broker.delete_topic(rocketpoll_topic)
+    with pytest.raises(WriteError, match=f"topic {rocketpoll_topic} was deleted after rows had"):
+        sink.commit(0, sent)
+
+
+def test_a_broker_that_has_forgotten_a_commit_shows_no_part_of_it(monkeypatch, sink, seen):
+    """Tasks were told that the batch is committed, and have left rows out."""
+    rows = sink.rows(2, 2)
+    sink.write(0, rows)
+    again = sink.send(0, rows)
+    monkeypatch.setattr(StagingCalls, "last_batch", lambda *_: None)
+    with pytest.raises(WriteError, match=r"told tasks that batch 0 .* knows nothing of it now"):
+        sink.commit(0, again)
+    assert len(seen()) == 4
+
+
+def test_manifests_are_left_out_where_there_can_be_no_commits_topic(
+    monkeypatch, rocketpoll_broker, caplog
+):
+    topic = "t" * 124
+    rocketpoll_broker.create_topic(topic, 1)
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, None, visibleTo="all", sinkName="long")
+    sink.topic_of = lambda _: topic
+    sink.write(0, sink.rows(2))
+    assert len(rocketpoll_broker.messages(topic)) == 2
+    assert "has no manifests, as it has no commits topic" in caplog.text
+
+
+# ---- batch writes
+
+
+def test_a_batch_write_is_seen_by_all_or_by_nobody(made, seen, manifests):
+    sink = made(query=None)
+    writer = sink.writer()
+    sent = [sink.attempt(0, at, rows, writer) for at, rows in enumerate(sink.rows(2, 3))]
+    assert seen() == []
+    writer.commit(sent)
+    assert len(seen()) == 5
+    gone = sink.writer()
+    gone.abort([sink.attempt(0, 0, ["x"], gone), None])
+    sink.write_batch(0, sink.rows(1))
+    assert len(seen()) == 6
+    assert [each.row_count for each in manifests()] == [5, 1]
+
+
+def test_writes_of_one_sink_that_overlap_are_refused_before_anything_of_them_is_lost(made, seen):
+    """The later one is committed first; the earlier one says so, and may be written again."""
+    sink = made(query=None)
+    early, late = sink.writer(), sink.writer()
+    sent = sink.attempt(0, 0, ["early"], early)
+    late.commit([sink.attempt(0, 0, ["late"], late)])
+    with pytest.raises(WriteError, match=r"another batch write of sink .* was committed while"):
+        early.commit([sent])
+    assert seen() == ["late"]
+    sink.options["sinkName"] = "mine"
+    sink.write_batch(0, [["early"]])
+    assert seen() == ["early", "late"]
+
+
+def test_numbers_of_writes_count_up_where_a_clock_is_behind(made, monkeypatch, seen):
+    sink = made(query=None)
+    sink.write_batch(0, sink.rows(1))
+    monkeypatch.setattr(staged_commits.time, "time", lambda: 1.0)
+    sink.write_batch(0, sink.rows(1))
+    assert len(seen()) == 2
+
+
+def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(made, seen):
+    sink = made()
+    sink.is_batch_write = True
+    rows = sink.rows(2)
+    sink.write_batch(4, rows)
+    sink.write_batch(4, rows)  # a user's code that tries again
+    with pytest.raises(WriteError, match=r"has written other rows of batch 4 .* option sinkName"):
+        sink.write_batch(4, sink.rows(3))
+    sink.options["sinkName"] = "large"
+    sink.write_batch(4, sink.rows(3))
+    assert len(seen()) == 5
+
+
+def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
+    made, rocketpoll_broker
+):
+    sink = made(sinkName="several")
+    del sink.options["topic"]
+    sink.is_batch_write, topics = True, ["several-left", "several-right"]
+    sink.topic_of = lambda number: topics[number % 2]
+    rows = sink.rows(4)
+    sink.write_batch(0, rows)
+    sink.write_batch(0, rows)
+    with pytest.raises(WriteError, match="sink several has written other rows of batch 0"):
+        sink.write_batch(0, sink.rows(4))
+    assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [2, 2]

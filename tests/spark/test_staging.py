@@ -1,0 +1,232 @@
+"""A task's staging: what it looks at first, what it sends again, and what it leaves behind."""
+
+import pytest
+from client_clusters import FakeCluster
+from committing_sinks import CommittingSink, own_producers
+
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.requests.staging_calls import StagingCalls
+from rmq_spark.spark.errors import OptionError, WriteError
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    broker, topic = rocketpoll_broker, rocketpoll_topic
+    return CommittingSink(monkeypatch, broker, topic, visibleTo="all", retryTimeoutMs="300")
+
+
+@pytest.fixture
+def seen(rocketpoll_broker, rocketpoll_topic):
+    """What a consumer that knows of no batches has read."""
+    return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
+
+
+@pytest.fixture
+def staged(rocketpoll_broker, rocketpoll_topic):
+    """The names of all that the sink has staged."""
+    directory = rocketpoll_broker.directory / "staging" / rocketpoll_topic
+    return lambda: [file.name for file in directory.iterdir()]
+
+
+@pytest.fixture
+def chunks(monkeypatch):
+    """What tasks have sent to be staged; the story fails what it likes, before or behind that."""
+    sent, stage = [], StagingCalls.stage_chunk
+
+    class Chunks(list):
+        story = staticmethod(lambda _: None)
+
+    sent = Chunks()
+
+    def stage_chunk(self, address, header, body, timeout_ms=None):
+        sent.append((header, bytes(body)))
+        error = sent.story(len(sent))
+        answer = stage(self, address, header, body, timeout_ms)
+        if error is not None:
+            answer.result()
+            raise error
+        return answer
+
+    monkeypatch.setattr(StagingCalls, "stage_chunk", stage_chunk)
+    return sent
+
+
+def test_rows_that_are_staged_are_seen_when_they_are_committed(sink, seen):
+    partitions = sink.rows(3, 0, 4)
+    sent = sink.send(0, partitions)
+    sink.send(0, sink.rows(2))  # of an attempt that does not count
+    assert seen() == []
+    sink.commit(0, sent)
+    assert seen() == sorted(row for rows in partitions for row in rows)
+
+
+def test_a_chunk_of_which_nothing_is_known_is_sent_again_as_it_was(sink, seen, chunks):
+    chunks.story = lambda number: ConnectionClosed("a:1", "it is gone") if number == 1 else None
+    rows = sink.write(0, sink.rows(5))
+    (first, body), (second, again) = chunks
+    assert (first, body) == (second, again)
+    assert seen() == sorted(rows)
+
+
+def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
+):
+    sink = CommittingSink(
+        monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all", rowIds="false"
+    )
+    monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
+    sink.options["maxMessageBytes"] = "1500"
+    rows = sink.write(0, sink.rows(40))
+    assert [header.number for header, _ in chunks] == list(range(len(chunks)))
+    assert len(chunks) > 4
+    found = list(rocketpoll_broker.messages(rocketpoll_topic))
+    assert sorted(m.text for m in found) == sorted(rows)
+    of_queue = {}
+    for message in found:
+        of_queue.setdefault(message.queue.queue_id, []).append(rows.index(message.text))
+    assert all(numbers == sorted(numbers) for numbers in of_queue.values())
+
+
+def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, tmp_path, chunks):
+    with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
+        broker.create_topic("T", 2)
+        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
+        monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
+
+        def story(number):
+            if number in {3, 8}:
+                broker.kill()
+                broker.restart()
+
+        chunks.story = story
+        rows = sink.write(0, sink.rows(60))
+        assert sorted(message.text for message in broker.messages("T")) == sorted(rows)
+        assert len({header.number for header, _ in chunks}) > 8
+
+
+def test_a_task_of_a_batch_that_is_committed_sends_nothing(sink, seen, chunks):
+    rows = sink.rows(3)
+    sink.write(0, rows)
+    chunks.clear()
+    again = sink.send(0, rows)
+    assert chunks == []
+    assert (again[0].row_count, again[0].staged.is_committed) == (3, True)
+    assert again[0].staged.sums.rows == 3
+    sink.commit(0, again)
+    assert len(seen()) == 3
+
+
+def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
+    monkeypatch, sink, seen
+):
+    """It looked before another driver committed."""
+    sent = sink.send(0, sink.rows(2))
+    look = StagingCalls.last_batch
+
+    def last_batch(self, address, name):
+        found = look(self, address, name)
+        sink.commit(0, sent)
+        return found
+
+    monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
+    late = sink.attempt(0, 0, ["late"])
+    assert late.staged.is_committed
+    assert late.staged.attempt is None
+    monkeypatch.setattr(StagingCalls, "last_batch", look)
+    sink.commit(0, [late])
+    assert len(seen()) == 2
+
+
+def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
+    monkeypatch, sink, staged, seen
+):
+    monkeypatch.setattr("rmq_spark.spark.sending.GATHERED_BYTES", 1)  # rows go out as they come
+    rows = sink.rows(2, 2)
+    sent = sink.send(0, rows)
+    before = staged()
+    sink.fails = True
+    with pytest.raises(RuntimeError, match="a step before"):
+        sink.attempt(0, 0, rows[0])
+    assert len(before) == 2
+    assert staged() == before
+    sink.commit(0, sent)
+    assert len(seen()) == 4
+    assert staged() == []
+
+
+def test_a_sink_of_another_query_is_refused_with_what_may_have_happened(sink, seen):
+    sink.write(0, sink.rows(1))
+    sink.write(1, sink.rows(1))
+    sink.query = "query-with-a-new-checkpoint"
+    with pytest.raises(WriteError) as raised:
+        sink.send(0, sink.rows(1))
+    for told in (
+        "belongs to query query, which has committed batch 1, and this is query query-with-a-new",
+        "set option sinkName to a name of its own",
+        "If the checkpoint was deleted, put it back",
+    ):
+        assert told in str(raised.value)
+    sink.options["sinkName"] = "another"
+    sink.write(0, sink.rows(1))
+    assert len(seen()) == 3
+
+
+def test_a_batch_below_the_last_one_is_refused(sink, seen):
+    """A driver that was replaced, or an older copy of the checkpoint."""
+    sent = sink.send(0, sink.rows(1))
+    sink.commit(0, sent)
+    sink.write(1, sink.rows(1))
+    for late in (lambda: sink.send(0, sink.rows(1)), lambda: sink.commit(0, sent)):
+        with pytest.raises(WriteError, match="has committed batch 1 of query query, and this is"):
+            late()
+    assert len(seen()) == 2
+
+
+def test_rows_may_name_topics_and_all_of_one_broker_are_seen_at_once(
+    monkeypatch, rocketpoll_broker
+):
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, None, visibleTo="all", sinkName="both")
+    topics = ["staged-left", "staged-right"]
+    for topic in topics:
+        rocketpoll_broker.create_topic(topic, 2)
+    sink.topic_of = lambda number: topics[number % 2]
+    sent = sink.send(0, sink.rows(6, 5))
+    assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [0, 0]
+    sink.commit(0, sent)
+    assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [6, 5]
+
+
+@pytest.mark.parametrize("query", ["query", None])
+def test_a_broker_that_knows_no_staged_batches_is_refused_at_the_start(monkeypatch, query):
+    with FakeCluster(a=lambda _: 0) as cluster:
+        room = type("Broker", (), {"address": cluster.address})
+        sink = CommittingSink(monkeypatch, room, "T", query, visibleTo="all")
+        with pytest.raises(OptionError, match=r"broker a at .* knows no staged batches") as raised:
+            sink.write_batch(0, sink.rows(1)) if query is None else sink.send(0, sink.rows(1))
+    assert "leave out visibleTo" in str(raised.value)
+
+
+def test_topics_of_several_brokers_are_refused_with_the_reason(monkeypatch):
+    with FakeCluster(a=lambda _: 0, b=lambda _: 0) as cluster:
+        room = type("Broker", (), {"address": cluster.address})
+        sink = CommittingSink(monkeypatch, room, "T", visibleTo="all")
+        with pytest.raises(OptionError, match="would be on a, b: run again, it may have other"):
+            sink.send(0, sink.rows(1))
+        with pytest.raises(WriteError, match="would be on a, b: run again"):
+            sink.send(7, sink.rows(1))
+
+
+def test_what_has_no_room_among_what_is_staged_says_what_can_be_done(monkeypatch, tmp_path):
+    with EmbeddedBroker(tmp_path / "small", maxStagedBytes=2_000) as broker:
+        broker.create_topic("T", 1)
+        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="100")
+        with pytest.raises(WriteError, match=r"\(maxStagedBytes\).*; let it be smaller batches"):
+            sink.send(0, sink.rows(100))
+        sink.write(0, sink.rows(2))
