@@ -30,6 +30,10 @@ _PULL_BATCH_SIZES = (10, 32)  # the first is the client's default
 _ALL = (OURS, OURS_SYNC, PEER)
 _ASYNC_FLUSH = (OURS, PEER)
 _MEGABYTE = 1e6
+_MEGABYTES_MAX = 80.0
+_CPU_RATIO = 2.0
+"""The target of the broker's CPU for a message: half of the peer's at most."""
+
 _KIB = 1_024
 
 
@@ -95,7 +99,7 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
         case(
             f"Java async send, {ASYNC_WINDOW} outstanding",
             "send asynchronously",
-            1.2,
+            1.5,
             window=ASYNC_WINDOW,
         ),
         case(f"Java batches of {BATCH}, 1 thread", "send batches", 1.5, threads=1, batch=BATCH),
@@ -105,7 +109,8 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
 def _rate_figures(ratio: float) -> Sequence[Figure]:
     return (
         Figure("messages", "msg/s", Target("ratio", ratio)),
-        Figure(f"broker's CPU for {CPU_UNITS:,}", "s"),
+        Figure(f"broker's CPU for {CPU_UNITS:,}", "s", Target("ratio", _CPU_RATIO)),
+        Figure("broker's anonymous memory", "MB", Target("value", _MEGABYTES_MAX)),
     )
 
 
@@ -116,7 +121,8 @@ def _measure_rate(arena: Arena, role: Role, load: str, **fields: Any) -> Sequenc
     answer = java.ask(load, nameServer=broker.name_server, **fields)
     cpu = broker.process.cpu_seconds - cpu_before
     messages = answer["messages"]
-    return messages / answer["seconds"], cpu / messages * CPU_UNITS
+    memory = broker.process.anonymous_bytes / _MEGABYTE
+    return messages / answer["seconds"], cpu / messages * CPU_UNITS, memory
 
 
 def _lite_pull_cases(arena: Arena, scale: Scale) -> list[Case]:
@@ -145,7 +151,7 @@ def _lite_pull_cases(arena: Arena, scale: Scale) -> list[Case]:
             )
 
         return Case(
-            f"Java lite pull, pullBatchSize {size}", _rate_figures(1.0), measure, _ASYNC_FLUSH
+            f"Java lite pull, pullBatchSize {size}", _rate_figures(1.3), measure, _ASYNC_FLUSH
         )
 
     return [case(size) for size in _PULL_BATCH_SIZES]
@@ -166,7 +172,7 @@ def _push_case(arena: Arena, scale: Scale) -> Case:
     return Case(
         f"Java push consumer, send to listener, {PUSHES_PER_SECOND} a second",
         (
-            Figure("p50", "ms", Target("value", 1.5)),
+            Figure("p50", "ms", Target("value", 0.7)),
             Figure("p95", "ms", Target("value", 4.0)),
             Figure("p99", "ms"),
         ),
@@ -215,7 +221,7 @@ def _start_case(arena: Arena) -> Case:
         "start, until a route is answered",
         (
             Figure("from exec", "s", Target("value", 0.3)),
-            Figure("memory then", "MB", Target("value", 80.0)),
+            Figure("memory then", "MB", Target("value", _MEGABYTES_MAX)),
         ),
         measure,
         _ASYNC_FLUSH,

@@ -27,7 +27,7 @@ from benchmarks.machine import describe_machine, load_average
 from benchmarks.report import describe_conditions
 from rocketpoll.broker.store.config import FlushDiskType
 
-ROUNDS = 3
+ROUNDS = 5
 BUILD = Path(__file__).parents[2] / "build"
 """The directory of the runs, on the checkout's disk: temporary files may lie in memory."""
 

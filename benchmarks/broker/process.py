@@ -53,6 +53,13 @@ class Process:
         (line,) = (line for line in self._proc("status").splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * _KIB
 
+    @property
+    def anonymous_bytes(self) -> int:
+        """The resident memory in bytes that is of no file: what the process has made itself."""
+        lines = self._proc("smaps_rollup").splitlines()
+        (line,) = (line for line in lines if line.startswith("Anonymous:"))
+        return int(line.split()[1]) * _KIB
+
     def _proc(self, name: str) -> str:
         self.check_is_running()
         return Path(f"/proc/{self.popen.pid}/{name}").read_text(encoding="utf-8", errors="replace")

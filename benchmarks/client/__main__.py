@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.broker.comparison import compare, comparison_parser
-from benchmarks.broker.figures import OURS, PEER
+from benchmarks.broker.figures import OURS, OURS_SYNC, PEER
 from benchmarks.client.cases import QUICK, Scale, client_cases
 
 
@@ -18,7 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     scale = QUICK if options.quick else Scale()
     if options.seconds is not None:
         scale = replace(scale, seconds=options.seconds)
-    compare("client", lambda arena: client_cases(arena, scale), (OURS, PEER), options, vars(scale))
+    roles = (OURS, OURS_SYNC, PEER)
+    compare("client", lambda arena: client_cases(arena, scale), roles, options, vars(scale))
 
 
 if __name__ == "__main__":

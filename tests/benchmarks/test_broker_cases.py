@@ -17,6 +17,7 @@ import pytest
 from benchmarks.broker import __main__ as command_line
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.cases import QUICK, Case, broker_cases
+from benchmarks.broker.comparison import ROUNDS
 from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Figure, Result, Target, percentile
 from benchmarks.broker.java import JavaClasses, JavaUnavailable
 from benchmarks.broker.process import Process, ProcessEnded
@@ -43,6 +44,43 @@ RESULTS = [
     Result("pushing", LATENCY, {OURS: (2.0, 2.0), OURS_SYNC: (9.0, 9.0), PEER: (3.0, 3.0)}),
     Result("starting", Figure("memory", "MB"), {OURS: (46.0,)}),
 ]
+
+
+def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
+    with Arena(tmp_path, {}, object()) as arena:
+        targets = {
+            (case.subject, figure.name): (figure.target.quantity, figure.target.bound)
+            for case in broker_cases(arena, QUICK)
+            for figure in case.figures
+            if figure.target is not None
+        }
+    sends = ["sync send, 1 thread", "sync send, 16 threads", "async send, 1000 outstanding"]
+    sends = [f"Java {send}" for send in [*sends, "batches of 100, 1 thread"]]
+    pulls = [f"Java lite pull, pullBatchSize {size}" for size in (10, 32)]
+    push = "Java push consumer, send to listener, 200 a second"
+    start = "start, until a route is answered"
+    expected = {(send, "messages"): ("ratio", 1.5) for send in sends}
+    expected |= {(pull, "messages"): ("ratio", 1.3) for pull in pulls}
+    expected |= {
+        (each, "broker's CPU for 100,000"): ("ratio", 2.0) for each in (*sends, *pulls)
+    }  # half of the peer's, at most
+    expected |= {(each, "broker's anonymous memory"): ("value", 80.0) for each in (*sends, *pulls)}
+    expected |= {
+        (push, "p50"): ("value", 0.7),
+        (start, "from exec"): ("value", 0.3),
+        (start, "memory then"): ("value", 80.0),
+    }
+    assert {key: targets.get(key) for key in expected} == expected
+    assert ROUNDS >= 5
+
+
+def test_memory_that_is_of_no_file_is_told_apart(tmp_path):
+    code = "held = bytearray(b'x') * 50_000_000; print(len(held), flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    process = Process([sys.executable, "-c", code], tmp_path / "holder.log", tmp_path, **pipes)
+    assert process.read_line() == "50000000\n"
+    assert 50e6 < process.anonymous_bytes < process.rss_bytes
+    process.stop()
 
 
 def test_a_ratio_is_taken_within_each_round_and_is_above_one_for_the_better_side():

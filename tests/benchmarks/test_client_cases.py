@@ -6,7 +6,7 @@ import json
 import pytest
 
 from benchmarks.broker.arena import Arena
-from benchmarks.broker.figures import OURS
+from benchmarks.broker.figures import OURS, OURS_SYNC, PEER
 from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.client import __main__ as command_line
 from benchmarks.client.cases import QUICK, client_cases
@@ -22,6 +22,15 @@ def test_every_case_measures_what_it_promises(tmp_path):
             for figure, value in zip(case.figures, values, strict=True):
                 assert value > 0 or figure.unit in ("s", "KiB"), (case.subject, figure.name)
     assert len(cases) == len({case.subject for case in cases}) == 12
+
+
+def test_sends_are_measured_with_a_flush_before_the_answer_as_well(tmp_path):
+    with Arena(tmp_path, {}, object()) as arena:
+        roles = {case.subject: case.roles for case in client_cases(arena, QUICK)}
+    for subject, its_roles in roles.items():
+        is_send = subject.startswith(("send", "Java's producer"))
+        assert tuple(its_roles) != (OURS, OURS_SYNC, PEER) or is_send, subject
+        assert OURS_SYNC in its_roles or not is_send, subject
 
 
 def test_it_runs_without_java_and_is_reported(tmp_path, capsys):

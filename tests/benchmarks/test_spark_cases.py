@@ -33,6 +33,30 @@ CHILD = (
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
 
 
+def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
+    with Arena(tmp_path, {}) as arena:
+        targets = {
+            (case.subject, figure.name): figure.target and figure.target.bound
+            for case in spark_cases(arena, QUICK)
+            for figure in case.figures
+        }
+    ingest = "ingest, AvailableNow"
+    expected = {
+        (f"{ingest}, 100 B", "addBatch"): 2.2,
+        (f"{ingest}, 100 B", "whole query"): 1.8,
+        (f"{ingest}, 100 B", "CPU for 1,000,000"): 0.7,
+        (f"{ingest}, 1 KB", "addBatch"): 2.2,
+        (f"{ingest}, 1 KB", "whole query"): 1.8,
+        (f"{ingest}, 1 KB", "CPU for 1,000,000"): 2.0,
+        (f"{ingest}, 100 B, bodies alone", "addBatch"): None,
+        (f"{ingest}, 1 KB, bodies alone", "addBatch"): None,
+        ("send to foreachBatch, a message now and then", "p50"): 0.2,
+        ("a batch written, 100 B", "whole write"): 1.5,
+        ("a stream written, 100 B", "addBatch"): 1.5,
+    }
+    assert {key: targets[key] for key in expected} == expected
+
+
 def test_what_a_child_uses_of_the_cores_is_its_starters_too():
     with ExitStack() as ending:
         popen = subprocess.Popen(

@@ -14,6 +14,7 @@ from rmq_spark.spark.schema import DDL_TYPES, arrow_schema_of, ddl_of
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record
 
@@ -185,3 +186,19 @@ def test_a_queue_that_is_known_is_believed_rather_than_its_records():
     assert batch.column("topic").to_pylist() == ["T", "T"]
     [batch] = batches_of(places).of(chunk, queue_of("%LMQ%T"))
     assert batch.column("topic").to_pylist() == ["U", "U"]
+
+
+def test_constants_of_a_queue_fit_chunks_of_any_length():
+    """Columns of one value are cut from those of earlier chunks: also where another queue comes."""
+    schema = arrow_schema_of(schema_of("topic string, brokerName string, queueId int, body binary"))
+    batches = batches_of(schema)
+    for count in (3, 1, 9, 0, 40, 2):
+        for queue_id in range(12):
+            queue = MessageQueue("T", f"broker-{queue_id % 5}", queue_id)
+            found = [
+                row
+                for batch in batches.of(chunk_of(*[b"a"] * count), queue)
+                for row in batch.to_pylist()
+            ]
+            expected = {"topic": "T", "brokerName": queue.broker_name, "queueId": queue_id}
+            assert found == [{**expected, "body": b"a"}] * count

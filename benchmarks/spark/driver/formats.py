@@ -22,6 +22,9 @@ class Format(Protocol):
     def options(self, topic: str) -> Mapping[str, str]:
         """Return the options for the address and the topic, for source and sink."""
 
+    def bodies_alone(self, topic: str) -> Mapping[str, str]:
+        """Return the options of a source of whose columns only the body is wanted."""
+
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
         """Return the rows for the sink, made from bodies with an id each."""
 
@@ -42,6 +45,10 @@ class Kafka:
     def options(self, topic: str) -> Mapping[str, str]:
         """Return the options; the source ignores ``topic``, and the sink ignores ``subscribe``."""
         return {"kafka.bootstrap.servers": self._address, "subscribe": topic, "topic": topic}
+
+    def bodies_alone(self, topic: str) -> Mapping[str, str]:
+        """Return the same options, as the source has none for its columns."""
+        return self.options(topic)
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
         """Return rows that name their partitions, so that these become equally long."""
@@ -73,6 +80,10 @@ class RocketPoll:
     def options(self, topic: str) -> Mapping[str, str]:
         """Return the address of the name server, and the topic."""
         return {"namesrvAddr": self._address, "topic": topic}
+
+    def bodies_alone(self, topic: str) -> Mapping[str, str]:
+        """Return the options with the one column."""
+        return {**self.options(topic), "columns": self.body}
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
         """Return the bodies alone: the queues take turns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,10 +37,14 @@ class Queries:
 
     # ---- reading
 
-    def ingest(self, topic: str) -> dict[str, Any]:
-        """Read a whole topic as a stream that writes nothing."""
+    def ingest(self, topic: str, *, bodies_alone: bool = False) -> dict[str, Any]:
+        """Read a whole topic as a stream that writes nothing: all default columns, or one."""
+        options = self._format.bodies_alone(topic) if bodies_alone else self._format.options(topic)
         with self._checkpoint() as checkpoint:
-            writer = self._read(topic, "earliest").writeStream.format("noop")
+            rows = self._read(options, "earliest")
+            if bodies_alone:
+                rows = rows.select(self._format.body)
+            writer = rows.writeStream.format("noop")
             return _run(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
 
     def latency(self, topic: str, seconds: float) -> list[float]:
@@ -58,7 +62,9 @@ class Queries:
             seen.extend((int(body), arrived) for body in bodies)
 
         with self._checkpoint() as checkpoint:
-            writer = self._read(topic, "latest").writeStream.foreachBatch(collect)
+            writer = self._read(self._format.options(topic), "latest").writeStream.foreachBatch(
+                collect
+            )
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
                 _send_until(
@@ -75,7 +81,7 @@ class Queries:
         """Start a query, send it a few messages, and let it idle until `stop_idling`."""
         send = self._format.sender(self._spark, topic)
         send(_now())
-        query = self._read(topic, "latest").writeStream.format("noop").start()
+        query = self._read(self._format.options(topic), "latest").writeStream.format("noop").start()
         self._running = query
         _send_until(lambda: any(each["numInputRows"] for each in query.recentProgress), send, query)
 
@@ -115,10 +121,8 @@ class Queries:
 
     # ---- what they share
 
-    def _read(self, topic: str, starting_offsets: str) -> DataFrame:
-        reader = self._spark.readStream.format(self._format.name).options(
-            **self._format.options(topic)
-        )
+    def _read(self, options: Mapping[str, str], starting_offsets: str) -> DataFrame:
+        reader = self._spark.readStream.format(self._format.name).options(**options)
         return reader.option("startingOffsets", starting_offsets).load()
 
     @contextmanager

@@ -36,6 +36,12 @@ _TOPIC: Final = "topic"
 _QUEUE_ID: Final = "queueId"
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
+_MORE_ROWS: Final = 8
+"""The part of a chunk's rows by which the next may have more, at no cost."""
+
+_CONSTANTS_MAX: Final = 8
+"""The most values of which a column is kept: those of two queues, and a few."""
+
 _CRC_DIFFERS: Final = "its body is not the one that was stored: its CRC differs"
 
 
@@ -78,6 +84,7 @@ class RecordBatches:
         self._has_body = _BODY in schema.names
         self._checks_crc = checks_crc and self._has_body
         self._namespace = namespace
+        self._constants = _Constants()
 
     def of(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk, in order.
@@ -102,7 +109,7 @@ class RecordBatches:
 
         is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
         arrays = {
-            field.name: pa.repeat(broker_name, len(chunk))
+            field.name: self._constants.column(broker_name, pa.string(), len(chunk))
             if field.name == BROKER_NAME
             else _as(column(field.name), field.type)
             for field in self._schema
@@ -142,9 +149,10 @@ class RecordBatches:
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _known_of(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
-        known = {_QUEUE_ID: pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count)}
+        known = {_QUEUE_ID: self._constants.column(queue.queue_id, pa.int32(), count)}
         if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records bear another topic's name
-            known[_TOPIC] = pa.repeat(without_namespace(self._namespace, queue.topic), count)
+            topic = without_namespace(self._namespace, queue.topic)
+            known[_TOPIC] = self._constants.column(topic, pa.string(), count)
         return known
 
     def _within_namespace(self, topics: pa.Array) -> pa.Array:
@@ -184,6 +192,24 @@ class RecordBatches:
             batch = batch.filter(kept)
         if batch.num_rows:
             yield batch
+
+
+class _Constants:
+    """Columns of one value, cut from arrays that were made for earlier chunks."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[str | int, pa.DataType], pa.Array] = {}
+
+    def column(self, value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+        """Return a column of so many rows with this value."""
+        array = self._arrays.get((value, kind))
+        if array is None or len(array) < count:
+            if len(self._arrays) >= _CONSTANTS_MAX:
+                self._arrays.clear()
+            # The next chunk is seldom of just as many rows.
+            array = pa.repeat(pa.scalar(value, kind), count + count // _MORE_ROWS)
+            self._arrays[value, kind] = array
+        return array.slice(0, count)
 
 
 def _queue_of(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:

@@ -1,0 +1,151 @@
+r"""Values by name in many property strings at once, by the order in which their pieces stand.
+
+    strings    KEYS\x01k1\x02TAGS\x01a\x02   KEYS\x01k2\x02   TAGS\x01b\x02    64 bytes of each
+                        |          |             |             |
+    bits       .........1..........1   .........1    ........1      one number of each
+
+    turn 1     KEYS\x01k1               KEYS\x01k2      TAGS\x01b       up to the lowest bit
+    turn 2     TAGS\x01a                -               -               up to the next one
+    at last    what lies behind the last bit, where a sender has left out the last \x02
+
+Producers of one kind write properties in one order: so nearly all work is done for all rows at
+once, without a list of what belongs to which row. A name is compared by its first eight bytes as
+one number, and only then by the others. Strings longer than `LONG_BYTES` are not for this way,
+whose turns would be too many.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+
+LONG_BYTES: Final = 256
+"""The longest string, in bytes, whose pieces are found here."""
+
+_WINDOW: Final = 64
+"""Bytes looked at in one turn: their separators are the bits of one number."""
+
+_WORD: Final = np.dtype("<u8")
+_ONE: Final = np.uint64(1)
+_SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
+_LOWEST: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
+"""Numbers whose lowest bits are set, by how many."""
+
+_EXPONENT_AT: Final = np.uint64(52)
+_EXPONENT_OF_ONE: Final = 1023
+
+Words = npt.NDArray[np.uint64]
+
+
+class Found(NamedTuple):
+    """Places of the values of one name; an empty one where ``is_there`` is false."""
+
+    starts: Positions
+    lengths: Positions
+    is_there: npt.NDArray[np.bool_]
+
+
+class _Pieces(NamedTuple):
+    """A piece of each of these rows (None: of all), and its first eight bytes as a number."""
+
+    rows: Positions | None
+    starts: Positions
+    ends: Positions
+    words: Words
+
+
+class PropertyPieces:
+    """The pieces between the separators of many strings, each no longer than `LONG_BYTES`."""
+
+    def __init__(self, data: Bytes, starts: Positions, lengths: Positions) -> None:
+        """Take the bytes in which the strings lie, in order and apart from each other."""
+        missing = max(_WINDOW - len(data), 0)
+        self._data = np.concatenate([data, np.zeros(missing, np.uint8)]) if missing else data
+        self._starts = starts
+        self._lengths = lengths
+
+    def find(self, name: bytes) -> Found:
+        r"""Return where the values are of a name that is given with the \x01 behind it."""
+        starts = self._starts.copy()
+        ends = starts.copy()
+        head = name[: _WORD.itemsize]
+        wanted = np.uint64(int.from_bytes(head, "little"))
+        mask = _LOWEST[8 * len(head)]
+        for pieces in self._pieces:
+            values = pieces.starts + len(name)
+            is_it = ((pieces.words & mask) == wanted) & (values < pieces.ends)
+            for at in range(len(head), len(name)):
+                is_it[is_it] = self._data[pieces.starts[is_it] + at] == name[at]
+            if pieces.rows is not None:
+                rows = pieces.rows[is_it]
+                starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
+            else:
+                np.copyto(starts, values, where=is_it)
+                np.copyto(ends, pieces.ends, where=is_it)
+        lengths = ends - starts
+        return Found(starts, lengths, lengths > 0)
+
+    @cached_property
+    def _pieces(self) -> list[_Pieces]:
+        """The pieces, so that those of one row are in their order."""
+        found: list[_Pieces] = []
+        begins = self._starts.copy()  # where the next piece of each row does
+        ends = self._starts + self._lengths
+        for window in range(0, int(self._lengths.max(initial=0)), _WINDOW):
+            rows = _those(self._lengths > window)
+            at = self._starts[rows] + window
+            bits = self._separators(at, self._lengths[rows] - window)
+            while bits.any():
+                separated = _those(bits != 0)
+                rows, at, bits = _narrowed(rows, separated), at[separated], bits[separated]
+                stops = at + _lowest_bit(bits)
+                found.append(self._of(rows, begins[rows].copy(), stops))
+                begins[rows] = stops + 1
+                bits = bits & (bits - _ONE)
+        rows = _those(begins < ends)
+        found.append(self._of(rows, begins[rows], ends[rows]))
+        return found
+
+    def _of(self, rows: Positions | slice, starts: Positions, ends: Positions) -> _Pieces:
+        return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, self._words(starts))
+
+    def _separators(self, starts: Positions, lengths: Positions) -> Words:
+        """Return the separators of a window as bits, the first byte's lowest."""
+        last = len(self._data) - _WINDOW
+        windows = take_structures(self._data, np.minimum(starts, last), f"V{_WINDOW}")
+        is_one = windows.view(np.uint8) == _SEPARATOR
+        bits = np.packbits(is_one, bitorder="little").view(_WORD)
+        late = int(np.searchsorted(starts, last, "right"))  # windows moved back from the end
+        bits[late:] >>= (starts[late:] - last).astype(_WORD)
+        return bits & _LOWEST[np.minimum(lengths, _WINDOW)]
+
+    def _words(self, starts: Positions) -> Words:
+        """Return the first eight bytes at these places, with zeros behind the last byte."""
+        last = len(self._data) - _WORD.itemsize
+        words: Words = take_structures(self._data, np.minimum(starts, last), _WORD)
+        late = int(np.searchsorted(starts, last, "right"))
+        words[late:] >>= (8 * (starts[late:] - last)).astype(_WORD)
+        return words
+
+
+def _those(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
+    """Return the rows of which this is true; where it is of all, what takes them uncopied."""
+    return slice(None) if is_one.all() else np.flatnonzero(is_one)
+
+
+def _narrowed(rows: Positions | slice, those: Positions | slice) -> Positions | slice:
+    return those if isinstance(rows, slice) else rows[those]
+
+
+def _lowest_bit(bits: Words) -> Positions:
+    """Return the place of the lowest bit, which a float of it has as its exponent."""
+    lowest = bits & (~bits + _ONE)
+    exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_AT
+    places: Positions = exponents.astype(np.int64) - _EXPONENT_OF_ONE
+    return places
