@@ -2,6 +2,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from broker_kinds import wait_until
 
 from rmq_spark.client.producer import send_futures
 from rmq_spark.client.producer.send_futures import Callbacks, SendFuture
@@ -10,7 +11,7 @@ from rmq_spark.client.producer.send_futures import Callbacks, SendFuture
 @pytest.fixture
 def callbacks(monkeypatch):
     monkeypatch.setattr(send_futures, "IDLE_SECONDS", 0.05)
-    return Callbacks("callbacks")
+    return Callbacks("callbacks", 3)
 
 
 def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
@@ -95,3 +96,25 @@ def test_without_a_thread_they_run_where_the_answer_came(callbacks, monkeypatch)
     future.add_done_callback(lambda _: called.append(threading.current_thread()))
     future.set_result("stored")
     assert called == [threading.current_thread()]
+
+
+def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(callbacks):
+    stuck, found = threading.Event(), []
+
+    def sends(_):
+        stuck.wait(10)
+        found.append(callbacks.wait_for_room(0))
+
+    futures = [SendFuture(callbacks) for _ in range(5)]
+    for number, future in enumerate(futures):
+        future.add_done_callback(sends)
+        assert callbacks.wait_for_room(0), number
+        future.set_result("stored")
+        if not number:
+            wait_until("it runs", lambda: not callbacks.waiting)
+        if callbacks.waiting == 3:
+            break
+    assert not callbacks.wait_for_room(0.01)
+    stuck.set()
+    assert callbacks.wait_for_room(10)
+    wait_until("all have run", lambda: found == [True] * 4)
