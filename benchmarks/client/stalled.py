@@ -1,9 +1,10 @@
-"""Memory of a producer whose broker accepts nothing: a thousand sends of 1 MiB, and their ends.
+"""Memory of a producer whose broker accepts nothing, or little: sends, and what becomes of them.
 
     .venv/bin/python -m benchmarks.client.stalled
 
-The broker is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up and
-nothing is answered. What the producer may hold is `pending_bytes_max`.
+Two brokers: one is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up
+and nothing is answered; one reads 256 KB a second, and answers, so that it never counts as silent.
+What the producer may hold is `pending_bytes_max`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,41 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from benchmarks.client.beside import TOPIC as SLOW_TOPIC
+from benchmarks.client.beside import NameServer
 from rmq_spark.client import Message, Producer
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.results import SendResult
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import decode_command
+from rmq_spark.wire.framing import FrameReader
 from rocketpoll import EmbeddedBroker
 
 SENDS = 1_000
 BODY_BYTES = 1 << 20
-TIMEOUT_MS = 100
+TIMEOUT_MS = 50
 TOPIC = "stalled"
+
+SLOW_BODY_BYTES = 60_000
+SLOW_TIMEOUT_MS = 500
+SLOW_SECONDS = 10.0
+_TURN_BYTES = 1 << 16
+_TURN_SECONDS = 0.25
 _MIB = 1 << 20
+
+_WAKES_IT = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGCONT)"
+"""A program that waits for the end of this one, however that comes, and lets the broker go on."""
 
 
 def memory_mib() -> float:
@@ -41,12 +61,15 @@ def main() -> None:
         broker.create_topic(TOPIC)
         with Producer("senders", broker.address, retry_times_when_send_async_failed=0) as producer:
             producer.send(Message(TOPIC, b"first"))
-            pid = _child()
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                _send(producer)
-            finally:
-                os.kill(pid, signal.SIGCONT)
+            with _stopped(_child()):
+                _Sending(producer, TOPIC, BODY_BYTES, TIMEOUT_MS).run(sends=SENDS)
+    with _slow_broker() as address:
+        names = NameServer(**{"broker-a": address})
+        with Producer("senders", names.address, retry_times_when_send_async_failed=0) as producer:
+            producer.send_async(Message(SLOW_TOPIC, b"first")).result(10)
+            _Sending(producer, SLOW_TOPIC, SLOW_BODY_BYTES, SLOW_TIMEOUT_MS).run(
+                seconds=SLOW_SECONDS
+            )
 
 
 def _child() -> int:
@@ -59,36 +82,102 @@ def _child() -> int:
     return child
 
 
-def _send(producer: Producer) -> None:
-    body = os.urandom(BODY_BYTES)
-    before = most = memory_mib()
-    futures: list[Future[SendResult]] = []
-    ends: Counter[str] = Counter()
-    began = time.perf_counter()
-    for _ in range(SENDS):
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    """Stop a process meanwhile; also if this one is killed it goes on, and then ends by itself."""
+    command = [sys.executable, "-c", _WAKES_IT, str(pid)]
+    waking = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  # our own program
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        waking.communicate()
+
+
+@contextmanager
+def _slow_broker() -> Iterator[str]:
+    """Serve as a broker that reads little by little; give its address."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TURN_BYTES)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+
+    def accept() -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=_trickle, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+def _trickle(client: socket.socket) -> None:
+    frames = FrameReader()
+    with suppress(OSError):
+        while data := client.recv(_TURN_BYTES):
+            frames.feed(data)
+            while (frame := frames.next_frame()) is not None:
+                request = decode_command(frame)
+                fields = {}
+                if request.code == RequestCode.SEND_MESSAGE_V2:
+                    fields = {"msgId": "m", "queueId": "0", "queueOffset": "1"}
+                code = 3 if request.code == RequestCode.EXTENSIONS else 0
+                client.sendall(request.respond(code, "", fields).encode())
+            time.sleep(_TURN_SECONDS)
+
+
+class _Sending:
+    """Sends, their ends, and the memory meanwhile."""
+
+    def __init__(self, producer: Producer, topic: str, size: int, timeout_ms: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._body = os.urandom(size)
+        self._timeout_ms = timeout_ms
+        self._ends: Counter[str] = Counter()
+        self._futures: list[Future[SendResult]] = []
+
+    def run(self, *, sends: int = sys.maxsize, seconds: float = 1e9) -> None:
+        """Send so many, or for so long, and print what has become of it."""
+        before = most = memory_mib()
+        unwritten = pending = count = 0
+        began = time.perf_counter()
+        while count < sends and time.perf_counter() - began < seconds:
+            self._send()
+            count += 1
+            health = self._producer.health()
+            most = max(most, memory_mib())
+            unwritten = max(unwritten, health.unwritten_bytes)
+            pending = max(pending, health.pending_bytes)
+        for future in self._futures:
+            error = future.exception()
+            self._ends["sent" if error is None else f"failed: {type(error).__name__}"] += 1
+        took = time.perf_counter() - began
+        sys.stdout.write(
+            f"{count} sends of {len(self._body):,} bytes, each with {self._timeout_ms} ms: "
+            f"{took:.1f} s\n"
+        )
+        for end, number in self._ends.items():
+            sys.stdout.write(f"  {number:5} {end}\n")
+        health = self._producer.health()
+        sys.stdout.write(
+            f"memory {before:.0f} MiB before, {most:.0f} MiB at most, {memory_mib():.0f} MiB "
+            f"behind it\npending {pending / _MIB:.0f} MiB at most, unwritten "
+            f"{unwritten / _MIB:.0f} MiB; behind it {health.pending_sends} sends, "
+            f"{health.pending_bytes:,} and {health.unwritten_bytes:,} bytes\n"
+        )
+
+    def _send(self) -> None:
+        # Each has a body of its own, as a program's messages have.
+        message = Message(self._topic, bytes(bytearray(self._body)))
         try:
-            # Each has a body of its own, as a program's messages have.
-            futures.append(
-                producer.send_async(Message(TOPIC, bytes(bytearray(body))), timeout_ms=TIMEOUT_MS)
-            )
+            self._futures.append(self._producer.send_async(message, timeout_ms=self._timeout_ms))
         except TooManyPending:
-            ends["refused at the call: TooManyPending"] += 1
-        most = max(most, memory_mib())
-    for future in futures:
-        error = future.exception()
-        ends["sent" if error is None else f"failed: {type(error).__name__}"] += 1
-    took = time.perf_counter() - began
-    health = producer.health()
-    sys.stdout.write(
-        f"{SENDS} sends of {BODY_BYTES / _MIB:.0f} MiB, each with {TIMEOUT_MS} ms: {took:.1f} s\n"
-    )
-    for end, count in ends.items():
-        sys.stdout.write(f"  {count:5} {end}\n")
-    sys.stdout.write(
-        f"memory {before:.0f} MiB before, {most:.0f} MiB at most, {memory_mib():.0f} MiB behind "
-        "it\n"
-    )
-    sys.stdout.write(f"still pending: {health.pending_sends} sends, {health.pending_bytes} bytes\n")
+            self._ends["refused at the call: TooManyPending"] += 1
 
 
 if __name__ == "__main__":

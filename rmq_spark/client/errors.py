@@ -331,19 +331,27 @@ class PartlySent(SendFailed):
 class TooManyPending(ClientError):
     """A producer's limit of unanswered sends, or of their bytes, was reached for too long.
 
-    Wait for some of them, or raise ``pending_max`` or ``pending_bytes_max``.
+    Wait for some of them, or raise ``pending_max`` or ``pending_bytes_max``. Callbacks of futures
+    that are slower than the responses reach ``pending_max`` as well.
 
     Attributes:
         sends: Number of sends that wait for their responses.
         size: Number of bytes in their bodies.
+        callbacks: Number of callbacks that wait to run, if there are too many of these; else 0.
     """
 
-    def __init__(self, sends: int, size: int) -> None:
-        super().__init__(sends, size)
+    def __init__(self, sends: int, size: int, callbacks: int = 0) -> None:
+        super().__init__(sends, size, callbacks)
         self.sends = sends
         self.size = size
+        self.callbacks = callbacks
 
     def __str__(self) -> str:
+        if self.callbacks:
+            return (
+                f"{self.callbacks} callbacks of earlier sends wait to run: have them do less, or "
+                "hand it to threads of your own, or raise pending_max"
+            )
         return (
             f"{self.sends} sends wait for their answers already, with {self.size} bytes; "
             "wait for some of them, or raise pending_max or pending_bytes_max"

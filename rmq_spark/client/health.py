@@ -18,10 +18,19 @@ class ProducerHealth:
     """True if the producer was started in this process, and it and its instance still run."""
 
     pending_sends: int
-    """Number of sends of `send_async` that wait for their responses."""
+    """Number of sends of `send_async` that wait for their responses, or are still written."""
 
     pending_bytes: int
     """Number of bytes in the bodies of these sends."""
+
+    unwritten_bytes: int
+    """Number of bytes of requests, on all connections of its instance, that no socket took yet."""
+
+    threads: int
+    """Number of the producer's own threads, without those of its instance."""
+
+    instance_threads: int
+    """Number of threads of its instance, which others may share: connections and heartbeats."""
 
     silent_brokers: tuple[str, ...]
     """Addresses at which no broker answers. Sends avoid them while they can."""
@@ -47,4 +56,7 @@ class ConsumerHealth:
     """Number of bytes in the bodies of these messages."""
 
     threads: int
-    """Number of the consumer's own threads, without those of its instance for connections."""
+    """Number of the consumer's own threads, without those of its instance."""
+
+    instance_threads: int
+    """Number of threads of its instance, which others may share: connections and heartbeats."""

@@ -1,15 +1,51 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from broker_kinds import wait_until
 
 from benchmarks.client import stalled
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.wide
-def test_it_says_what_a_producer_holds_whose_broker_takes_nothing_more(monkeypatch, capsys):
+def test_it_says_what_a_producer_holds_whose_broker_takes_nothing_more_or_little(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(stalled, "SENDS", 80)
     monkeypatch.setattr(stalled, "TIMEOUT_MS", 300)
+    monkeypatch.setattr(stalled, "SLOW_SECONDS", 2.0)
     stalled.main()
-    first, *ends, memory, pending = capsys.readouterr().out.splitlines()
-    assert first.startswith("80 sends of 1 MiB")
-    assert sum(int(line.split()[0]) for line in ends) == 80
-    assert memory.startswith("memory ")
-    assert pending == "still pending: 0 sends, 0 bytes"
+    lines = capsys.readouterr().out.splitlines()
+    heads = [number for number, line in enumerate(lines) if " sends of " in line]
+    assert lines[0].startswith("80 sends of 1,048,576 bytes")
+    assert lines[heads[1]].split(" of ")[1].startswith("60,000 bytes")
+    for head, end in zip(heads, (heads[1], len(lines)), strict=True):
+        *ends, memory, pending = lines[head + 1 : end]
+        assert sum(int(line.split()[0]) for line in ends) == int(lines[head].split()[0])
+        assert memory.startswith("memory ")
+        assert int(pending.split()[1]) <= 64
+    assert lines[heads[1] - 1].endswith("behind it 0 sends, 0 and 0 bytes")
+
+
+def state_of(pid):
+    """The letter of a process' state; None if it is no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+@pytest.mark.wide
+def test_it_leaves_no_stopped_broker_behind_where_it_is_killed():
+    program = [sys.executable, "-m", "benchmarks.client.stalled"]
+    with subprocess.Popen(program, cwd=ROOT) as running:
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        pids = wait_until(
+            "a broker that is stopped",
+            lambda: [pid for pid in children.read_text().split() if state_of(pid) == "T"],
+        )
+        running.kill()
+    wait_until("the broker is gone", lambda: state_of(pids[0]) in {None, "Z"})

@@ -57,7 +57,13 @@ def test_a_producer_says_what_waits():
     with FakeServer(answering(silent_broker)) as server, route_to(a=server.address) as names:
         producer = Producer("P", names.address)
         nothing = ProducerHealth(
-            is_running=False, pending_sends=0, pending_bytes=0, silent_brokers=()
+            is_running=False,
+            pending_sends=0,
+            pending_bytes=0,
+            unwritten_bytes=0,
+            threads=0,
+            instance_threads=0,
+            silent_brokers=(),
         )
         assert producer.health() == nothing
         with producer:
@@ -66,6 +72,39 @@ def test_a_producer_says_what_waits():
             health = producer.health()
             assert (health.is_running, health.pending_sends, health.pending_bytes) == (True, 3, 15)
         wait_until("nothing waits", lambda: producer.health() == nothing)
+
+
+def started_since(before):
+    return [each.name for each in threading.enumerate() if each not in before]
+
+
+def test_no_thread_is_without_a_name_or_uncounted(address):
+    before = set(threading.enumerate())
+    settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
+    instance = ClientInstance(address)
+    consumer = PushConsumer("G", instance, listener=lambda *_: None, settings=settings)
+    consumer.subscribe("T")
+    with consumer, Producer("P", instance=instance) as producer:
+        producer.send_async(Message("T", b"12345"), QUEUE).result(10)
+        called, go_on = threading.Event(), threading.Event()
+        future = producer.send_async(Message("T", b"12345"), QUEUE)
+        future.add_done_callback(lambda _: (called.set(), go_on.wait(10)))
+        assert called.wait(10)
+        wait_until("it is at rest", lambda: consumer.health().cached_messages == 0)
+
+        def is_right():
+            names, sending, consuming = (
+                started_since(before),
+                producer.health(),
+                consumer.health(),
+            )
+            assert sending.threads == 1
+            assert sending.instance_threads == consuming.instance_threads
+            return len(names) == 1 + consuming.threads + consuming.instance_threads
+
+        wait_until("all are counted", is_right)
+        assert all(name.startswith(("rocketpoll", "G ", "G-")) for name in started_since(before))
+        go_on.set()
 
 
 def test_a_producer_names_the_brokers_that_do_not_answer(monkeypatch):

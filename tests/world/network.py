@@ -245,6 +245,8 @@ class Network:
         self._without_power = []
         self._accepted = {}
         self._ports = count(40_000)
+        self.line_back = lambda kernel, dice, weather, _host: Line(kernel, dice, weather)
+        """Makes the line from a host to who has connected to it."""
 
     def listen(self, address, accept):
         """Give whoever connects to an address to ``accept(join)``;
@@ -322,7 +324,8 @@ class Network:
 
     def _join(self, end, accepted):
         self._accepted[accepted] = None
-        there, back = (Line(self._kernel, self._dice, self.weather) for _ in range(2))
+        there = Line(self._kernel, self._dice, self.weather)
+        back = self.line_back(self._kernel, self._dice, self.weather, end.other_address[0])
         accepted.address, accepted.other_address = end.other_address, end.address
         there.lead(end, accepted)
         back.lead(accepted, end)

@@ -15,13 +15,13 @@ def failure_of(story, world_of):
 
 
 def tell(story, world_of):
-    """Tell a story: what went wrong, or None, and how many lives its brokers had."""
+    """Tell a story: what went wrong, or None, and the world in which it was told."""
     world = world_of(story)
     try:
         world.tell()
     except Exception as error:
-        return Failure(story, world_of, error, world.trace), world.lives
-    return None, world.lives
+        return Failure(story, world_of, error, world.trace), world
+    return None, world
 
 
 class Failure:

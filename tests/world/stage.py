@@ -57,6 +57,10 @@ class Stage:
         self.trace.append(line)
         self.checksum = zlib.crc32(line.encode(), self.checksum)
 
+    def counts(self):
+        """What was counted in this story, by what it is."""
+        return {}
+
     def complain(self, what, error=None):
         """Something is wrong that no client was told."""
         broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")

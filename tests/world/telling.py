@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+from collections import Counter
 from pathlib import Path
 
 from world.shrinking import shrunk, tell
@@ -55,10 +56,12 @@ def _tell_one(world):
 def _tell_many(given, program, draw, world_of):
     began = time.perf_counter()
     failures = lives = 0
+    counts = Counter()
     for seed in range(given.first, given.first + given.seeds):
         gc.collect()
-        failure, lived = tell(draw(seed), world_of)
-        lives += lived
+        failure, world = tell(draw(seed), world_of)
+        lives += world.lives
+        counts.update(world.counts())
         if failure is None:
             continue
         failures += 1
@@ -76,4 +79,6 @@ def _tell_many(given, program, draw, world_of):
         f"{given.seeds} seeds, {lives} lives, {failures} failed, {seconds:.1f} s, "
         f"{lives / seconds * 60:.0f} lives a minute"
     )
+    for what, count in counts.items():
+        print(f"{count:12,} {what}")
     return 1 if failures else 0

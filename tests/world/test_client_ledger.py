@@ -93,6 +93,33 @@ def test_a_message_once_more_is_found_out_unless_something_has_happened():
     assert scene.reader.repeats == 3
 
 
+RETRIED = ("%RETRY%G", "broker-a", 0)
+
+
+def test_what_is_finished_and_comes_by_the_retry_topic_is_found_out_unless_it_had_failed():
+    scene = Scene()
+    scene.consumes(0, 1, done=1)
+    message = SimpleNamespace(queue_offset=0, body=body(1))
+    call = scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
+    scene.ledger.ends(call, [message], 1)
+    message.queue_offset = 1  # as it failed once, it may have been given back twice
+    scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
+    message.body, message.queue_offset = body(0), 2
+    with pytest.raises(Broken, match="once more"):
+        scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
+    scene.ledger.disturbed(1.0, "G")
+    scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
+
+
+def test_what_came_is_counted_and_so_is_what_came_once_more():
+    scene = Scene()
+    scene.consumes(0, 1)
+    scene.ledger.disturbed(10.0, "G")
+    scene.consumes(1, 2)
+    delivered, repeats, settled = scene.ledger.counts().values()
+    assert (delivered, repeats, settled) == (4, 1, 2)
+
+
 def test_two_orderly_listeners_at_one_queue_are_found_out_unless_one_is_dead():
     scene = Scene(is_orderly=True)
     scene.begins(0)

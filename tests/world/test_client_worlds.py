@@ -12,7 +12,7 @@ import pytest
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME
 from world.clients.drawing import draw
-from world.clients.listening import MOODS
+from world.clients.listening import MOODS, MORE_MOODS
 from world.clients.world import ClientWorld
 from world.shrinking import failure_of
 from world.trials import assert_all_end_well, assert_ends_well, assert_told_alike_in_any_process
@@ -49,10 +49,14 @@ def test_the_stories_of_clients_have_everything_in_them():
         for kind in ("concurrent", "orderly", "lite")
         for broadcasting in (False, True)
     }
-    assert {mood for each in consumers for mood in each["moods"]} == {"good", *MOODS}
+    assert {mood for each in consumers for mood in each["moods"]} == {
+        "good",
+        *MOODS,
+        *MORE_MOODS,
+    }
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "kill a client", "cut", "silence", "hold up", "slow",
-        "clock",
+        "clock", "twice", "late",
     }  # fmt: skip
 
 

@@ -171,6 +171,17 @@ class Connection:
         return len(self._waiters)
 
     @property
+    def unwritten_bytes(self) -> int:
+        """Number of bytes of requests that the socket has yet to take."""
+        return self._writer.unwritten_bytes
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads of the connection that are alive."""
+        reads = not self._reads_itself and not self.is_closed
+        return reads + self._writer.thread_count
+
+    @property
     def local_address(self) -> str:
         """Address of this machine on the way to the peer; empty once the connection has ended."""
         try:
@@ -223,7 +234,10 @@ class Connection:
         command = command.with_opaque(self._waiters.add(waiter))
         try:
             if may_gather and not self._reads_itself:
+                waiter.keeper = self._writer
                 self._writer.gather(command)
+                if not self._waiters.is_waiting(waiter):  # given up meanwhile: nobody is waiting
+                    self._writer.withdraw(waiter.opaque)
             else:
                 self._writer.write(command, waiter.deadline, waiter.timeout_ms)
         except RocketPollError as error:
@@ -245,6 +259,7 @@ class Connection:
     def forget(self, waiter: Waiter) -> None:
         """Tell a waiter nothing, whatever comes: its answer is not wanted any more."""
         self._waiters.forget(waiter)
+        self._writer.withdraw(waiter.opaque)
 
     def close(self, why: str = "it was closed here") -> None:
         """Close the connection, and tell all that wait."""
@@ -398,6 +413,7 @@ class Connection:
     def _give_up_on(self, waiter: Waiter) -> None:
         error = RequestTimeout(self.address, waiter.request_code, waiter.timeout_ms)
         if self._waiters.give_up(waiter, error):
+            self._writer.withdraw(waiter.opaque)
             self._waited_in_vain(waiter)
 
     def _waited_in_vain(self, waiter: Waiter) -> None:

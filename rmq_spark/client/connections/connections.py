@@ -233,6 +233,17 @@ class Connections:
         """The addresses at which no broker is known to answer."""
         return self._lines.silent_addresses
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """Number of bytes of requests that wait for sockets to take them."""
+        return sum(each.unwritten_bytes for each in self._lines.connections())
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that dial, read and write."""
+        own = sum(each.thread_count for each in self._lines.connections())
+        return own + self._lines.dialling_count
+
     def agreed_addresses(self) -> tuple[str, ...]:
         """Return the addresses of the brokers that are connected now."""
         return self._lines.ready_addresses()

@@ -1,8 +1,9 @@
 """FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
 
     write     the asking thread writes: soonest for one
-    gather    a thread writes all that has come in the meantime at once: many times as fast for
-              thousands
+    gather    a thread writes what has come in the meantime, a slice at a time: many times as fast
+              for thousands
+    withdraw  what has gathered and is of no use any more is not written
 
 Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
 rest to the next that writes: others share the connection. It ends where a peer takes nothing of
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,9 @@ TICK_SECONDS: Final = 1.0
 
 WRITE_TIMEOUT_MS: Final = 30_000
 """Milliseconds for gathered requests; a peer that takes nothing for so long is left."""
+
+SLICE_BYTES: Final = 1 << 18
+"""Bytes of gathered requests that are begun at once: the others can still be withdrawn."""
 
 _LARGE_BODY_BYTES: Final = 1 << 16
 
@@ -64,7 +68,11 @@ class FrameWriter:
         )  # its first piece may be the rest of another's request
         self._mutex = threading.Lock()
         self._has_gathered = threading.Condition(self._mutex)
-        self._gathered: deque[Buffer] = deque()
+        self._unsent_bytes = 0
+        self._gathered: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
+        self._gathered_bytes = 0
+        self._begun: frozenset[int] = frozenset()  # opaques of the slice that is being written
+        self._to_tell: list[Callable[[], object]] = []  # who wants to know when it is written
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -89,7 +97,8 @@ class FrameWriter:
         pieces = _pieces_of(command)
         with self._mutex:
             is_first = not self._gathered
-            self._gathered.extend(pieces)
+            self._gathered[command.opaque] = pieces
+            self._gathered_bytes += sum(map(len, pieces))
             if not is_first:
                 return  # the thread was notified, and has not woken yet
             if self._has_thread():
@@ -110,11 +119,39 @@ class FrameWriter:
             self._thread = thread
         return True
 
+    def withdraw(self, opaque: int, released: Callable[[], object] | None = None) -> None:
+        """Write a gathered request no more, unless it is begun.
+
+        ``released`` is called when none of its bytes is kept: now, or by the thread that writes.
+        """
+        with self._mutex:
+            pieces = self._gathered.pop(opaque, ())
+            self._gathered_bytes -= sum(map(len, pieces))
+            if opaque in self._begun:
+                if released is not None:
+                    self._to_tell.append(released)
+                return
+        if released is not None:
+            released()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Number of bytes that the socket has yet to take."""
+        return self._gathered_bytes + self._unsent_bytes
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that write: one, once anything has gathered."""
+        return int(self._thread is not None and self._thread.is_alive())
+
     def close(self) -> None:
         """Write nothing more, and let the thread end."""
         self._is_closed = True
         with self._mutex:
+            self._gathered.clear()
+            self._gathered_bytes = 0
             self._has_gathered.notify()
+        self._has_written()
 
     def _write_on(self) -> None:
         """Write what has gathered, again and again: the work of the thread."""
@@ -125,12 +162,36 @@ class FrameWriter:
             self._write_gathered()
 
     def _write_gathered(self) -> None:
-        with suppress(ClientError), self._writing:  # a failure is told to the waiters
-            with self._mutex:
-                pieces, self._gathered = self._gathered, deque()
-            deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
-            if not self._write_until(deadline, _joined(pieces)):
-                self._end(ConnectionClosed(self._address, "it takes no more requests"))
+        while self._gathered:
+            with suppress(ClientError), self._writing:  # a failure is told to the waiters
+                pieces = self._begin_slice()
+                deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
+                if not self._write_until(deadline, _joined(pieces)):
+                    self._end(ConnectionClosed(self._address, "it takes no more requests"))
+            self._has_written()
+
+    def _begin_slice(self) -> list[Buffer]:
+        """Return the pieces of the oldest requests that have gathered."""
+        begun: list[int] = []
+        found: list[Buffer] = []
+        size = 0
+        with self._mutex:
+            while self._gathered and size < SLICE_BYTES:
+                opaque, pieces = self._gathered.popitem(last=False)
+                begun.append(opaque)
+                found += pieces
+                size += sum(map(len, pieces))
+            self._gathered_bytes -= size
+            self._begun = frozenset(begun)
+        return found
+
+    def _has_written(self) -> None:
+        """Tell those who want to know that nothing is kept of a slice any more."""
+        with self._mutex:
+            self._begun = frozenset()
+            told, self._to_tell = self._to_tell, []
+        for released in told:
+            released()
 
     def _write_until(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
         """Write the rest of what another has begun, and then these; return False if time ran out.
@@ -139,6 +200,7 @@ class FrameWriter:
         """
         own = [memoryview(piece).cast("B") for piece in pieces]
         self._unsent.extend(own)
+        self._unsent_bytes += sum(map(len, own))
         try:
             while self._unsent:
                 self._write_some()
@@ -163,6 +225,7 @@ class FrameWriter:
             self._end(closed)
             self._check()  # the reading thread may know better why
             raise closed from error
+        self._unsent_bytes -= sent
         if sent == len(unsent[0]):
             unsent.popleft()
         else:
@@ -171,7 +234,7 @@ class FrameWriter:
     def _withdraw(self, own: list[memoryview]) -> None:
         if any(piece is own[0] for piece in self._unsent):
             for _ in own:
-                self._unsent.pop()
+                self._unsent_bytes -= len(self._unsent.pop())
 
 
 def _pieces_of(command: RemotingCommand) -> tuple[Buffer, ...]:

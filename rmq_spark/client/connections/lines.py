@@ -120,6 +120,16 @@ class Lines(ProcessBound):
         """The addresses of brokers that have fallen silent."""
         return tuple(self._silent)
 
+    def connections(self) -> tuple[Connection, ...]:
+        """Return all connections that there are."""
+        with self._lock:
+            return tuple(line.connection for line in self._lines.values())
+
+    @property
+    def dialling_count(self) -> int:
+        """Number of threads that dial."""
+        return len(self._dialled)
+
     # ---- dialling
 
     def line(self, address: str, *, is_broker: bool = True, seconds: float | None = None) -> Line:

@@ -28,10 +28,19 @@ _OPAQUE_MAX: Final = 0x7FFFFFFF
 _Answer = TypeVar("_Answer")
 
 
+class Keeper(Protocol):
+    """The one who keeps gathered requests until they are written."""
+
+    def withdraw(self, opaque: int, released: Callable[[], object] | None = None) -> None:
+        """Write a request no more; say when none of its bytes is kept."""
+
+
 class Waiter:
     """A caller that has sent a request: it is told the answer, or why there will be none."""
 
     opaque = 0
+    keeper: Keeper | None = None
+    """The one who may keep bytes of the request, also behind its end."""
 
     def __init__(self, request_code: int, timeout_ms: int, asked_at: float) -> None:
         self.request_code = request_code
@@ -46,6 +55,13 @@ class Waiter:
     def failed(self, error: Exception) -> None:
         """Take the error: there is no answer, or it cannot be used."""
         raise NotImplementedError
+
+    def when_released(self, action: Callable[[], object]) -> None:
+        """Have no more of the request written, and call an action when none of it is kept."""
+        if self.keeper is None:
+            action()
+        else:
+            self.keeper.withdraw(self.opaque, action)
 
 
 class OwnFuture(Future[_Answer]):
@@ -176,6 +192,10 @@ class Waiters:
         """Remove a waiter whose request was not sent; return whether it was still there."""
         with self._lock:
             return self._waiters.pop(waiter.opaque, None) is not None
+
+    def is_waiting(self, waiter: Waiter) -> bool:
+        """Return whether a waiter is still to be told."""
+        return waiter.opaque in self._waiters
 
     def answered(self, command: RemotingCommand) -> None:
         """Tell the waiter that an answer is for.

@@ -16,7 +16,6 @@ from rmq_spark.client.consumer.retries import DEAD_LETTER
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
-from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.names import dlq_topic
 
 _log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class DeadLetters:
             except BrokerRefused as error:
                 _log.info("%s is sent to the dead letters: %s", message.message_id, error)
                 self._brokers.send_dead_letter(message)
-        except RocketPollError as error:
+        except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
             _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
             return False
         return True

@@ -158,14 +158,14 @@ class GroupConsumer(ProcessBound, ABC):
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, without asking or waiting for anybody."""
         queues, caches = sorted(self._queues()), self._process_queues()
-        unreachable = tuple(queue for queue in queues if not self._brokers.is_ready(queue))
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
-            unreachable_queues=unreachable,
+            unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=sum(cache.body_bytes for cache in caches),
             threads=sum(each.thread_count for each in self._schedulers()),
+            instance_threads=self._instance.thread_count,
         )
 
     def _schedulers(self) -> list[Workers | Lanes]:

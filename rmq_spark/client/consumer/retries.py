@@ -8,7 +8,8 @@
                  makes dead letters of them; what is too large for that, with what is added to it,
                  is given back to its broker, which makes a dead letter of the stored record
 
-Nothing is given up here: a message that no broker takes stays with its consumer.
+Nothing is given up here, whatever is raised on the way: a message that no broker takes stays with
+its consumer. One that was forgotten would keep its queue's offset where it is for ever.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Retries:
         """Have a message delivered again; return whether any broker has taken it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
-        except RocketPollError as error:
-            _log.warning("%s was not taken back (%s); sending it again", message.message_id, error)
+        except Exception as error:  # noqa: BLE001  # as above
+            why = _why(error)
+            _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
             return self.send_again(message)
         return True
 
@@ -67,7 +69,7 @@ class Retries:
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            _log.warning("%s cannot be sent again now: %s", message.message_id, error)
+            _log.warning("%s cannot be sent again now: %s", message.message_id, _why(error))
             return False
         return True
 
@@ -79,8 +81,8 @@ class Retries:
             except MessageIllegal as refused:
                 _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
-        except RocketPollError as error:
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
+        except Exception as error:  # noqa: BLE001  # as above
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, _why(error))
             return False
         return True
 
@@ -121,6 +123,12 @@ class Retries:
             max_reconsume_times=self.max_reconsume_times,
             batch=False,
         )
+
+
+def _why(error: Exception) -> str:
+    """Return what an error says, and the name of one that is not ours."""
+    is_ours = isinstance(error, RocketPollError)
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
 def _as_sent(message: MessageExt) -> tuple[int, bytes]:

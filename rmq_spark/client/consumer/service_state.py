@@ -77,6 +77,10 @@ class ConsumerInstance(Protocol):
     def is_shut_down(self) -> bool:
         """True if the instance has ended, for all of its users."""
 
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that are alive: for routes, heartbeats and connections."""
+
     def start(self) -> None:
         """Add a user; the first one starts the instance."""
 

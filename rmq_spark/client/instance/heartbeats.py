@@ -114,6 +114,11 @@ class Heartbeats(ProcessBound):
         if groups:
             self._lanes.at_each(addresses, leave, TELL_MS)
 
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that tell brokers."""
+        return self._lanes.thread_count
+
     def stop(self) -> None:
         """Tell brokers nothing any more."""
         self._lanes.stop()

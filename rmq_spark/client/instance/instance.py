@@ -166,6 +166,13 @@ class ClientInstance(ProcessBound):
         """True if the instance has ended, for all of its users."""
         return self._is_shut_down
 
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that are alive: for routes, heartbeats and connections."""
+        periodic = [each for each in (self._refreshing, self._heartbeats) if each is not None]
+        alive = sum(each.is_alive for each in periodic)
+        return alive + self._telling.thread_count + self.connections.thread_count
+
     def start(self) -> None:
         """Add a user; the first one starts the instance. Each `start` needs its `stop`.
 

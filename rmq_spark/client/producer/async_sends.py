@@ -4,8 +4,9 @@
                 └─ connection fails ──> once more to another broker, by a thread of its own: the one
                                         that finds out has answers of others to read
 
-Only so many sends, with so many bytes, may wait for answers at once; a caller who wants to send
-more waits, and gets an error if that takes too long.
+Only so many sends, with so many bytes, may wait for answers at once, and only so many callbacks may
+wait for their turn; a caller who wants to send more waits, and gets an error if that takes too
+long. A send whose time is over counts until none of it is kept for writing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class AsyncSends:
 
     def _begin(self) -> None:
         self.pending = PendingSends(self._pending_max, self._pending_bytes_max)
-        self._callbacks = Callbacks("rocketpoll callbacks")
+        self._callbacks = Callbacks("rocketpoll callbacks", self._pending_max)
         self._again = ScheduledTasks("rocketpoll sends again", _AGAIN_THREADS)
         self._mutex = threading.Lock()
         self._to_send_again: dict[_AsyncSend, None] = {}
@@ -86,7 +87,10 @@ class AsyncSends:
         if self.sender.instance.connections.reads_itself:
             needed = "a ClientInstance whose connections are read by threads"
             raise MessageRejected("send_async", needed, "reads_itself=True")
-        if not self.pending.enter(len(prepared.body), timeout_ms / 1000):
+        deadline = time.monotonic() + timeout_ms / 1000
+        if not self._callbacks.wait_for_room(timeout_ms / 1000):
+            raise TooManyPending(self.pending.count, self.pending.bytes, self._callbacks.waiting)
+        if not self.pending.enter(len(prepared.body), deadline - time.monotonic()):
             raise TooManyPending(self.pending.count, self.pending.bytes)
         future = SendFuture(self._callbacks)
         _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
@@ -103,6 +107,11 @@ class AsyncSends:
             return False
         _AsyncSend(self, prepared, fixed, timeout_ms, outcome).attempt(may_wait=False)
         return True
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads for callbacks and for what is sent again."""
+        return self._callbacks.thread_count + self._again.thread_count
 
     def try_again(self, send: _AsyncSend) -> bool:
         """Have a send tried again soon; return False if no thread can do that."""
@@ -231,7 +240,7 @@ class _AsyncSend(Waiter):
         self._ends_with(error)
 
     def _ends_with(self, error: Exception) -> None:
-        self._leave()
+        self.when_released(self._leave)  # a request that is being written takes memory still
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 

@@ -174,12 +174,15 @@ class Producer(ProcessBound):
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, without asking or waiting for anybody."""
-        pending = self._async_sends.pending
+        pending, connections = self._async_sends.pending, self.instance.connections
         return ProducerHealth(
             is_running=self.is_running,
             pending_sends=pending.count,
             pending_bytes=pending.bytes,
-            silent_brokers=self.instance.connections.silent_addresses,
+            unwritten_bytes=connections.unwritten_bytes,
+            threads=self._async_sends.thread_count,
+            instance_threads=self.instance.thread_count,
+            silent_brokers=connections.silent_addresses,
         )
 
     def start(self) -> None:

@@ -2,12 +2,15 @@
 
 A callback may take as long as it likes, raise what it likes, and use the client: it runs in a
 thread of its producer, and not in the one that reads the answers of all who share the connection.
+Where callbacks are slower than answers, senders wait until fewer callbacks do; a callback that
+sends waits for none of the others, which could not run meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -41,12 +44,44 @@ class SendOutcome(Protocol):
 class Callbacks:
     """Runs callbacks one after the other, in a thread that is there while there are some."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, waiting_max: int) -> None:
+        """Make it; with ``waiting_max`` callbacks that wait, senders have to wait as well."""
         self._name = name
+        self._waiting_max = waiting_max
         self._mutex = threading.Lock()
         self._has_come = threading.Condition(self._mutex)
+        self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()
         self._has_thread = False
+        self._runs_in: int | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of callbacks that wait."""
+        return len(self._calls)
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that run callbacks: one, while there are some."""
+        return int(self._has_thread)
+
+    @property
+    def has_room(self) -> bool:
+        """True if who sends now need not wait for callbacks."""
+        return len(self._calls) < self._waiting_max or self._runs_in == threading.get_ident()
+
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait until fewer callbacks wait; return False if there are still too many."""
+        if self.has_room:
+            return True
+        deadline = time.monotonic() + seconds
+        with self._mutex:
+            while not self.has_room:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self._has_room.wait(remaining)
+        return True
 
     def call(self, action: Callable[[], object]) -> None:
         """Have a callback run soon, after those that came before."""
@@ -62,6 +97,7 @@ class Callbacks:
             self._run()
 
     def _run(self) -> None:
+        self._runs_in = threading.get_ident()
         while (action := self._next()) is not None:
             _run(action)
 
@@ -70,8 +106,10 @@ class Callbacks:
             if not self._calls:
                 self._has_come.wait(IDLE_SECONDS)
             if self._calls:
+                self._has_room.notify()
                 return self._calls.popleft()
             self._has_thread = False
+            self._runs_in = None
             return None
 
 

@@ -6,7 +6,7 @@ import pytest
 from fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.connections.connection import Connection, parse_address
-from rmq_spark.client.connections.waiters import STRAYS_MAX
+from rmq_spark.client.connections.waiters import STRAYS_MAX, Answer
 from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
@@ -53,6 +53,52 @@ def test_a_request_gets_its_answer(connect):
         )
         assert connection.peer_version == answer.version
         assert connection.waiting == 0
+
+
+@pytest.mark.parametrize("reads_itself", [False], indirect=True)
+def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
+    go_on, found = threading.Event(), []
+
+    def story(peer):
+        go_on.wait(10)
+        while (request := peer.receive()) is not None:
+            found.append(bytes(request.body[:4]))
+            peer.send(request.respond(0))
+
+    with FakeServer(story) as server:
+        connection = connect(server.address)
+        large = bytes(15 << 20)
+        kept = connection.request_async(
+            ASK._replace(body=b"kept" + large), 60 * SECOND, may_gather=True
+        )
+        late = connection.request_async(ASK._replace(body=b"late"), 10, may_gather=True)
+        left = connection.request_async(ASK._replace(body=b"left"), SECOND, may_gather=True)
+        left.abandon()
+        assert isinstance(late.exception(10), RequestTimeout)
+        last = connection.request_async(ASK._replace(body=b"last"), 60 * SECOND, may_gather=True)
+        go_on.set()
+        assert kept.result(30)
+        assert last.result(30)
+        assert found == [b"kept", b"last"]
+        assert connection.unwritten_bytes == 0
+
+
+@pytest.mark.parametrize("reads_itself", [False], indirect=True)
+def test_what_is_given_up_before_it_gathers_is_not_kept(connect, monkeypatch):
+    with FakeServer(silent) as server:
+        connection = connect(server.address)
+        gather, withdrawn = connection._writer.gather, []
+
+        def late(command):
+            answer.cancel()
+            connection.forget(answer)
+            gather(command)
+
+        monkeypatch.setattr(connection._writer, "gather", late)
+        monkeypatch.setattr(connection._writer, "withdraw", withdrawn.append)
+        answer = Answer(connection, 105, 10, connection.clock(), lambda command: command)
+        connection.ask(answer, ASK, may_gather=True)
+        assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
 
 
 def test_a_body_of_megabytes_goes_both_ways(connect):

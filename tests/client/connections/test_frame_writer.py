@@ -1,12 +1,14 @@
+import select
 import socket
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 
 import pytest
+from broker_kinds import wait_until
 
 from rmq_spark.client.connections import frame_writer
-from rmq_spark.client.connections.frame_writer import FrameWriter
+from rmq_spark.client.connections.frame_writer import SLICE_BYTES, FrameWriter
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
@@ -35,6 +37,10 @@ class Room:
     def _check(self):
         if self.refusal is not None:
             raise self.refusal
+
+    @property
+    def is_writable(self):
+        return bool(select.select([], [self.mine], [], 0)[1])
 
     def received(self, count):
         reader, found = FrameReader(), []
@@ -76,11 +82,11 @@ def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
 
 
 def test_two_that_gather_at_the_same_moment_are_both_written(room):
-    class Meeting(deque):
+    class Meeting(OrderedDict):
         """While the first is put in, a second comes."""
 
-        def extend(self, pieces):
-            super().extend(pieces)
+        def __setitem__(self, opaque, pieces):
+            super().__setitem__(opaque, pieces)
             if not second.ident:
                 second.start()
                 second.join(0.2)  # it may have to wait for the first
@@ -143,14 +149,83 @@ def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_togeth
     room.writer._has_thread = lambda: True  # that it is written later
     for opaque, body in enumerate(bodies):
         room.writer.gather(ASK._replace(opaque=opaque, body=body))
-    assert [piece for piece in room.writer._gathered if len(piece) > 1 << 15] == [
-        bodies[1],
-        bodies[4],
-    ]
+    pieces = [piece for frame in room.writer._gathered.values() for piece in frame]
+    assert [piece for piece in pieces if len(piece) > 1 << 15] == [bodies[1], bodies[4]]
     writing = threading.Thread(target=room.writer._write_gathered)
     writing.start()
     assert room.received(5) == [0, 1, 2, 3, 4]
     writing.join(10)
+
+
+LARGE = bytes(SLICE_BYTES)
+"""The body of a request that is a slice of its own."""
+
+
+def gathered(room, count):
+    """A writer whose peer reads nothing yet; the first requests fill what there is of buffers."""
+    for opaque in range(count):
+        room.writer.gather(ASK._replace(opaque=opaque, body=LARGE))
+    wait_until("it is stuck", lambda: room.writer._begun and not room.is_writable)
+    (stuck,) = room.writer._begun
+    return stuck
+
+
+def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(room):
+    stuck = gathered(room, 40)
+    before = room.writer.unwritten_bytes
+    released = []
+    for opaque in range(40):
+        if opaque % 2 and opaque > stuck:
+            room.writer.withdraw(opaque, lambda opaque=opaque: released.append(opaque))
+    left = [opaque for opaque in range(40) if opaque <= stuck or not opaque % 2]
+    assert len(released) == 40 - len(left)  # at once
+    assert before - room.writer.unwritten_bytes >= len(released) * SLICE_BYTES
+    assert room.received(len(left)) == left
+    wait_until("all is written", lambda: not room.writer.unwritten_bytes)
+
+
+def test_what_is_begun_is_kept_until_it_is_written(room):
+    stuck = gathered(room, 40)
+    released = []
+    room.writer.withdraw(stuck, lambda: released.append(threading.current_thread()))
+    assert released == []
+    assert stuck in room.received(40)
+    wait_until("it is told", lambda: released)
+    assert released == [room.writer._thread]
+
+
+def test_what_is_begun_or_gathered_is_kept_no_longer_than_the_connection(room):
+    stuck = gathered(room, 40)
+    released = []
+    room.writer.withdraw(stuck, lambda: released.append(stuck))
+    room.writer.close()
+    assert released == [stuck]
+    assert not room.writer._gathered
+
+
+def test_what_is_not_there_any_more_is_withdrawn_at_once(room):
+    released = []
+    room.writer.gather(ASK._replace(opaque=1))
+    assert room.received(1) == [1]
+    wait_until("it is written", lambda: not room.writer._begun)
+    room.writer.withdraw(1, lambda: released.append(1))
+    room.writer.withdraw(1)
+    assert released == [1]
+
+
+def test_bytes_that_no_socket_took_are_counted_also_where_time_runs_out(room):
+    with pytest.raises(RequestTimeout):
+        room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    begun = room.writer.unwritten_bytes
+    assert 0 < begun < 15 << 20
+    with pytest.raises(RequestTimeout):
+        room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
+    assert room.writer.unwritten_bytes <= begun
+    reader = threading.Thread(target=room.received, args=(2,))
+    reader.start()
+    room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
+    reader.join(10)
+    assert room.writer.unwritten_bytes == 0
 
 
 def test_a_peer_that_has_gone_is_noticed(room):

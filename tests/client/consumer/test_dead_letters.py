@@ -5,17 +5,20 @@ from received_messages import received
 from rmq_spark.client.consumer.dead_letters import AGAIN_MS, DeadLetters
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
+GONE = ConnectionClosed("b:1", "gone")
+
 
 class Brokers:
     """Take dead letters, unless they are told to fail so many times."""
 
-    def __init__(self, failures=0, refuses=False):
+    def __init__(self, failures=0, refuses=False, why=GONE):
         self.taken, self.sent, self.failures, self.refuses = [], [], failures, refuses
+        self._why = why
 
     def send_back(self, message, delay_level, max_reconsume_times):
         if self.failures:
             self.failures -= 1
-            raise ConnectionClosed("b:1", "gone")
+            raise self._why
         if self.refuses:
             raise BrokerRefused(1, "look message by offset failed, 7", "b:1", 36)
         self.taken.append((message.queue_offset, delay_level, max_reconsume_times))
@@ -50,8 +53,9 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logg
     assert "it goes to %DLQ%G" in line
 
 
-def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks):
-    brokers = Brokers(failures=3)
+@pytest.mark.parametrize("why", [GONE, RuntimeError("can't start new thread"), OSError(24, "full")])
+def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks, why):
+    brokers = Brokers(failures=3, why=why)
     done = buried(tasks, brokers)
     tasks.move(3 * AGAIN_MS - 1)
     assert done == []

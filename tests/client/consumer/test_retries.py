@@ -91,6 +91,23 @@ def test_what_nobody_takes_stays_with_its_consumer(retries, brokers, why):
     assert not retries.give_back(received(7), 0)
 
 
+OTHERS = [RuntimeError("can't start new thread"), MemoryError(), KeyError("x"), OSError(24, "full")]
+"""What no broker has said, and may be raised all the same on the way to it."""
+
+
+@pytest.mark.parametrize("why", OTHERS, ids=lambda each: type(each).__name__)
+def test_whatever_is_raised_a_message_is_sent_again_or_kept(retries, brokers, monkeypatch, why):
+    def fails(*_):
+        raise why
+
+    monkeypatch.setattr(brokers, "send_back", fails)
+    assert retries.give_back(received(7), 0)
+    assert len(brokers.sent) == 1
+    monkeypatch.setattr(brokers, "publish_queues", fails)
+    assert not retries.give_back(received(7), 0)
+    assert not retries.give_up(received(7))
+
+
 ILLEGAL = MessageIllegal(13, "too large", "b:1", 310)
 
 

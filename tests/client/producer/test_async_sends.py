@@ -3,7 +3,9 @@ import threading
 from types import NoneType
 
 import pytest
+from broker_kinds import wait_until
 from client_clusters import FakeCluster
+from fake_servers import FakeServer
 
 from rmq_spark.client.errors import (
     BrokerRefused,
@@ -14,10 +16,13 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
+from rmq_spark.client.producer.outgoing import SendRules
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 X = Message("T", b"x")
+AS_IT_IS = SendRules("P", compress_body_bytes=1 << 30)
 
 
 def ok(_):
@@ -127,6 +132,94 @@ def test_who_keeps_the_future_of_a_send_that_failed_does_not_keep_its_message():
         gc.collect()
         kept = [each for each in gc.get_objects() if isinstance(each, Message)]
         assert b"not to be kept" not in {message.body for message in kept}
+
+
+class Trickling:
+    """The story of a broker that reads little by little, until it is told to go on."""
+
+    def __init__(self):
+        self.go_on, self.bodies = threading.Event(), []
+
+    def __call__(self, peer):
+        while (request := peer.receive()) is not None:
+            if request.code == RequestCode.EXTENSIONS:
+                peer.send(request.respond(3, "not supported"))
+            elif request.code == RequestCode.SEND_MESSAGE_V2:
+                self.bodies.append(bytes(request.body[:8]))
+                fields = {"msgId": "m", "queueId": "0", "queueOffset": "1"}
+                peer.send(request.respond(0, "", fields))
+                self.go_on.wait(0.05)
+            else:
+                peer.send(request.respond(0))
+
+
+def heads_of(sends):
+    """Bytes that the heads of so many frames have at most, and that of a heartbeat."""
+    return 1_000 * (sends + 1)
+
+
+def test_what_is_given_up_behind_a_slow_broker_is_neither_kept_nor_sent_later():
+    limit, size, broker = 4 << 20, 1 << 16, Trickling()
+    failed, most, refused = set(), 0, 0
+    with (
+        FakeCluster(a=ok) as cluster,
+        FakeServer(broker) as server,
+        Producer("P", cluster.address, rules=AS_IT_IS, pending_bytes_max=limit) as producer,
+    ):
+        cluster.servers["a"] = server
+        producer.send(X)
+        for number in range(600):
+            body = b"%08d" % number + bytes(size)
+
+            def ends(future, body=body):
+                if future.exception() is not None:
+                    failed.add(body[:8])
+
+            try:
+                future = producer.send_async(Message("T", body), timeout_ms=100)
+                future.add_done_callback(ends)
+            except TooManyPending:
+                refused += 1
+            health = producer.health()
+            most = max(most, health.unwritten_bytes)
+            heads = heads_of(health.pending_sends)
+            assert health.unwritten_bytes <= health.pending_bytes + heads
+        assert most <= limit + heads_of(limit // size)
+        wait_until("most are given up", lambda: len(failed) > 100)
+        broker.go_on.set()
+        wait_until("nothing is pending", lambda: producer.health().pending_sends == 0)
+        wait_until("nothing is unwritten", lambda: producer.health().unwritten_bytes == 0)
+        assert producer.send(X).send_status.name == "SEND_OK"  # it comes behind all of them
+        assert len(server.peers) == 1  # the connection of all others as well
+    never_sent = failed - set(broker.bodies)
+    assert len(never_sent) > 50
+    assert len(broker.bodies) + len(never_sent) + refused == 602
+
+
+def test_callbacks_that_are_slower_than_answers_hold_senders_up_and_not_themselves():
+    go_on, ran = threading.Event(), []
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address, pending_max=3) as producer:
+
+        def sends_more(_):
+            go_on.wait(10)
+            ran.append(producer.send_async(X, timeout_ms=2_000))
+
+        futures = []
+
+        def send_one():
+            futures.append(producer.send_async(X, timeout_ms=500))
+            futures[-1].add_done_callback(sends_more)
+            futures[-1].result(10)
+
+        for _ in range(3):
+            send_one()
+        with pytest.raises(TooManyPending, match="3 callbacks of earlier sends wait to run"):
+            assert all(send_one() is None for _ in range(2))  # one may run already, and wait inside
+        assert producer.health().pending_sends == 0
+        go_on.set()
+        wait_until("all have run", lambda: len(ran) == len(futures))
+        assert all(future.result(10) for future in ran)
+        assert producer.send_async(X).result(10)
 
 
 class Outcome:

@@ -3,6 +3,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from broker_kinds import wait_until
 
 from rmq_spark.client.producer import send_futures
 from rmq_spark.client.producer.send_futures import Callbacks, SendFuture
@@ -11,7 +12,7 @@ from rmq_spark.client.producer.send_futures import Callbacks, SendFuture
 @pytest.fixture
 def callbacks(monkeypatch):
     monkeypatch.setattr(send_futures, "IDLE_SECONDS", 0.05)
-    return Callbacks("callbacks")
+    return Callbacks("callbacks", 3)
 
 
 def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
@@ -116,3 +117,25 @@ def test_one_may_be_wrapped_for_asyncio(callbacks):
         return await wrapped
 
     assert asyncio.run(program()) == "stored"
+
+
+def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(callbacks):
+    stuck, found = threading.Event(), []
+
+    def sends(_):
+        stuck.wait(10)
+        found.append(callbacks.wait_for_room(0))
+
+    futures = [SendFuture(callbacks) for _ in range(5)]
+    for number, future in enumerate(futures):
+        future.add_done_callback(sends)
+        assert callbacks.wait_for_room(0), number
+        future.set_result("stored")
+        if not number:
+            wait_until("it runs", lambda: not callbacks.waiting)
+        if callbacks.waiting == 3:
+            break
+    assert not callbacks.wait_for_room(0.01)
+    stuck.set()
+    assert callbacks.wait_for_room(10)
+    wait_until("all have run", lambda: found == [True] * 4)

@@ -7,10 +7,11 @@ Each seed has a character of its own, as most bugs need several rare things at o
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from world.clients.acts import ACTS, TOPICS
 from world.clients.consuming import CONSUME
-from world.clients.listening import MOODS
+from world.clients.listening import MOODS, MORE_MOODS
 from world.story import Client, Step, Story, Trouble
 
 TROUBLES_SECONDS = 20.0
@@ -39,17 +40,42 @@ def draw(seed):
         clients += [_member(dice, group, f"g{number}m{member}") for member in range(members)]
     clients += [_producer(dice, f"p{number}") for number in range(dice.choice([1, 1, 2]))]
     names = [client.name for client in clients]
-    return Story(
+    story = Story(
         seed=seed,
         settings=settings,
         endings=(),
         clients=tuple(clients),
-        troubles=tuple(_trouble(dice, names) for _ in range(dice.choice([0, 0, 1, 2, 3, 5]))),
+        troubles=tuple(
+            _trouble(dice, names, _TROUBLES) for _ in range(dice.choice([0, 0, 1, 2, 3, 5]))
+        ),
         latency_seconds=dice.choice([0.000_1, 0.000_5, 0.02]),
         flush_seconds=dice.choice([0.000_2, 0.002]),
         preemption=dice.choice([0, 0.02, 0.2]),
         line_preemption=dice.choice([0] * 9 + [0.02]),
     )
+    return _with_more(story, random.Random(f"{seed}: what came later"))
+
+
+def _with_more(story, dice):
+    """A story with what came to be drawn later, by dice of its own: the rest stays as it was."""
+    moods = dice.choices(MORE_MOODS, k=dice.choice([0, 0, 1, 2]))
+    count = dice.choice([0, 0, 0, 1, 2])
+    troubles = tuple(_trouble(dice, (), _OF_ANSWERS) for _ in range(count))
+    return replace(
+        story,
+        clients=tuple(_in_more_moods(client, moods) for client in story.clients),
+        troubles=(*story.troubles, *troubles),
+    )
+
+
+def _in_more_moods(client, moods):
+    steps = [
+        replace(step, arguments={**step.arguments, "moods": [*step.arguments["moods"], *moods]})
+        if step.kind == CONSUME
+        else step
+        for step in client.steps
+    ]
+    return replace(client, steps=tuple(steps))
 
 
 def _group(dice, name):
@@ -102,11 +128,11 @@ def _step(dice, kind):
     return Step(kind, ACTS[kind].draw(dice))
 
 
-def _trouble(dice, names):
-    kind = dice.choice(list(_TROUBLES))
+def _trouble(dice, names, kinds):
+    kind = dice.choice(list(kinds))
     begin = dice.uniform(0, TROUBLES_SECONDS)
     return Trouble(
-        kind, begin, dice.choice([0.2, 2.0, 2.0, 8.0, 8.0, 40.0]), _TROUBLES[kind](dice, names)
+        kind, begin, dice.choice([0.2, 2.0, 2.0, 8.0, 8.0, 40.0]), kinds[kind](dice, names)
     )
 
 
@@ -124,3 +150,5 @@ _TROUBLES = {
     "slow": lambda dice, _: {"latency_seconds": dice.choice([0.2, 1.0])},
     "clock": lambda dice, _: {"ahead_seconds": dice.choice([-3_600.0, -5.0, 5.0, 3_600.0])},
 }
+
+_OF_ANSWERS = {"twice": _broker, "late": _broker}

@@ -66,7 +66,12 @@ class Reader:
     commits: list = field(default_factory=list)
     skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
     calls: dict = field(default_factory=dict)
+    begun_first: dict = field(default_factory=dict)  # when first, by body
+    comes_again: set = field(default_factory=set)  # bodies that failed once, or took too long
+    delivered: int = 0
     repeats: int = 0
+    settled: int = 0
+    """So many of what was delivered must not have been repeats, by what has happened till then."""
 
     def dealt_with(self, place):
         """When it was first so that the message at a place might be committed."""
@@ -137,13 +142,28 @@ class Ledger:
                 self.complain(
                     f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
                 )
-            if place in reader.finished:
-                reader.repeats += 1
-                if self._is_settled_since(reader.group, reader.begun[place][0]):
-                    self.complain(f"{reader.name} got {place} once more, and nothing had happened")
+            self._check_repeat(reader, place, message.body)
             reader.begun[place].append(now)
+            reader.begun_first.setdefault(message.body, now)
         reader.calls[call] = None
         return call
+
+    def _check_repeat(self, reader, place, body):
+        """What is finished comes again only where something has happened since it first began.
+
+        By the retry topic comes what has failed, or what a listener had for too long.
+        """
+        reader.delivered += 1
+        is_given_back = place[0] == f"%RETRY%{reader.group}"
+        is_repeat = place in reader.finished or (is_given_back and body in reader.bodies)
+        reader.repeats += is_repeat
+        since = reader.begun[place][0] if reader.begun[place] else reader.begun_first.get(body)
+        is_settled = self._is_settled_since(
+            reader.group, self._world.kernel.now if since is None else since
+        ) and not (is_given_back and body in reader.comes_again)
+        reader.settled += is_settled
+        if is_repeat and is_settled:
+            self.complain(f"{reader.name} got {place} once more, and nothing had happened")
 
     def ends(self, call, messages, done):
         """The listener has ended: so many of the first messages are finished."""
@@ -157,6 +177,8 @@ class Ledger:
                 reader.bodies.add(message.body)
             else:
                 reader.failed[place].append(now)
+            if number >= done or now - call.began_at >= reader.gives_back_after:
+                reader.comes_again.add(message.body)
 
     def _check_alone(self, call):
         for other in [each for each in call.reader.calls if each.queue == call.queue]:
@@ -232,6 +254,19 @@ class Ledger:
         return any(
             body in bodies.values() for queue, bodies in self.stored.items() if queue[0] == dead
         )
+
+    def counts(self):
+        """How much came to readers, and how much of it once more."""
+        readers = self.readers.values()
+        return {
+            "messages came to listeners or programs that poll": sum(
+                each.delivered for each in readers
+            ),
+            "of these were repeats": sum(each.repeats for each in readers),
+            "must not have been, by what had happened till then, and were not": sum(
+                each.settled for each in readers
+            ),
+        }
 
     def check(self):
         """Look at all that was written down."""

@@ -7,6 +7,7 @@ sent is to be finished in the end.
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from world.kernel import Killed
@@ -14,8 +15,10 @@ from world.kernel import Killed
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 
 MOODS = ("slow", "very slow", "raise", "exit", "later", "nonsense", "some")
+MORE_MOODS = ("coroutine", "generator", "cancelled", "generator exit")
 _SECONDS = {"slow": 0.3, "very slow": 4.0}
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+_RAISED = {"cancelled": asyncio.CancelledError, "generator exit": GeneratorExit}
 _NONSENSE = (False, True, 0, 42, "CONSUME_SUCCESS", [], object)
 
 
@@ -57,6 +60,12 @@ class Listener:
             raise ValueError("a listener fails")
         if mood == "exit":
             raise SystemExit(1)
+        if mood in _RAISED:
+            raise _RAISED[mood]
+        if mood == "coroutine":
+            return _coroutine()
+        if mood == "generator":
+            return (each for each in messages)
         if mood == "nonsense":
             wrong = ConsumeConcurrentlyStatus if is_orderly else ConsumeOrderlyStatus
             return self._dice.choice([*_NONSENSE, *wrong])
@@ -69,6 +78,10 @@ class Listener:
         if mood == "some":
             context.ack_index = self._dice.randint(-2, len(messages))
         return self._dice.choice([None, ConsumeOrderlyStatus.SUCCESS if is_orderly else _SUCCESS])
+
+
+async def _coroutine():
+    """Nobody awaits it."""
 
 
 def queue_of(queue):

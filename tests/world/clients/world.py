@@ -41,6 +41,7 @@ class ClientWorld(ClusterStage):
     """Everything that there is while a story of clients is told."""
 
     preempted = r"rmq_spark/client/"
+    harmless = frozenset({"twice"})
 
     def __init__(self, story):
         super().__init__(story)
@@ -77,6 +78,10 @@ class ClientWorld(ClusterStage):
         super()._silence(seconds, broker)
         if broker is not None:
             self.ledger.silenced(self._broker(broker).name)
+
+    def counts(self):
+        """What listeners and programs that poll have got."""
+        return self.ledger.counts()
 
     # ---- the story
 

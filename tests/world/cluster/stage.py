@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from broker_stories import make_topic
+from world.cluster.answers import Answers
 from world.cluster.brokers import Broker
 from world.cluster.name_server import HOST as NAME_SERVER_HOST
 from world.cluster.name_server import NameServer
@@ -23,6 +24,7 @@ from world.stage import Stage, forget_earlier_stories
 from world.threads import Threads
 
 _TWICE = 0.1
+_OF_ANSWERS = frozenset({"twice", "late"})
 _BEGIN_SECONDS = 30.0
 _STOP_SECONDS = 2_000.0
 _REST_SECONDS = 140.0
@@ -34,6 +36,9 @@ class ClusterStage(Stage):
 
     preempted = ""
     """Which files threads may be interrupted in, at any line."""
+
+    harmless = frozenset()
+    """Kinds of trouble that nobody who uses the cluster may notice."""
 
     def __init__(self, story):
         super().__init__(story)
@@ -75,6 +80,9 @@ class ClusterStage(Stage):
 
     def _begin_brokers(self, hosts, topics, queues):
         """Have brokers serve, each with these topics, and a name server that knows them."""
+        if not _OF_ANSWERS.isdisjoint(trouble.kind for trouble in self.story.troubles):
+            self._answers = Answers(self.kernel, self.dice_for("answers"))
+            self.network.line_back = self._answers.line
         self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
         self._ends = [self.tasks.begin(broker.live(), broker.name) for broker in self.brokers]
         self._wait_for_brokers()
@@ -159,7 +167,8 @@ class ClusterStage(Stage):
         """Something goes wrong now, and for so long."""
         self.note(f"{kind} {arguments} for {seconds} s")
         self._over_at = max(self._over_at, self.kernel.now + seconds)
-        self.disturbed(seconds)
+        if kind not in self.harmless:
+            self.disturbed(seconds)
         getattr(self, f"_{kind.replace(' ', '_')}")(seconds, **arguments)
 
     def _kill_a_broker(self, seconds, broker):
@@ -189,6 +198,12 @@ class ClusterStage(Stage):
         usual = Weather(latency_seconds=self.story.latency_seconds)
         self.network.weather = Weather(latency_seconds, latency_seconds)
         self.kernel.after(seconds, partial(setattr, self.network, "weather", usual))
+
+    def _twice(self, seconds, broker):
+        self._answers.twice(self._broker(broker).host, seconds)
+
+    def _late(self, seconds, broker):
+        self._answers.late(self._broker(broker).host, seconds)
 
     def _clock(self, seconds, ahead_seconds):  # it takes no time
         self.threads.wall_ahead += ahead_seconds

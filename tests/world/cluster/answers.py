@@ -1,0 +1,91 @@
+"""What becomes of brokers' answers on their way: some come twice, some late, behind younger ones.
+
+    broker ── AnswerLine ──> frames ──> Answers: as it is, once more, or later ──> client
+
+Bytes of a frame that is not complete wait for the rest of it. What brokers ask of clients passes
+as it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from world.network import Line
+
+from rmq_spark.wire.command import decode_command
+from rmq_spark.wire.framing import FrameReader, encode_prefix
+
+_TWICE_ODDS = 0.3
+_LATE_ODDS = 0.3
+_LATE_SECONDS = (0.05, 2.5)
+_TWICE_MAX = 40
+"""So many on one connection: a client ends one on which more comes that it has not asked for."""
+
+
+class Answers:
+    """Says of each answer of some hosts what becomes of it."""
+
+    def __init__(self, kernel, dice):
+        self._kernel = kernel
+        self._dice = dice
+        self._twice_until = {}
+        self._late_until = {}
+
+    def twice(self, host, seconds):
+        """For so long some of a host's answers come twice."""
+        self._twice_until[host] = self._kernel.now + seconds
+
+    def late(self, host, seconds):
+        """For so long some of a host's answers come late."""
+        self._late_until[host] = self._kernel.now + seconds
+
+    def line(self, kernel, dice, weather, host):
+        """A line from a host to a client of it."""
+        return AnswerLine(kernel, dice, weather, partial(self._pass_on, host))
+
+    def _pass_on(self, host, line, frame, is_answer):
+        if not is_answer:
+            line.pass_on(frame)
+            return
+        dice, now = self._dice, self._kernel.now
+        is_late = self._late_until.get(host, 0.0) > now and dice.random() < _LATE_ODDS
+        is_twice = self._twice_until.get(host, 0.0) > now and dice.random() < _TWICE_ODDS
+        self._at(line, frame, dice.uniform(*_LATE_SECONDS) if is_late else 0.0)
+        if is_twice and line.twice < _TWICE_MAX:
+            line.twice += 1
+            self._at(line, frame, dice.choice([0.0, 0.0, dice.uniform(*_LATE_SECONDS)]))
+
+    def _at(self, line, frame, seconds):
+        if seconds:
+            self._kernel.after(seconds, partial(line.pass_on, frame))
+        else:
+            line.pass_on(frame)
+
+
+class AnswerLine(Line):
+    """A line whose frames somebody else passes on."""
+
+    def __init__(self, kernel, dice, weather, decide):
+        super().__init__(kernel, dice, weather)
+        self._frames = FrameReader()
+        self._decide = decide
+        self._is_at_end = False
+        self.twice = 0
+
+    def write(self, data):
+        """Bytes, of which whole frames are passed on; None is the end."""
+        if data is None:
+            self._is_at_end = True
+            super().write(None)
+            return
+        self._frames.feed(bytes(data))
+        while (frame := self._frames.next_frame()) is not None:
+            head, body = bytes(frame.header), bytes(frame.body)
+            is_answer = decode_command(frame).is_response
+            whole = encode_prefix(frame.serialize_type, head, len(body)) + body
+            self._decide(self, whole, is_answer)
+
+    def pass_on(self, frame):
+        """Have a frame go on its way."""
+        if not self._is_at_end and not self._is_over:
+            super().write(frame)

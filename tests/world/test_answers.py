@@ -1,0 +1,97 @@
+"""Answers that come twice or late arrive whole, and no others are changed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from world.cluster.answers import Answers
+from world.kernel import Kernel
+from world.network import End, Network, Weather
+
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+
+HOST = "127.0.1.1"
+ASKED = [RemotingCommand(10, opaque=number) for number in range(100)]
+
+
+class Client(End):
+    def __init__(self):
+        super().__init__()
+        self._frames = FrameReader()
+        self.opaques = []
+        self.has_ended = False
+
+    def received(self, data):
+        self._frames.feed(data)
+        while (frame := self._frames.next_frame()) is not None:
+            self.opaques.append(decode_command(frame).opaque)
+
+    def ended(self):
+        self.has_ended = True
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+class Room:
+    """A broker and a client of it."""
+
+    def __init__(self):
+        self.kernel = Kernel(random.Random(1))
+        network = Network(self.kernel, random.Random(2), Weather(cut_odds=0.9))
+        self.answers = Answers(self.kernel, random.Random(3))
+        network.line_back = self.answers.line
+        self.client, self.broker = Client(), End()
+        network.listen((HOST, 1), lambda join: join(self.broker))
+        network.connect(self.client, (HOST, 1))
+        self.kernel.run(1)
+
+    def says(self, commands, pieces=7):
+        data = b"".join(command.encode() for command in commands)
+        size = len(data) // pieces + 1
+        for start in range(0, len(data), size):
+            self.broker.send(data[start : start + size])
+        self.kernel.run(10)
+        return self.client.opaques
+
+
+def test_as_long_as_nothing_is_the_matter_all_comes_once_and_in_its_order(room):
+    assert room.says([each.respond(0) for each in ASKED]) == list(range(100))
+    room.broker.finish()
+    room.kernel.run(1)
+    assert room.client.has_ended
+
+
+def test_some_come_twice_for_a_while_and_not_too_many_of_them(room):
+    room.answers.twice(HOST, 5.0)
+    first = list(room.says([each.respond(0) for each in ASKED]))
+    assert set(first) == set(range(100))
+    assert 110 < len(first) <= 140
+    assert room.says([each.respond(0) for each in ASKED])[len(first) :] == list(range(100))
+
+
+def test_some_come_late_behind_younger_ones(room):
+    room.answers.late(HOST, 5.0)
+    found = room.says([each.respond(0) for each in ASKED])
+    assert sorted(found) == list(range(100))
+    assert found != sorted(found)
+
+
+def test_what_a_broker_asks_of_its_client_comes_once(room):
+    room.answers.twice(HOST, 5.0)
+    room.answers.late(HOST, 5.0)
+    assert room.says(ASKED) == list(range(100))
+
+
+def test_what_is_late_beyond_the_end_is_lost_with_the_connection(room):
+    room.answers.late(HOST, 5.0)
+    data = b"".join(each.respond(0).encode() for each in ASKED)
+    room.broker.send(data)
+    room.broker.finish()
+    room.kernel.run(10)
+    assert 0 < len(room.client.opaques) < 100
+    assert room.client.has_ended
