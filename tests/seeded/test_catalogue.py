@@ -42,7 +42,7 @@ def test_each_is_noticed_first_by_tests_that_run_by_default(bug):
 def _is_deep(name):
     """Whether all tests of a file are left out of the default suite."""
     is_marked = re.search(
-        r"^pytestmark = (\[\s+)?pytest\.mark\.deep", (ROOT / name).read_text(), re.M
+        r"^pytestmark = (\[\s+)?pytest\.mark\.deep", (ROOT / name).read_text(), re.MULTILINE
     )
     return name.startswith(("tests/interop/", "tests/spark/faults/")) or is_marked is not None
 
