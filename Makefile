@@ -11,7 +11,8 @@ SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.p
 # Tests start hundreds of Python processes: where byte code is not to be written, each compiles all it imports
 export PYTHONDONTWRITEBYTECODE :=
 
-# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick, leaves them out
+# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick, leaves them out, and
+# `make seeded`, which is to show what that notices
 export ROCKETPOLL_DEEP := 1
 test: ROCKETPOLL_DEEP :=
 
@@ -126,6 +127,7 @@ sparkworld: $(READY)  ## Spark's source and sink in simulated worlds, without a 
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
+seeded: ROCKETPOLL_DEEP :=
 seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: which test notices which, and whether one slips
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 

@@ -130,6 +130,35 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it
     tell(story, tmp_path, disk, **SYNC)
 
 
+def test_what_is_late_is_seen_when_the_disk_goes_on_without_anybody_else_sending(tmp_path):
+    """A send that came while a flush was under way, and was answered that it is late."""
+    disk = SlowDisk()
+
+    async def story(broker):
+        broker.make_topic("T")
+        producers = [await broker.connect() for _ in range(2)]
+        consumer = await broker.connect()
+        consumer.send(pull_request(0, suspend_ms=60_000))
+        await broker.held(1)
+        disk.keep_waiting()
+        for number, producer in enumerate(producers):
+            producer.send(send_request(str(number), opaque=number))
+            await broker.until(
+                lambda sent=number + 1: (
+                    disk.is_waiting.is_set()
+                    and broker.controller.processors.acknowledger.queue().size == sent
+                )
+            )
+        broker.move(5.1)
+        assert [(await producer.receive()).code for producer in producers] == [10, 10]
+        disk.let_go()
+        assert pulled(await consumer.receive()).bodies == ["0"]
+        consumer.send(pull_request(1, suspend_ms=60_000))
+        assert pulled(await consumer.receive()).bodies == ["1"]
+
+    tell(story, tmp_path, disk, **SYNC)
+
+
 async def _delays_over(broker):
     """Wait until all that was put has come to its queue, and let a delay pass."""
     await broker.until(

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import shutil
-import subprocess
 import time
 
 import pytest
 from broker_clients import BrokerClients, send_request
 from broker_processes import BrokerProcess
+from preloaded import preload
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -127,13 +126,8 @@ which says how often it was asked."""
 @pytest.fixture
 def lacks(tmp_path, monkeypatch):
     """The file; processes that are started now have such a system."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler to make a system call fail with")
-    source, library, file = (tmp_path / name for name in ("lacking.c", "lacking.so", "lacks"))
-    source.write_text(LIBRARY)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+    preload(tmp_path, monkeypatch, LIBRARY)
+    file = tmp_path / "lacks"
     monkeypatch.setenv("LACKS", str(file))
     return file
 

@@ -152,7 +152,7 @@ class MessageReader:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
                 continue
             except UnreadableFile as error:
-                limits = fewer_than(looked_at, limits, error)
+                limits = fewer_than(looked_at, queue, limits, error)
                 continue
             return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
 

@@ -8,6 +8,7 @@ another get had stopped. What the disk does not give is approached in the same w
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.commit_log import CommitLog
@@ -75,15 +76,20 @@ class WrongEntries:
         return int(place + size) if self.is_right(queue, queue_offset - 1) else 0
 
 
-def fewer_than(looked_at: int, limits: Limits, error: UnreadableFile) -> Limits:
-    """Return limits of half the entries that led to what the disk does not give.
+def fewer_than(
+    looked_at: int, queue: ConsumeQueue, limits: Limits, error: UnreadableFile
+) -> Limits:
+    """Return limits of half the entries of a queue that led to what the disk does not give.
 
     Raises:
         UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
     """
     if looked_at <= 1:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
-            raise UnreadableFile(f"{error}. {_HOW_TO_GO_ON}") from error.__cause__
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno == errno.EIO:
+            is_of_queue = Path(str(cause.filename)).parent == queue.directory
+            advice = _how_to_make_again(queue) if is_of_queue else _HOW_TO_GO_ON
+            raise UnreadableFile(f"{error}. {advice}") from cause
         raise error
     return limits._replace(scan_max=looked_at // 2)
 
@@ -92,7 +98,13 @@ def damaged(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFil
     """Return the error for an entry that does not lead to its message, with how to go on."""
     return UnreadableFile(
         f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
-        f"{wrong.place} of the commit log: it is damaged, or the record there. To have the queue "
-        "made again, stop the broker, delete that directory, and start the broker, which names a "
-        "damaged record and passes over it"
+        f"{wrong.place} of the commit log: it is damaged, or the record there. "
+        f"{_how_to_make_again(queue)}, which names a damaged record and passes over it"
+    )
+
+
+def _how_to_make_again(queue: ConsumeQueue) -> str:
+    return (
+        f"To have the queue made again, stop the broker, delete {queue.directory}, and start the "
+        "broker"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 
@@ -31,6 +32,19 @@ def test_each_says_what_goes_wrong_and_which_tests_notice_it(bug):
     assert bug.title.endswith(".")
     assert bug.first
     assert [name for name in bug.first if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_is_noticed_first_by_tests_that_run_by_default(bug):
+    assert [name for name in bug.first if not _is_deep(name)]
+
+
+def _is_deep(name):
+    """Whether all tests of a file are left out of the default suite."""
+    is_marked = re.search(
+        r"^pytestmark = (\[\s+)?pytest\.mark\.deep", (ROOT / name).read_text(), re.MULTILINE
+    )
+    return name.startswith(("tests/interop/", "tests/spark/faults/")) or is_marked is not None
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -121,3 +121,31 @@ def test_topics_of_a_pattern_that_are_gone_leave_the_start(rocketpoll_broker):
         base, ends = horizon.look_from(start)
         assert list(base.positions) == list(ends) == [queue_of("seen-2")]
     rocketpoll_broker.delete_topic("seen-2")
+
+
+@pytest.mark.parametrize("saw_the_end", [True, False])
+def test_a_topic_of_a_pattern_that_is_gone_with_what_was_unread_is_a_loss(
+    rocketpoll_broker, saw_the_end
+):
+    name = f"left-{saw_the_end}"
+    rocketpoll_broker.create_topic(name, 1)
+    send(rocketpoll_broker, name, 0, "read", "unread")
+    with horizon_of(rocketpoll_broker, None, subscribePattern=name) as horizon:
+        if saw_the_end:
+            horizon.look_from(at(name, 1))
+        rocketpoll_broker.delete_topic(name)
+        unread = "and ended at 2" if saw_the_end else "what came after that is not known"
+        with pytest.raises(
+            DataLoss,
+            match=f"queue 0 of {name} on broker-a is gone: it was read to offset 1, {unread}",
+        ):
+            horizon.look_from(at(name, 1))
+
+
+def test_a_topic_of_a_pattern_that_is_gone_and_was_read_is_no_loss(rocketpoll_broker):
+    rocketpoll_broker.create_topic("read", 1)
+    send(rocketpoll_broker, "read", 0, "a", "b")
+    with horizon_of(rocketpoll_broker, None, subscribePattern="read") as horizon:
+        horizon.look_from(at("read", 2))
+        rocketpoll_broker.delete_topic("read")
+        assert horizon.look_from(at("read", 2))[0].positions == {}

@@ -173,7 +173,9 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._ended and self._ended[0].end_offset <= flushed_offset:
             self._tell(self._ended.popleft(), _PUT_OK)
-        if self._ended:
+        # Also for those that were answered late meanwhile: what they sent is in the log, and nobody
+        # would see it before it is flushed.
+        if flushed_offset < self._end_offset:
             self._ask()
 
     def _fail(self, error: BaseException) -> None:

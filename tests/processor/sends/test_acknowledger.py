@@ -166,11 +166,32 @@ async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_n
     assert waiting.outcomes() == [(10, LATE), (20, LATE)]
     waiting.disk.finish(20)
     await turn()
+    assert waiting.disk.asked == []
     waiting.send(30)
     await turn()
     waiting.disk.finish(30)
     await turn()
     assert waiting.outcomes() == [(10, LATE), (20, LATE), (30, OK)]
+
+
+@story
+async def test_what_is_late_is_flushed_when_the_disk_goes_on_though_nobody_waits_for_it():
+    """Else nobody would see it before somebody else sends."""
+    waiting = Waiting()
+    waiting.send(10)
+    await turn()
+    waiting.send(20)
+    await turn()
+    waiting.loop.move(5)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+    waiting.disk.finish(10)
+    await turn()
+    assert [end for end, _ in waiting.disk.asked] == [20]
+    waiting.disk.finish(20)
+    await turn()
+    assert waiting.disk.asked == []
+    assert waiting.acknowledger.queue() == (0, 0)
 
 
 APPEND, TELL, FLUSH, TURN = "append", "tell", "flush", "turn"

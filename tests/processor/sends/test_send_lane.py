@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from breadth import count
@@ -21,6 +21,7 @@ from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.sends import send_plan
 from rocketpoll.broker.processor.sends.send_lane import RUN_BYTES_MAX, RUN_MAX
+from rocketpoll.broker.server import loop_turn
 from rocketpoll.broker.store.disk import LocalDisk
 
 TOPICS = "T", "U", "%RETRY%G", "read-only", "not-there", "passing"
@@ -67,12 +68,19 @@ sends = st.fixed_dictionaries(
     }
 )
 others = st.sampled_from(["a batch", "a question"])
+clients = st.integers(0, 1)
+sent_together = st.lists(st.one_of(*[sends] * 6, others), min_size=1, max_size=8)
+waits_ms = st.sampled_from([1, 400, 999, 1_000, 1_001, 4_000, 5_000])
 acts = st.one_of(
     st.tuples(
         st.just("receive"),
-        st.integers(0, 1),
-        st.lists(st.one_of(*[sends] * 6, others), min_size=1, max_size=8),
+        clients,
+        sent_together,
         st.lists(st.integers(0, 1 << 16), max_size=3),
+    ),
+    st.tuples(
+        st.just("stall"),
+        st.lists(st.tuples(clients, sent_together, waits_ms), min_size=1, max_size=4),
     ),
     st.sampled_from([("perm", 2), ("perm", 4), ("perm", 6), ("queues", 2), ("delete",), ("pass",)]),
 )
@@ -127,6 +135,17 @@ class Story:
         self.twins.receive(client, *pieces)
         self.settle()
 
+    def act_stall(self, arrivals):
+        """Neither disk flushes while some sends arrive, and time passes behind each of them."""
+        for twin in self.twins.both:
+            twin.disk.keep_waiting()
+        for client, sent, ms in arrivals:
+            self.twins.receive(client, b"".join(map(self.bytes_of, sent)))
+            self.twins.pass_ms(ms)
+        for twin in self.twins.both:
+            twin.disk.let_go()
+        self.settle()
+
     def act_perm(self, perm):
         self._configure(lambda old: replace(old, perm=perm))
 
@@ -149,7 +168,7 @@ class Story:
         self.twins.settle(0, self.numbers)
 
     def act_pass(self):
-        self.twins.clock.now_ms += 7
+        self.twins.pass_ms(7)
 
     def settle(self):
         self.twins.settle()
@@ -162,8 +181,8 @@ class Story:
         assert lane.arrivals == usual.arrivals
         assert lane.counted() == usual.counted()
         for key in range(max(self.numbers - 40, 1), self.numbers + 1, 7):
-            for topic in TOPICS[:2]:
-                assert lane.found_by(topic, f"k{key}") == usual.found_by(topic, f"k{key}")
+            for topic, text in product(TOPICS[:2], (f"k{key}", f"{key:032X}")):
+                assert lane.found_by(topic, text) == usual.found_by(topic, text)
         assert lane.stored() == usual.stored()
         assert usual.ran == []
 
@@ -191,16 +210,26 @@ def story_with(root, *disks, **changed):
 def story(request, tmp_path_factory):
     told = story_with(
         tmp_path_factory.mktemp("twins"),
+        SlowDisk(),
+        SlowDisk(),
         flushDiskType=request.param,
         mappedFileSizeCommitLog=1 << 20,
-        osPageCacheBusyTimeOutMills=60_000,  # no twin is to be slower than the other
-        syncFlushTimeout=60_000,
     )
     yield told
     assert sum(told.twins.lane.ran) > told.numbers / 20, "few have taken the lane"
     told.twins.shutdown()
 
 
+@pytest.fixture
+def turns(request, monkeypatch):
+    """Turns of the loop that are over behind each step, or as long as usual."""
+    if request.param == "of one step":
+        for name in ("TURN_SECONDS", "LINE_SECONDS", "SLICE_SECONDS"):
+            monkeypatch.setattr(loop_turn, name, 0)
+
+
+@pytest.mark.parametrize("turns", ["as usual", "of one step"], indirect=True)
+@pytest.mark.usefixtures("turns")
 @settings(
     max_examples=count("ROCKETPOLL_LANES", 6, wide=300),
     deadline=None,
@@ -337,13 +366,46 @@ def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of
         twin.receive(0, story.bytes_of(lone(count=5)))
         assert codes(twin.answers(0), 5) == [2] * 5
         assert "30 sends wait for the disk" in twin.answers(0)[-1].remark
+    story.twins.pass_ms(299)
+    assert [len(twin.answers(0)) for twin in story.twins.both] == [15, 15]
+    story.twins.pass_ms(1)
     for twin, disk in zip(story.twins.both, disks, strict=True):
-        twin.wait_until(lambda twin=twin: codes(twin.answers(0), 35).count(10) == 30)
+        assert codes(twin.answers(0), 35) == [10] * 30 + [2] * 5
         assert {"msgId", "queueOffset"} <= twin.answers(0)[-6].ext_fields.keys()
         disk.let_go()
     story.act_receive(0, many(20), [])
     assert story.twins.lane.ran == [9, 30, 20]
     story.check()
+
+
+@pytest.mark.parametrize("slow", [0, 1], ids=["the lane's is slow", "the usual one's is slow"])
+def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
+    """So twins on a busy machine differ, by the clock that goes: by no fault of either way."""
+    disks = [SlowDisk(), SlowDisk()]
+    story = told(*disks, flushDiskType="SYNC_FLUSH")
+    story.act_receive(0, many(10), [])
+    disks[slow].keep_waiting()
+    late, quick = (story.twins.both[number] for number in (slow, 1 - slow))
+    for sent, passes_ms, answered in (
+        (20, 1_000, []),
+        (7, 1, []),  # a second is not too long (osPageCacheBusyTimeOutMills)
+        (5, 3_998, [2] * 5),
+        (5, 1, [10] * 20 + [2] * 10),  # the first have waited for five (syncFlushTimeout)
+        (9, 1_000, [10] * 27 + [2] * 19),
+    ):
+        story.twins.receive(0, story.bytes_of(lone(count=sent)))
+        quick.settle()
+        story.twins.pass_ms(passes_ms)
+        assert codes(late.answers(0), 99) == [0] * 10 + answered
+        assert {answer.code for answer in quick.answers(0)} == {0}
+    assert {answer.remark for answer in late.answers(0) if answer.code == 2} == {
+        f"[PCBUSY_CLEAN_QUEUE]broker busy, the disk has kept a send waiting for {seconds} s"
+        for seconds in ("1.0", "5.0", "4.0")
+    }
+    disks[slow].let_go()
+    late.settle()  # what was late is flushed, and seen
+    assert len(late.arrivals["T", 0]) == 37
+    assert len(quick.arrivals["T", 0]) == 56
 
 
 def test_a_topic_that_has_changed_is_looked_at_again_before_the_next_send(told):

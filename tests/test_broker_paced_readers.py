@@ -1,0 +1,149 @@
+"""Many readers of chunks, each on a link of so many bytes a second, beside a producer.
+
+Each reads as Spark's tasks do: it asks for all there may be, reads that to its end, and asks again.
+A reader that reads is owed its answers, and its reading costs no producer a send. Where a machine
+has not the strength for all links at full speed, the readers are slower: they read all the time,
+all the same, and as much is unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from breadth import count
+from broker_clients import BrokerClients, pull_request, send_request
+from broker_processes import BrokerProcess
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.headers.table import HEADERS
+
+pytestmark = pytest.mark.deep
+
+MB = 1_000_000
+READERS = 32
+LINK_BYTES_A_SECOND = 20 * MB
+SECONDS = count("ROCKETPOLL_PACED_SECONDS", 5, wide=20)
+ASKED_BYTES = 8 << 20
+STORED_BYTES = 3 * ASKED_BYTES
+BODY = "x" * 2_000
+AT_ONCE = 1 << 17
+
+
+class PacedReader:
+    """A client with a link of its own, in a thread; what it has got is counted."""
+
+    def __init__(self, port, stops):
+        self.codes = Counter()
+        self.bytes_read = 0
+        self._stops = stops
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._frames = FrameReader(1 << 30)
+        header = ExtensionsHeader.of(frozenset(Extension))
+        code = RequestCode.EXTENSIONS
+        self._call(RemotingCommand(code, ext_fields=HEADERS[code].request.encode(header)))
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def start(self):
+        self._thread.start()
+
+    def close(self):
+        """Wait until the answer that it reads is whole."""
+        self._thread.join(60)
+        self._socket.close()
+
+    def _read(self):
+        asks = pull_request(0, code=RequestCode.PULL_CHUNK, count=1 << 20, bytes_max=ASKED_BYTES)
+        while not self._stops.is_set():
+            self.codes[self._call(asks).code] += 1
+
+    def _call(self, request):
+        self._socket.sendall(request.encode())
+        free_at = time.monotonic()
+        while (frame := self._frames.next_frame()) is None:
+            data = self._socket.recv(AT_ONCE)
+            assert data, "the broker has closed the connection"
+            self._frames.feed(data)
+            self.bytes_read += len(data)
+            free_at += len(data) / LINK_BYTES_A_SECOND
+            time.sleep(max(free_at - time.monotonic(), 0))
+        return decode_command(frame)
+
+
+async def _fill(producer):
+    for _ in range(STORED_BYTES // len(BODY) // 100):
+        producer.send(b"".join(send_request(BODY, opaque=n).encode() for n in range(100)))
+        for _ in range(100):
+            assert (await producer.receive()).code == 0
+
+
+async def _sent_beside(port, readers):
+    """Codes of a producer's sends, one by one, while the readers read; the time that each took."""
+    codes, took = Counter(), []
+    async with BrokerClients(port) as clients:
+        producer = await clients.connect()
+        await _fill(producer)
+        readers.start()
+        ends = time.monotonic() + SECONDS
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            codes[(await producer.call(send_request("beside readers", topic="Other"))).code] += 1
+            took.append(time.monotonic() - began)
+    return codes, sorted(took)
+
+
+class Readers:
+    """All of them, from when somebody starts them."""
+
+    def __init__(self, port, stack):
+        self.each = []
+        self._port = port
+        self._stack = stack
+        self._stops = threading.Event()
+        stack.callback(self.stop)
+
+    def start(self):
+        for _ in range(READERS):
+            self.each.append(PacedReader(self._port, self._stops))
+            self.each[-1].start()
+
+    def stop(self):
+        self._stops.set()
+        for reader in self.each:
+            reader.close()
+
+
+@pytest.mark.parametrize("flush_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
+    tmp_path, flush_type
+):
+    large = {
+        "mappedFileSizeCommitLog": str(64 << 20),
+        "mappedFileSizeConsumeQueue": str(6_000_000),
+        "maxMessageSize": str(4 << 20),
+    }
+    with BrokerProcess(tmp_path, flushDiskType=flush_type, **large) as broker, ExitStack() as stack:
+        readers = Readers(broker.port, stack)
+        began = time.monotonic()
+        codes, took = asyncio.run(_sent_beside(broker.port, readers))
+        rate = sum(reader.bytes_read for reader in readers.each) / (time.monotonic() - began) / MB
+        memory = broker.rss_bytes() / MB
+        readers.stop()
+        print(  # noqa: T201  # for docs/adr/0024
+            f"{flush_type}: {rate:.0f} of {READERS * LINK_BYTES_A_SECOND / MB:.0f} MB/s; "
+            f"{codes.total()} sends, 1 in 100 of over {1_000 * took[len(took) * 99 // 100]:.0f} ms,"
+            f" {dict(codes)}; {memory:.0f} MB of memory"
+        )
+        assert codes == {0: codes.total()}
+        assert codes.total() > 5 * SECONDS
+        for reader in readers.each:
+            assert reader.codes == {0: reader.codes.total()}
+            assert reader.codes.total()
