@@ -323,7 +323,7 @@ def test_the_settings_on_the_page_of_consumers_are_those_of_the_code():
         for line in table.splitlines()
         if line.startswith("| `")
     ]
-    assert len(rows) == 8
+    assert len(rows) == 9
     for name, *stated in rows:
         found = [getattr(settings, name, "") for settings in (LitePullSettings(), PushSettings())]
         assert stated == [str(getattr(each, "name", each)) for each in found], name
