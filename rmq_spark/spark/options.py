@@ -227,7 +227,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     max_message_bytes = options.get("maxMessageBytes", values.size_in_bytes, BODY_BYTES_MAX)
     write_name = options.get("writeName", _write_name)
     if is_exactly_once:
-        check_exactly_once(topic, write_name, max_message_bytes, is_staged=sink_name is not None)
+        name, is_staged = sink_name or write_name, sink_name is not None
+        check_exactly_once(topic, name, max_message_bytes, is_staged=is_staged)
     return WriteOptions(
         access=access_of(options),
         namespace=namespace,

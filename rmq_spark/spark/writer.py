@@ -146,7 +146,8 @@ class _Writing:
         part_of = ManifestId(None, write_id, 0)
         if query_id is not None and batch_id is not None:
             if self.options.sink_name is not None:
-                batch = BatchRequestHeader(self.options.sink_name, int(batch_id), query_id)
+                name = self.options.sink_name  # in manifests, too: a batch may have several writes
+                batch = BatchRequestHeader(name, int(batch_id), query_id)
             elif self.options.is_exactly_once and name is None:
                 raise WriteError(
                     "a write within foreachBatch counts once by query, batch and name: set option "

@@ -69,6 +69,7 @@ def test_writes_within_foreach_batch_are_seen_once_by_sink_and_batch(sink):
         writer.option("checkpointLocation", str(sink.checkpoint("each"))).start().awaitTermination()
         forget_the_end_of_batch_0(sink.checkpoint("each"))
     assert plain(sink, 4) == ["a", "a", "b", "b"]
+    assert sink.bodies(topic=sink.topic, isolation="committed") == ["a", "a", "b", "b"]
 
 
 def test_a_batch_write_is_seen_as_a_whole_or_not_at_all(sink):

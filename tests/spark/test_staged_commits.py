@@ -11,7 +11,7 @@ from rmq_spark.client.manifest import commits_topic, decoded
 from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.spark import staged_commits
 from rmq_spark.spark.errors import WriteError
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, read_committed
 
 
 class Killed(BaseException):
@@ -257,7 +257,9 @@ def test_numbers_of_writes_count_up_where_a_clock_is_behind(made, monkeypatch, s
     assert len(seen()) == 2
 
 
-def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(made, seen):
+def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(
+    made, seen, manifests, rocketpoll_broker, rocketpoll_topic
+):
     sink = made()
     sink.is_batch_write = True
     rows = sink.rows(2)
@@ -268,6 +270,9 @@ def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(made, seen)
     sink.options["sinkName"] = "large"
     sink.write_batch(4, sink.rows(3))
     assert len(seen()) == 5
+    assert [each.id.write_name for each in manifests()] == [rocketpoll_topic] * 2 + ["large"]
+    counting = read_committed(rocketpoll_topic, rocketpoll_broker.address)
+    assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
 
 
 def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
