@@ -110,9 +110,9 @@ def test_of_a_large_store_entries_that_cannot_be_right_are_an_error_to_whoever_m
         while at < 3:  # what is before them is served
             at = store.get_message("T", 0, at, message_filter=wanted).next_begin_offset
         assert at == 3
-        with pytest.raises(UnreadableFile, match="delete /.*, and start"):
+        with pytest.raises(UnreadableFile, match=r"delete /.*, and start"):
             store.get_message("T", 0, at, message_filter=wanted)
-    with pytest.raises(UnreadableFile, match="delete /.*, and start"):
+    with pytest.raises(UnreadableFile, match=r"delete /.*, and start"):
         store.offset_by_time("T", 0, 1)
     assert len(read_all(store, "T", 1)) == COUNT // 2
     store.shutdown()
