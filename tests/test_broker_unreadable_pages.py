@@ -174,12 +174,23 @@ async def _with_key(client, key):
     return [each.body.decode() for each in decode_records(answer.body)]
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """What a broker has left that was stopped, and one that was killed, each with all that
+    was sent."""
+    roots = {}
+    for end in ("stop", "kill"):
+        roots[end] = tmp_path_factory.mktemp(end)
+        with BrokerProcess(roots[end], **SIZES) as process:
+            Broker(process).put(SENT)
+            getattr(process, end)()
+    return roots
+
+
 @pytest.fixture(params=["stop", "kill"])
-def filled(tmp_path, bad_page, request):
-    """The root of a broker that was stopped or killed, with all that was sent."""
-    with BrokerProcess(tmp_path, **SIZES) as process:
-        Broker(process).put(SENT)
-        getattr(process, request.param)()
+def filled(stores, tmp_path, request):
+    """The root of a copy of one of them."""
+    shutil.copytree(stores[request.param] / "store", tmp_path / "store")
     return tmp_path
 
 
