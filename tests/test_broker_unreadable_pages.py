@@ -207,7 +207,9 @@ def life(root, story, **settings):
 AFTER_A_STOP = pytest.mark.parametrize("filled", ["stop"], indirect=True)
 
 
-@pytest.mark.parametrize("name", [SECOND_LOG, LAST_LOG])
+@pytest.mark.parametrize(
+    ("filled", "name"), [("stop", SECOND_LOG), ("kill", LAST_LOG)], indirect=["filled"]
+)
 def test_messages_on_a_page_of_the_log_are_missed_and_return_with_it(filled, bad_page, name):
     bad_page.is_in(name, 2 * PAGE)
     found, log = life(filled, Broker.found)
@@ -265,6 +267,7 @@ def test_a_table_that_cannot_be_read_is_put_aside_which_is_said_and_no_message_i
     assert life(filled, Broker.found)[0] == SENT
 
 
+@AFTER_A_STOP
 @pytest.mark.parametrize("name", [SECOND_LOG, QUEUE_FILE])
 def test_a_page_that_goes_bad_while_the_broker_runs_costs_what_lies_on_it(filled, bad_page, name):
     def story(broker):
