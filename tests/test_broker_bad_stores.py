@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from breadth import some
 from broker_clients import BrokerClients, pull_request, send_request
 from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
@@ -319,23 +320,26 @@ def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
     assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
 
 
-@pytest.mark.wide
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
 @pytest.mark.parametrize(
     "name",
-    [
-        ".",
-        LOG,
-        SECOND_LOG,
-        QUEUE,
-        "config",
-        TOPICS,
-        MANIFEST,
-        "lock",
-        "abort",
-        "checkpoint",
-        "index",
-    ],
+    some(
+        [
+            ".",
+            LOG,
+            SECOND_LOG,
+            QUEUE,
+            "config",
+            TOPICS,
+            MANIFEST,
+            "lock",
+            "abort",
+            "checkpoint",
+            "index",
+        ],
+        "ROCKETPOLL_OTHER_USERS",
+        4,
+    ),
 )
 def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store, name):
     mode = (store / name).stat().st_mode

@@ -190,6 +190,39 @@ def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
     assert lines == []
 
 
+@pytest.mark.parametrize("checked_bytes", [0, 1 << 28], ids=["a large log", "a small one"])
+def test_a_power_loss_that_takes_a_page_of_a_queue_made_again_hides_nothing(
+    tmp_path, checked_bytes
+):
+    """Later pages were written back: what lies before them is no sign of what had expired."""
+    new = [f"new {number}" for number in range(500)]
+
+    async def make_again(client):
+        await client.put("old")
+        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        assert deleted.code == 0
+        await client.put(*new)
+
+    settings = {**DURABLE, "checkWholeLogBytes": str(checked_bytes)}
+    with BrokerProcess(tmp_path, **settings) as broker:
+        told(broker, make_again)
+        broker.kill()
+    with (tmp_path / "store" / "consumequeue" / "T" / "0" / ("0" * 20)).open("r+b") as file:
+        file.write(bytes(4_096))
+    for _ in range(2):
+        with BrokerProcess(tmp_path, **settings) as broker:
+            assert told(broker, all_that_is_there) == new
+            assert broker.stop() == 0
+
+
+async def all_that_is_there(client):
+    found, at = [], 0
+    while (answer := await client.pull(at)).code != 19:
+        found += answer.bodies
+        at = answer.next_offset
+    return found
+
+
 def test_another_message_is_never_given_back_in_place_of_one_that_an_older_copy_has_lost(tmp_path):
     """It has the same place in the log; its consumer hears that its own is gone, and sends that."""
     store, copy = tmp_path / "store", tmp_path / "copy"

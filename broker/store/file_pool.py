@@ -45,16 +45,24 @@ def never() -> bool:
 class PooledFile:
     """One file of a fixed size. One writer; any number of readers, in any thread."""
 
-    __slots__ = ("group", "open_file", "path", "was_used")
+    __slots__ = ("directory", "group", "name", "open_file", "was_used")
 
-    def __init__(self, group: FileGroup, path: Path, open_file: DiskFile | None = None) -> None:
+    def __init__(
+        self, group: FileGroup, directory: Path, name: str, open_file: DiskFile | None = None
+    ) -> None:
         """Take a file that exists, without touching the disk."""
         self.group = group
-        self.path = path
+        self.directory = directory
+        self.name = name
         self.open_file = open_file
         """The open file or None; only its group changes that."""
         self.was_used = False
         """True if it was used since the pool last looked for files to close."""
+
+    @property
+    def path(self) -> Path:
+        """The path, put together when it is needed: there may be 80,000 files that nobody opens."""
+        return self.directory / self.name
 
     def read(self, position: int, size: int) -> Buffer:
         """Read this number of bytes from a position on.
@@ -127,9 +135,8 @@ class FileGroup:
         """Create a file of zeros; its name is flushed with what is written to it."""
         with self.lock:
             self._check()
-            made = PooledFile(
-                self, path, self._pool.with_room(lambda: self.disk.create(path, size))
-            )
+            open_file = self._pool.with_room(lambda: self.disk.create(path, size))
+            made = PooledFile(self, path.parent, path.name, open_file)
             self.unflushed[made] = None
             return made
 

@@ -161,7 +161,7 @@ class IndexService:
 
     def _opened(self, path: Path) -> IndexFile | None:
         """Open a file; delete it and return None if the disk does not give its header."""
-        file = PooledFile(self._group, path)
+        file = PooledFile(self._group, path.parent, path.name)
         try:
             return IndexFile(file, self._sizes)
         except UnreadableFile as error:

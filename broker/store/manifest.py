@@ -77,7 +77,13 @@ class Manifest:
 
     def ends(self) -> dict[QueueKey, int]:
         """Return the offset that each queue's next message was to get."""
-        return {(topic, queue_id): max_offset for topic, queue_id, _, max_offset in self.queues()}
+        return {
+            (topic, queue_id): max_offset
+            for topic, numbers in self.spans.items()
+            for queue_id, max_offset in zip(
+                numbers[::_NUMBERS], numbers[_NUMBERS - 1 :: _NUMBERS], strict=True
+            )
+        }
 
     def plausible(self) -> Manifest:
         """Return a manifest without queues of more messages than the log has ever had room for."""

@@ -114,7 +114,7 @@ class MappedFileQueue:
             from_offset = int(name)
             follows = not taken or from_offset == taken[-1].from_offset + self._file_size
             if size and follows and not left:
-                file = PooledFile(self._group, self._directory / name)
+                file = PooledFile(self._group, self._directory, name)
                 taken.append(MappedFile(from_offset, file))
             else:
                 left.append(name)
@@ -122,7 +122,7 @@ class MappedFileQueue:
         return left
 
     def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
-        path, size = self._directory / name, sizes[name]
+        size = sizes[name]
         if len(name) != NAME_DIGITS or not name.isdecimal():
             fault = f"is no file of this store: its name should be {NAME_DIGITS} digits"
         elif size is None:
@@ -134,10 +134,10 @@ class MappedFileQueue:
             )
             others = [each for other, each in sizes.items() if each and other != name]
             if size < self._file_size and (not others or others != [size] * len(others)):
-                fault += f"; if it was cut, {self._how_to_mend(path)}"
+                fault += f"; if it was cut, {self._how_to_mend(self._directory / name)}"
         else:
             return
-        raise ForeignFile(f"{path} {fault}")
+        raise ForeignFile(f"{self._directory / name} {fault}")
 
     def _how_to_mend(self, path: Path) -> str:
         return (
@@ -299,7 +299,7 @@ class MappedFileQueue:
         self._group.forget_names(self._directory)
         self._directory = directory
         for mapped in self._files:
-            mapped.file.path = directory / mapped.file.path.name
+            mapped.file.directory = directory
 
     def close(self) -> None:
         """Close all files. What was read stays valid."""

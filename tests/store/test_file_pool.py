@@ -76,7 +76,7 @@ def reopened(group, tmp_path, *names):
     """Files that were there before."""
     for name in names:
         (tmp_path / name).write_bytes(name.encode().ljust(SIZE, b"\0"))
-    return [PooledFile(group, tmp_path / name) for name in names]
+    return [PooledFile(group, tmp_path, name) for name in names]
 
 
 def test_a_file_is_opened_when_it_is_used_and_stays_open(disk, tmp_path):
@@ -184,7 +184,7 @@ def test_the_error_of_a_read_names_file_and_place(tmp_path):
         UnreadableFile, match=rf"20 bytes at 5 of {tmp_path}/a cannot be read: .*ends at 10"
     ):
         file.read(5, 20)
-    gone = PooledFile(FileGroup(FilePool(LocalDisk())), tmp_path / "gone")
+    gone = PooledFile(FileGroup(FilePool(LocalDisk())), tmp_path, "gone")
     for ask in (lambda: gone.read(0, 1), lambda: gone.next_data(0)):
         with pytest.raises(UnreadableFile, match="No such file"):
             ask()
@@ -324,7 +324,7 @@ def test_a_disk_that_fails_at_any_operation_makes_no_flush_succeed_that_did_not(
         group = FileGroup(FilePool(disk, 2))
         for name in "abcd":
             (root / name).write_bytes(bytes(SIZE))
-        files = [PooledFile(group, root / name) for name in "abcd"]
+        files = [PooledFile(group, root, name) for name in "abcd"]
         failed = [not _is_flushed(group, files, round_number) for round_number in range(5)]
         assert failed == sorted(failed)
         flushes = [each.number for each in disk.operations if each.kind == "flush"]

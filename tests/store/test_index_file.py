@@ -32,7 +32,7 @@ def create(directory, sizes=SIZES, disk=None):
 
 def open_again(directory, sizes=SIZES, disk=None):
     disk, path = disk or LocalDisk(), Path(directory) / "20231114221320500"
-    return IndexFile(PooledFile(FileGroup(FilePool(disk)), path), sizes)
+    return IndexFile(PooledFile(FileGroup(FilePool(disk)), path.parent, path.name), sizes)
 
 
 def append(file, *keys):

@@ -1,0 +1,67 @@
+"""A start behind a stop: of a large log it reads nothing, whether its messages have keys or not."""
+
+import pytest
+from stores import crash, message, open_store, read_all
+from unreadable_disks import UnreadableDisk
+
+COUNT = 600
+SIZES = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 200 * 20}
+
+
+class WatchedDisk(UnreadableDisk):
+    """Knows what it was asked for of the log: starts and ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.read_parts = []
+
+    def check(self, path, position, size):
+        if path.parent.name == "commitlog":
+            start = int(path.name) + position
+            self.read_parts.append((start, start + size))
+
+
+def filled(root, **named):
+    """The size of a log whose store was stopped."""
+    store = open_store(root, **SIZES)
+    for number in range(COUNT):
+        end = store.put_message(message(f"{number} ".ljust(500, "x"), **named))
+    store.shutdown()
+    return end.end_offset
+
+
+def started(root, log_end, **limits):
+    """A store that has started, and how many bytes before a place in the log it has read for that.
+
+    Behind the end of a log all must be zeros, up to the end of its file, which every start sees to.
+    """
+    disk = WatchedDisk()
+    store = open_store(root, disk, **SIZES, **limits)
+    assert store.finish_opening()
+    return store, sum(max(min(end, log_end) - start, 0) for start, end in disk.read_parts)
+
+
+@pytest.mark.parametrize("named", [{}, {"keys": "k"}], ids=["without keys", "with keys"])
+def test_a_large_log_is_not_read(tmp_path, named):
+    size = filled(tmp_path, **named)
+    store, read = started(tmp_path, size, check_whole_log_bytes=size - 1)
+    assert read == 0
+    assert len(read_all(store, "T", 0)) == COUNT
+    store.shutdown()
+
+
+def test_a_small_log_is_read_and_so_is_what_came_behind_the_last_checkpoint(tmp_path):
+    size = filled(tmp_path)
+    store, read = started(tmp_path, size, check_whole_log_bytes=size)
+    assert read >= size
+    store.shutdown()
+    store, _ = started(tmp_path, size, check_whole_log_bytes=0)
+    for number in range(COUNT):
+        store.put_message(message(number))
+    end = store.state().written_offset
+    crash(store)
+    store, read = started(tmp_path, size, check_whole_log_bytes=0)
+    assert read == 0
+    assert len(read_all(store, "T", 0)) == 2 * COUNT
+    store.shutdown()
+    assert started(tmp_path, end, check_whole_log_bytes=end)[1] >= end
