@@ -84,12 +84,12 @@ def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
     found = values.json_object(option, text)
     try:
         Detours(found)
-    except (TypeError, MessageRejected) as error:
+    except (TypeError, MessageRejected):
         raise OptionError(
             option,
             "needed where brokers are reached, by name or by the address that name servers give, "
             f'as {{"broker-a": "localhost:10911"}}, found {text}',
-        ) from error
+        ) from None
     return tuple(sorted(found.items()))
 
 
@@ -126,5 +126,5 @@ def _tls(options: Given) -> TlsSettings | None:
         )
         context_of(settings)  # finds what a client would find
     except TlsRejected as error:
-        raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from error
+        raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from None
     return settings

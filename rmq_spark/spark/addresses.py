@@ -37,7 +37,7 @@ class BrokerAddresses:
         self.instance = instance
         self._is_in_doubt = False
         self._asked_for: set[str] = set()  # topics
-        self._every: Mapping[str, str] | None = None
+        self._every: Mapping[str, str] | ClientError | None = None
 
     def of(self, queue: MessageQueue) -> str:
         """Return where to read a queue.
@@ -62,16 +62,25 @@ class BrokerAddresses:
     def every(self) -> Mapping[str, str]:
         """Return the address of each broker by name, also of those to which no route leads.
 
+        What is found, be it that nobody answers, stands until `look_again`: name servers that are
+        down cost one try, however many brokers are asked for.
+
         Raises:
             NoNameServer: None of them answers.
         """
         if self._every is None:
-            brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
+            try:
+                brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
+            except ClientError as error:
+                self._every = error
+                raise
             self._every = {
                 name: min(broker.broker_addrs.items())[1]
                 for name, broker in brokers.items()
                 if broker.broker_addrs
             }
+        if isinstance(self._every, ClientError):
+            raise self._every
         return self._every
 
     def look_again(self) -> None:

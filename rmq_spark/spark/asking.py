@@ -5,8 +5,10 @@
     ask        all questions at once
     again      those without an answer that are needed, until `retry_timeout_ms` are over
 
-A broker that does not answer is told of once, and once more when it answers again. No question is
-known here: what is asked, and what counts as the answer where a queue is gone, comes with each.
+Whoever needs no answer is never kept waiting by a broker that is down: `tell` waits for each dial a
+moment, and once; `reach` gives the dials to wait for beside other things. A broker that does not
+answer is told of once, and once more when it answers again. No question is known here: what is
+asked, and what counts as the answer where a queue is gone, comes with each.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rmq_spark.client.connections.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.connections.connections import Connections
@@ -44,6 +46,8 @@ _LOOK_AGAIN_SECONDS: Final = 5.0
 """Seconds between two questions to name servers for a broker that the query goes on without."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
+_TELL_SECONDS: Final = 1.0
+"""Seconds to wait for a connection over which a broker is only to be told something."""
 
 _NO_SUCH_QUEUE: Final = "is illegal"
 """Part of the refusal of a queue id that the topic does not have, or no longer has."""
@@ -60,6 +64,20 @@ def is_gone(error: BrokerRefused) -> bool:
     return isinstance(error, TopicNotFound) or _NO_SUCH_QUEUE in (error.remark or "")
 
 
+class Reached(NamedTuple):
+    """The ways to the brokers of some queues, by their names.
+
+    Attributes:
+        ways: The addresses of all that can be asked, or are being dialled.
+        dials: What to wait for with those that are being dialled.
+        faults: Why the others cannot be asked.
+    """
+
+    ways: Mapping[str, str]
+    dials: Mapping[str, Future[None]]
+    faults: Mapping[str, ClientError]
+
+
 class Asker:
     """A way to ask the brokers of many queues one question; for use by one thread."""
 
@@ -73,6 +91,7 @@ class Asker:
         self._on_away = on_away
         self._away: _Faults = {}
         self._dials: dict[str, Future[None]] = {}
+        self._slow: set[str] = set()  # brokers whose dials `tell` has waited for in vain
         self._look_again_at = 0.0
 
     def ask(
@@ -123,6 +142,51 @@ class Asker:
                     {name: faults[name] for name in sorted(waits_for)}, has_others=bool(found)
                 )
         return found
+
+    def tell(
+        self, about: Mapping[_Key, MessageQueue], message: Callable[[str, _Key], None]
+    ) -> _Faults:
+        """Tell brokers something that needs no answer; return those that were not told, and why.
+
+        Args:
+            about: The keys that brokers are told of, and the queue of each.
+            message: Tells the broker at an address.
+        """
+        by_broker: dict[str, dict[_Key, MessageQueue]] = {}
+        for key, queue in about.items():
+            by_broker.setdefault(queue.broker_name, {})[key] = queue
+        ways, dials, faults = self.reach(about.values())
+        # A broker that a moment was not enough for gets no other one until it is connected.
+        wait([dials[name] for name in dials.keys() - self._slow], _TELL_SECONDS)
+        untold = {
+            **faults,
+            **{
+                name: ConnectionFailed(ways[name], "it has not answered yet")
+                for name, dial in dials.items()
+                if not dial.done()
+            },
+        }
+        self._slow = untold.keys() & (self._slow | dials.keys())
+        for name in by_broker.keys() - untold.keys():
+            try:
+                if name in dials:
+                    self._connected(name, ways[name], dials[name], is_needed=False)
+                for key in by_broker[name]:
+                    message(ways[name], key)
+            except ClientError as error:  # noqa: PERF203  # the others are to hear of it
+                untold[name] = error
+        return untold
+
+    def reach(self, queues: Iterable[MessageQueue]) -> Reached:
+        """Return the ways to the brokers of some queues, and begin to dial those not connected."""
+        faults: _Faults = {}
+        ways, dials = self._ways({queue.broker_name: queue for queue in queues}, faults)
+        for name in [name for name, dial in dials.items() if dial.done()]:
+            try:
+                self._connected(name, ways[name], dials.pop(name), is_needed=True)
+            except AWAY as error:  # noqa: PERF203  # the others are to be reached
+                faults[name] = error
+        return Reached(ways, dials, faults)
 
     def _asked_once(
         self,

@@ -74,7 +74,7 @@ def read_body(options: Given) -> BodyOptions:
         else:
             schema = parse_schema(text)
     except ValueError as error:
-        raise OptionError("bodySchema", f"{error}: {text!r}") from error
+        raise OptionError("bodySchema", f"{error}: {text!r}") from None
     faults = faults_of(schema)
     if kind is BodyFormat.AVRO and avro_schema is None:
         from rmq_spark.spark.avro_schema import name_faults  # noqa: PLC0415  # the same

@@ -58,14 +58,14 @@ def _check_commits(options: ReadOptions) -> None:
     with _asking(options.access, "isolation", options.selection.namespace) as instance:
         try:
             check_one_queue(Queues(by_commits, instance).discover(now=True))
-        except RouteNotFound as error:
+        except RouteNotFound:
             if not options.waits_for_topic:
                 raise OptionError(
                     "isolation",
                     f"there is no topic {topic}: nothing was written with option delivery set to "
                     "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
                     "or leave this out",
-                ) from error
+                ) from None
 
 
 def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues) -> None:
@@ -92,7 +92,7 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
             raise OptionError(
                 "sql",
                 f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}",
-            ) from error
+            ) from None
         except CONNECTION_FAULTS:
             continue
 
@@ -114,13 +114,13 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
     try:
         yield instance
     except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from error
+        raise OptionError("namesrvAddr", str(error)) from None
     except RouteNotFound as error:
         raise OptionError(
             topic_option, f"{error}{_nearest(instance, error.topic, namespace)}"
-        ) from error
+        ) from None
     except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from error
+        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
     finally:
         instance.shutdown()
 

@@ -106,4 +106,4 @@ def _commits_topic_of(topic: str, option: str) -> str:
     except MessageRejected as error:
         raise OptionError(
             option, f"its commits topic would be {commits}, which cannot be one: {error}"
-        ) from error
+        ) from None

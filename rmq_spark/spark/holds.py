@@ -1,23 +1,30 @@
-"""Holds: pulls at the ends of queues that brokers hold, so that waiting for news costs nothing."""
+"""Holds: pulls at the ends of queues that brokers hold, so that waiting for news costs nothing.
+
+A broker that has to be dialled first is waited for beside the pulls of the others, and one that
+cannot be reached is no news: a wait lasts no longer for it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for_futures
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.spark.asking import AWAY
+from rmq_spark.spark.asking import AWAY, Reached
 from rmq_spark.wire.message_queue import MessageQueue
 
 _PAUSE_SECONDS: Final = 0.2
 _HOLD_AGAIN_SECONDS: Final = 0.1
 """Seconds after which a pull counts as held; brokers that return empty sooner do not hold."""
 
-Hold = Callable[[MessageQueue, int, int], "Future[PullResult]"]
-"""A function that pulls a queue at an offset, and lets the broker hold the pull for some ms."""
+Reach = Callable[[Iterable[MessageQueue]], Reached]
+"""A function that gives the ways to the brokers of queues, and dials those not connected."""
+
+Hold = Callable[[str, MessageQueue, int, int], "Future[PullResult]"]
+"""A function that pulls at an address, of a queue, from an offset on, held there for some ms."""
 
 
 class _Held(NamedTuple):
@@ -31,8 +38,11 @@ class _Held(NamedTuple):
 class Holds:
     """The held pulls by which a query waits for new messages; for use by one thread."""
 
-    def __init__(self, hold: Hold, clock: Callable[[], float], suspend_ms: int) -> None:
+    def __init__(
+        self, reach: Reach, hold: Hold, clock: Callable[[], float], suspend_ms: int
+    ) -> None:
         """Take a clock that gives seconds, and how long brokers are to hold a pull."""
+        self._reach = reach
         self._pull = hold
         self._clock = clock
         self._suspend_ms = suspend_ms
@@ -45,34 +55,52 @@ class Holds:
         """
         deadline = self._clock() + timeout_ms / 1000
         self._held = {queue: held for queue, held in self._held.items() if queue in ends}
+        away: set[str] = set()  # found to be so since the last pause
         while (left := deadline - self._clock()) > 0:
+            ways, dials, faults = self._reach(
+                queue for queue in ends if queue.broker_name not in away
+            )
+            away.update(faults)
             for queue, offset in ends.items():
-                self._hold(queue, offset, left)
-            answers = [held.answer for held in self._held.values()]
-            if not answers:
+                name = queue.broker_name
+                if name in dials or name in away:
+                    self._let_go(queue)
+                elif not self._hold(ways[name], queue, offset, left):
+                    away.add(name)
+            awaited: list[Future[Any]] = [held.answer for held in self._held.values()]
+            awaited += dials.values()
+            if not awaited:
                 time.sleep(min(left, _PAUSE_SECONDS))
+                away.clear()
                 continue
-            wait_for_futures(answers, left, FIRST_COMPLETED)
+            wait_for_futures(awaited, left, FIRST_COMPLETED)
             if any(_brings_news(held.answer) for held in self._held.values()):
                 return True
         return False
 
-    def _hold(self, queue: MessageQueue, offset: int, seconds: float) -> None:
-        """Have a pull waiting at this offset."""
+    def _let_go(self, queue: MessageQueue) -> None:
+        """Forget a pull that has ended with its connection."""
+        held = self._held.get(queue)
+        if held is not None and held.answer.done():
+            del self._held[queue]
+
+    def _hold(self, address: str, queue: MessageQueue, offset: int, seconds: float) -> bool:
+        """Have a pull waiting at this offset; return whether there is one."""
         held = self._held.get(queue)
         now = self._clock()
         if held is not None and held.queue_offset == offset:
             if not held.answer.done():
-                return
+                return True
             early = held.sent_at + _HOLD_AGAIN_SECONDS - now
             if early > 0:
                 time.sleep(min(early, seconds))
         self._held.pop(queue, None)
         try:
-            answer = self._pull(queue, offset, self._suspend_ms)
+            answer = self._pull(address, queue, offset, self._suspend_ms)
         except AWAY:
-            return
+            return False
         self._held[queue] = _Held(offset, now, answer)
+        return True
 
 
 def _brings_news(answer: Future[PullResult]) -> bool:

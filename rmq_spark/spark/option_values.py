@@ -122,7 +122,7 @@ def json_object(option: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
     except ValueError as error:
-        raise OptionError(option, f"this is no JSON ({error}): {text!r}") from error
+        raise OptionError(option, f"this is no JSON ({error}): {text!r}") from None
     if not isinstance(found, dict):
         raise OptionError(option, f"needed a JSON object, found {text!r}")
     return found

@@ -254,7 +254,7 @@ def _selection(options: Given, namespace: str | None) -> Selection:
         except re.error as error:
             raise OptionError(
                 option, f"this is no regular expression ({error}): {text!r}"
-            ) from error
+            ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
         topics = [_topic(option, name, namespace) for name in _names(option, text)]
@@ -360,7 +360,7 @@ def _tags(option: str, text: str) -> frozenset[str]:
     try:
         return subscription_data("any", by_tag(text), 0).tags_set
     except MessageRejected as error:
-        raise OptionError(option, str(error)) from error
+        raise OptionError(option, str(error)) from None
 
 
 def _write_name(option: str, text: str) -> str:
@@ -387,7 +387,7 @@ def _topic(
     try:
         return check(in_namespace(namespace, name))
     except MessageRejected as error:
-        raise OptionError(option, str(error)) from error
+        raise OptionError(option, str(error)) from None
 
 
 def _namespace(option: str, text: str) -> str:
@@ -401,4 +401,4 @@ def _group(option: str, name: str, namespace: str | None) -> str:
     try:
         return check_group(in_namespace(namespace, name.strip()))
     except MessageRejected as error:
-        raise OptionError(option, str(error)) from error
+        raise OptionError(option, str(error)) from None

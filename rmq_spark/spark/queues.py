@@ -22,7 +22,6 @@ from zlib import crc32
 
 from rmq_spark.client.connections.calls import checked, command_of, header_of
 from rmq_spark.client.consumer.outages import Outages
-from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.time_search import Search
 from rmq_spark.client.results import PullResult
@@ -104,7 +103,7 @@ class Queues:
         clock = clock or time.monotonic
         self._discovery = Discovery(options, instance, clock)
         self._asker = Asker(instance, options.access, self._discovery.look_again)
-        self._holds = Holds(self._held_pull, clock, options.suspend_ms)
+        self._holds = Holds(self._asker.reach, self._pull, clock, options.suspend_ms)
         self._commits = Outages("takes no new offset of the group")
 
     def discover(self, *, now: bool = False) -> frozenset[MessageQueue]:
@@ -260,19 +259,21 @@ class Queues:
         Returns:
             The offsets that brokers were told.
         """
-        told: dict[MessageQueue, int] = {}
-        for queue, offset in offsets.items():
-            try:
-                address = self._asker.addresses.of(queue)
-                self._instance.api.update_consumer_offset(
-                    address, group, queue, offset, one_way=True
-                )
-                told[queue] = offset
-            except ClientError as error:  # noqa: PERF203  # the other brokers are to hear of it
-                self._commits.failed(queue, error)
-            else:
+        untold = self._asker.tell(
+            {queue: queue for queue in offsets},
+            lambda address, queue: self._instance.api.update_consumer_offset(
+                address, group, queue, offsets[queue], one_way=True
+            ),
+        )
+        for queue in offsets:
+            fault = untold.get(queue.broker_name)
+            if fault is None:
                 self._commits.went_well(queue)
-        return told
+            else:
+                self._commits.failed(queue, fault)
+        return {
+            queue: offset for queue, offset in offsets.items() if queue.broker_name not in untold
+        }
 
     # ---- waiting
 
@@ -283,9 +284,6 @@ class Queues:
     def pause(self) -> None:
         """Give brokers a little time to get ready."""
         time.sleep(_PAUSE_SECONDS)
-
-    def _held_pull(self, queue: MessageQueue, offset: int, suspend_ms: int) -> Future[PullResult]:
-        return self._pull(self._asker.addresses.of(queue), queue, offset, suspend_ms)
 
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0

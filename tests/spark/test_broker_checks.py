@@ -1,3 +1,5 @@
+import traceback
+
 import pytest
 from source_parts import options_for
 
@@ -20,8 +22,9 @@ def test_what_brokers_do_not_have_is_said_before_a_query_starts(
 ):
     topic = given.get("topic", rocketpoll_topic)
     more = {name: value for name, value in given.items() if name != "topic"}
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=said) as raised:
         check_with_brokers(options_for(rocketpoll_broker, topic, **more))
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
 
 
 def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is(rocketpoll_broker):

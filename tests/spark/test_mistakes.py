@@ -5,6 +5,8 @@ Those that need brokers to be found, or Spark, are in `test_broker_checks` and
 `test_source_bad_input`.
 """
 
+import traceback
+
 import pytest
 
 from rmq_spark.spark.errors import OptionError
@@ -490,9 +492,13 @@ WRITE = [
 
 
 def refused(act, given):
-    """What is said of these options, of which None leaves one out that is needed."""
+    """What is said of these options, of which None leaves one out that is needed.
+
+    It is all that is said: no other traceback stands above that of the error.
+    """
     with pytest.raises(OptionError) as raised:
         act({name: text for name, text in {**NEEDED, **given}.items() if text is not None})
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
     return str(raised.value)
 
 

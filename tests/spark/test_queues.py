@@ -1,9 +1,11 @@
+import json
 import os
 import struct
 import time
 
 import pytest
-from source_parts import queue_of, queues_of, send
+from middle_boxes import BlackHole
+from source_parts import BROKER, queue_of, queues_of, send
 
 from rmq_spark.spark.queues import Place, Since
 from rocketpoll import EmbeddedBroker
@@ -95,3 +97,20 @@ def test_a_broker_that_is_away_is_said_once_to_take_no_offset(caplog):
     said = [line for line in caplog.messages if "takes no new offset of the group" in line]
     assert len(said) == 2
     assert said[1].startswith("it is over that")
+
+
+def test_a_host_that_is_down_costs_a_commit_one_moment_however_many_queues_it_has(
+    rocketpoll_broker, rocketpoll_topic
+):
+    rocketpoll_broker.create_topic(rocketpoll_topic, 8)
+    with (
+        BlackHole() as hole,
+        queues_of(
+            rocketpoll_broker, rocketpoll_topic, brokerAddresses=json.dumps({BROKER: hole.address})
+        ) as queues,
+    ):
+        which = dict.fromkeys(queues.discover(), 1)
+        began = time.monotonic()
+        for _ in range(5):
+            assert queues.commit("G", which) == {}
+        assert time.monotonic() - began < 2.5  # and the first try alone takes three seconds
