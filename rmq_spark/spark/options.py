@@ -137,6 +137,8 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
     write_name: str | None = None
+    transaction: tuple[str, int] | None = None
+    """The txnAppId and txnVersion by which the rows of a batch write are known."""
     """The name from which the row ids of a batch write are made."""
     row_ids: bool = True
     is_exactly_once: bool = False
@@ -231,6 +233,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         ),
         max_message_bytes=max_message_bytes,
         write_name=write_name,
+        transaction=_transaction(options, is_exactly_once=is_exactly_once),
         row_ids=options.get("rowIds", values.truth, default=True),
         is_exactly_once=is_exactly_once,
         body=write_body(options),
@@ -361,6 +364,31 @@ def _tags(option: str, text: str) -> frozenset[str]:
         return subscription_data("any", by_tag(text), 0).tags_set
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
+
+
+def _transaction(options: Given, *, is_exactly_once: bool) -> tuple[str, int] | None:
+    app_id = options.get("txnAppId", _write_name)
+    version = options.get("txnVersion", values.whole_number)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        given, missing = (
+            ("txnVersion", "txnAppId") if app_id is None else ("txnAppId", "txnVersion")
+        )
+        raise OptionError(missing, f"it is needed as well as {given}")
+    if options.text("writeName") is not None:
+        raise OptionError(
+            "txnAppId",
+            "it cannot be given together with writeName: keep one, and give a second write of a "
+            "batch another",
+        )
+    if is_exactly_once:
+        raise OptionError(
+            "txnAppId",
+            "exactly once a batch write is known by its name: set option writeName instead, to one "
+            "with the number of the batch",
+        )
+    return app_id, version
 
 
 def _write_name(option: str, text: str) -> str:

@@ -476,6 +476,26 @@ WRITE = [
             "control character, found 'a:b'"
         ),
     ),
+    ({"txnAppId": "paid"}, "txnVersion: it is needed as well as txnAppId"),
+    ({"txnVersion": "7"}, "txnAppId: it is needed as well as txnVersion"),
+    (
+        {"txnAppId": "paid", "txnVersion": "one"},
+        "txnVersion: needed a whole number from 0 on, found 'one'",
+    ),
+    (
+        {"txnAppId": "paid", "txnVersion": "7", "writeName": "x"},
+        (
+            "txnAppId: it cannot be given together with writeName: keep one, and give a second "
+            "write of a batch another"
+        ),
+    ),
+    (
+        {"txnAppId": "paid", "txnVersion": "7", "delivery": "exactly_once"},
+        (
+            "txnAppId: exactly once a batch write is known by its name: set option writeName "
+            "instead, to one with the number of the batch"
+        ),
+    ),
     (
         {"producerGroup": "a b"},
         "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",

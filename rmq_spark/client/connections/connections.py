@@ -91,6 +91,7 @@ class Connections:
         extensions: Extensions that brokers are asked for.
         reads_itself: Whether the threads that wait for responses also read them.
         connect_timeout_ms: Milliseconds to wait for a connection.
+        request_timeout_ms: Milliseconds to wait for what a broker says of itself.
 
     Raises:
         TlsRejected: The TLS settings cannot work.
@@ -107,6 +108,7 @@ class Connections:
         extensions: frozenset[Extension] = frozenset(Extension),
         reads_itself: bool = False,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         self._credentials = credentials
         self._tls = None
@@ -122,7 +124,8 @@ class Connections:
         self._extensions = extensions if HAS_MSGPACK else extensions - {Extension.MSGPACK_HEADER}
         self.reads_itself = reads_itself
         self._connect_timeout_ms = connect_timeout_ms
-        seconds_max = (connect_timeout_ms + REQUEST_TIMEOUT_MS) / 1000 + _PATIENCE_SECONDS
+        self._request_timeout_ms = request_timeout_ms
+        seconds_max = (connect_timeout_ms + request_timeout_ms) / 1000 + _PATIENCE_SECONDS
         self._lines = Lines(
             self._connect, self._agree, on_ready, on_closed, seconds_max=seconds_max
         )
@@ -266,7 +269,7 @@ class Connections:
         if not self._extensions:
             return Agreement()
         question = command_of(RequestCode.EXTENSIONS, ExtensionsHeader.of(self._extensions))
-        answer = connection.request(self._signed(connection, question), REQUEST_TIMEOUT_MS)
+        answer = connection.request(self._signed(connection, question), self._request_timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             # A broker that refuses for another reason refuses the next request as well.
             return Agreement()

@@ -141,6 +141,7 @@ class ClientInstance(ProcessBound):
             extensions=extensions,
             reads_itself=reads_itself,
             connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
         )
         self.api = BrokerApi(self.connections, request_timeout_ms)
         self.routes = Routes(self.name_servers.route)

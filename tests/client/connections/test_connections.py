@@ -1,4 +1,5 @@
 import threading
+import time
 
 import pytest
 from broker_kinds import wait_until
@@ -84,6 +85,17 @@ def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header
         SerializeType.JSON,
         *[SerializeType.ROCKETMQ] * 3,
     ]
+
+
+def test_what_a_broker_says_of_itself_is_waited_for_as_long_as_its_other_answers():
+    """One that hangs takes connections, and the client's patience is what its user says."""
+    connections = Connections(request_timeout_ms=100)
+    with FakeServer(silent) as server:
+        began = time.monotonic()
+        with pytest.raises(RequestTimeout, match="within 100 ms"):
+            connections.agreement(server.address)
+        assert time.monotonic() - began < 2
+    connections.shutdown()
 
 
 def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
