@@ -160,7 +160,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(
-            ending.option, "a read cannot end at the earliest offset: there would be nothing"
+            ending.option,
+            "a read cannot end at the earliest offset: there would be nothing; give "
+            "latest, a time or offsets",
         )
     selection = _selection(options, namespace)
     is_committed = options.choice("isolation", "uncommitted", "committed") == "committed"
@@ -256,7 +258,9 @@ def _selection(options: Given, namespace: str | None) -> Selection:
             re.compile(text)
         except re.error as error:
             raise OptionError(
-                option, f"this is no regular expression ({error}): {text!r}"
+                option,
+                f"this is no regular expression ({error}): {text!r}; write one of Python's, as "
+                "orders.*",
             ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
@@ -288,7 +292,9 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
         if each is not None and strangers and selection.pattern is None:
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
-                each.option, f"it names {', '.join(strangers)}, but the topics read are {read}"
+                each.option,
+                f"it names {', '.join(strangers)}, but the topics read are {read}: "
+                f"correct it, or name it in option {selection.option}",
             )
 
 
@@ -320,7 +326,9 @@ def _limits(options: Given) -> Limits:
     rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
-            "minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})"
+            "minOffsetsPerTrigger",
+            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or "
+            "raise the other",
         )
     delay_ms = options.get("maxTriggerDelay", values.milliseconds)
     if delay_ms is not None and rows_min is None:

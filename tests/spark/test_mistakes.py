@@ -163,17 +163,23 @@ READ = [
         {"topic": None, "subscribePattern": "("},
         (
             "subscribePattern: this is no regular expression (missing ), unterminated subpattern "
-            "at position 0): '('"
+            "at position 0): '('; write one of Python's, as orders.*"
         ),
     ),
     (
         {"topic": None, "subscribePattern": "*"},
-        "subscribePattern: this is no regular expression (nothing to repeat at position 0): '*'",
+        (
+            "subscribePattern: this is no regular expression (nothing to repeat at position 0): "
+            "'*'; write one of Python's, as orders.*"
+        ),
     ),
     ({"assign": '{"T":[0]}'}, "topic: it cannot be given together with assign: keep one"),
     (
         {"topic": None, "assign": "T"},
-        "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'",
+        (
+            "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'; "
+            'write an object with names in double quotes, as {"orders": ...}'
+        ),
     ),
     (
         {"topic": None, "assign": "{}"},
@@ -203,7 +209,7 @@ READ = [
     ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
     ({"tags": ""}, "tags: it is empty: leave it out, or give it a value"),
     ({"sql": " "}, "sql: it is empty: leave it out, or give it a value"),
-    ({"columns": "body,Body"}, "columns: body is named twice"),
+    ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
     (
         {"columns": "bod"},
         (
@@ -263,7 +269,7 @@ READ = [
         {"startingOffsets": '{"T"'},
         (
             "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): "
-            "'{\"T\"'"
+            '\'{"T"\'; write an object with names in double quotes, as {"orders": ...}'
         ),
     ),
     (
@@ -291,7 +297,10 @@ READ = [
     ),
     (
         {"startingOffsets": '{"U": {"0": 1}}'},
-        "startingOffsets: it names U, but the topics read are T",
+        (
+            "startingOffsets: it names U, but the topics read are T: correct it, or name it in "
+            "option topic"
+        ),
     ),
     (
         {"startingOffsets": "[1]"},
@@ -370,7 +379,10 @@ READ = [
     ),
     (
         {"endingOffsets": "earliest"},
-        "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
+        (
+            "endingOffsets: a read cannot end at the earliest offset: there would be nothing; give "
+            "latest, a time or offsets"
+        ),
     ),
     (
         {"endingOffsets": "latest", "endingTimestamp": "1767225600000"},
@@ -389,7 +401,10 @@ READ = [
     ({"onBrokerAway": "fail"}, "onBrokerAway: needed wait or skip, found 'fail'"),
     (
         {"brokerNames": "a=b"},
-        "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'",
+        (
+            "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'; "
+            'write an object with names in double quotes, as {"orders": ...}'
+        ),
     ),
     (
         {"brokerNames": '{"a": 1}'},
@@ -421,7 +436,10 @@ READ = [
     ),
     (
         {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
-        "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
+        (
+            "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5): lower it, or raise "
+            "the other"
+        ),
     ),
     (
         {"maxTriggerDelay": "5s"},
