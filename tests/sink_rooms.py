@@ -52,3 +52,9 @@ class SinkRoom(SourceRoom):
 def ids_of(messages):
     """The ids of the rows that they were, each in its four parts, sorted."""
     return sorted(tuple(message.properties[ROW_ID].split(":")) for message in messages)
+
+
+def forget_the_end_of_batch_0(checkpoint):
+    """As after a crash between the sink and the commit log."""
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)

@@ -125,6 +125,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "writeName": Option(
         _SINK, "what a batch write is known by: the same name gives rows the same ids"
     ),
+    "txnAppId": Option(
+        _SINK, "who writes, as for Delta: with txnVersion, what rows of a batch write are known by"
+    ),
+    "txnVersion": Option(_SINK, "which batch of txnAppId is written: the same gives the same ids"),
     "rowIds": Option(
         _SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"
     ),

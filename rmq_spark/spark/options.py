@@ -141,6 +141,8 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
     write_name: str | None = None
+    transaction: tuple[str, int] | None = None
+    """The txnAppId and txnVersion by which the rows of a batch write are known."""
     """The name from which the row ids of a batch write are made."""
     row_ids: bool = True
     is_exactly_once: bool = False
@@ -165,7 +167,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise OptionError(each.option, "it says group: name the group in option consumerGroup")
     if ending is not None and ending.everywhere == AtOffset(EARLIEST):
         raise OptionError(
-            ending.option, "a read cannot end at the earliest offset: there would be nothing"
+            ending.option,
+            "a read cannot end at the earliest offset: there would be nothing; give "
+            "latest, a time or offsets",
         )
     selection = _selection(options, namespace)
     is_committed = options.choice("isolation", "uncommitted", "committed") == "committed"
@@ -240,6 +244,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         ),
         max_message_bytes=max_message_bytes,
         write_name=write_name,
+        transaction=_transaction(options, is_exactly_once=is_exactly_once),
         row_ids=options.get("rowIds", values.truth, default=True),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
@@ -263,7 +268,9 @@ def _selection(options: Given, namespace: str | None) -> Selection:
             re.compile(text)
         except re.error as error:
             raise OptionError(
-                option, f"this is no regular expression ({error}): {text!r}"
+                option,
+                f"this is no regular expression ({error}): {text!r}; write one of Python's, as "
+                "orders.*",
             ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
@@ -295,7 +302,9 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
         if each is not None and strangers and selection.pattern is None:
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
-                each.option, f"it names {', '.join(strangers)}, but the topics read are {read}"
+                each.option,
+                f"it names {', '.join(strangers)}, but the topics read are {read}: "
+                f"correct it, or name it in option {selection.option}",
             )
 
 
@@ -327,7 +336,9 @@ def _limits(options: Given) -> Limits:
     rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
-            "minOffsetsPerTrigger", f"it is above maxOffsetsPerTrigger ({rows_min} and {rows})"
+            "minOffsetsPerTrigger",
+            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or "
+            "raise the other",
         )
     delay_ms = options.get("maxTriggerDelay", values.milliseconds)
     if delay_ms is not None and rows_min is None:
@@ -371,6 +382,31 @@ def _tags(option: str, text: str) -> frozenset[str]:
         return subscription_data("any", by_tag(text), 0).tags_set
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
+
+
+def _transaction(options: Given, *, is_exactly_once: bool) -> tuple[str, int] | None:
+    app_id = options.get("txnAppId", _write_name)
+    version = options.get("txnVersion", values.whole_number)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        given, missing = (
+            ("txnVersion", "txnAppId") if app_id is None else ("txnAppId", "txnVersion")
+        )
+        raise OptionError(missing, f"it is needed as well as {given}")
+    if options.text("writeName") is not None:
+        raise OptionError(
+            "txnAppId",
+            "it cannot be given together with writeName: keep one, and give a second write of a "
+            "batch another",
+        )
+    if is_exactly_once:
+        raise OptionError(
+            "txnAppId",
+            "exactly once a batch write is known by its name: set option writeName instead, to one "
+            "with the number of the batch",
+        )
+    return app_id, version
 
 
 def _write_name(option: str, text: str) -> str:

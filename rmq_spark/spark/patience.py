@@ -40,11 +40,6 @@ class Patience:
         self._pause_seconds = pause_seconds
         self._failing_since: float | None = None
 
-    @property
-    def is_waiting(self) -> bool:
-        """True if the last try failed."""
-        return self._failing_since is not None
-
     def pause(self) -> bool:
         """Wait after a failure. Return False, without waiting, if no more tries are to be made."""
         now = self._clock()

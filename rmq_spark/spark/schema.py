@@ -60,7 +60,7 @@ def columns_among(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]
     found = [right_names[name.lower()] for name in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise OptionError("columns", f"{', '.join(twice)} is named twice")
+        raise OptionError("columns", f"{', '.join(twice)} is named twice: keep one")
     return tuple(found)
 
 

@@ -56,7 +56,8 @@ _INT: Final = pa.int32()
 class WriteTask(NamedTuple):
     """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
 
-    ``write_id`` is the id of a streaming query, the name of a batch write, or else a random one.
+    ``write_id`` is the id of a streaming query, in foreachBatch with the write's name if it has one
+    behind a slash; elsewhere the name of a batch write, its txnAppId, or a random id.
     """
 
     write_id: str

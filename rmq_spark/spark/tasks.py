@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
-from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import BrokerAddresses, instance_for
 from rmq_spark.spark.asking import AWAY, is_gone
@@ -23,7 +23,6 @@ from rmq_spark.spark.errors import BrokersAway, lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.patience import Patience
 from rmq_spark.spark.planning import Piece
-from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.5
 _addresses: Final[dict[tuple[int, Access], BrokerAddresses]] = {}
+_outages: Final[dict[tuple[int, Access], Outages]] = {}
+"""Records of the brokers that are away, shared by the tasks of a process, which read by turns."""
 
 
 class Observer(Protocol):
@@ -94,6 +95,7 @@ def read_piece(
     from rmq_spark.spark.typed_batches import batches_of  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
+    outages = _outages.setdefault((os.getpid(), options.access), Outages("cannot be read on yet"))
     patience = Patience(
         options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
     )
@@ -108,6 +110,7 @@ def read_piece(
                 yield from batches.of(records, queue)
                 at = next_offset
                 patience.reset()
+                outages.went_well(queue)
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _passed_over(options, piece, at, moved)
@@ -120,7 +123,11 @@ def read_piece(
             _report(options, str(made_again))
             return
         except AWAY as error:
-            _wait(patience, options, queue, at, error)
+            outages.failed(queue, error)
+            if not patience.pause():
+                raise BrokersAway(
+                    queue.broker_name, options.access.retry_timeout_ms, error
+                ) from error
             addresses.look_again()
         except BrokerRefused as error:
             if not is_gone(error):
@@ -129,18 +136,6 @@ def read_piece(
                 options, f"{named(queue)} is gone, and was to be read from {at} to {piece.end - 1}"
             )
             return
-
-
-def _wait(
-    patience: Patience, options: ReadOptions, queue: MessageQueue, at: int, error: RocketPollError
-) -> None:
-    """Pause before asking again for a queue whose broker is away."""
-    if not patience.is_waiting:
-        _log.warning(
-            "%s is read again from offset %d on when it can be: %s", named(queue), at, error
-        )
-    if not patience.pause():
-        raise BrokersAway(queue.broker_name, options.access.retry_timeout_ms, error) from error
 
 
 def _passed_over(options: ReadOptions, piece: Piece, at: int, moved: OffsetMoved) -> int:

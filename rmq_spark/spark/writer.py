@@ -136,9 +136,11 @@ class _Writing:
     ) -> TaskSent:
         """Send a task's rows of a batch write, be it within a query's foreachBatch.
 
+        Rows have the ids of a batch if there is one: that of the query, or as the options say.
         ``batch`` is what the write is known by if it is no query's part.
         """
         context, name = _context(), self.options.write_name
+        task = WriteTask(write_id, 0, context.partitionId())
         query_id, batch_id = (
             context.getLocalProperty(_QUERY_ID),
             context.getLocalProperty(_BATCH_ID),
@@ -155,7 +157,11 @@ class _Writing:
                 )
             run_id = context.getLocalProperty(_RUN_ID) or ""
             part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
-        return self.send(WriteTask(write_id, 0, context.partitionId()), batches, part_of, batch)
+            batch_write_id = query_id if name is None else f"{query_id}/{name}"
+            task = WriteTask(batch_write_id, int(batch_id), task.partition)
+        if self.options.transaction is not None:
+            task = WriteTask(*self.options.transaction, task.partition)
+        return self.send(task, batches, part_of, batch)
 
     def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
         """Send a task's rows of a stream's batch."""
@@ -258,6 +264,12 @@ class _StreamWriter(DataSourceStreamWriter):
             raise OptionError(
                 "writeName",
                 "it is for batch writes; rows of a stream are known by its query: leave it out",
+            )
+        if self._writing.options.transaction is not None:
+            raise OptionError(
+                "txnAppId",
+                "it is for batch writes; rows of a stream are known by its query: leave it out, "
+                "and txnVersion",
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name

@@ -163,17 +163,23 @@ READ = [
         {"topic": None, "subscribePattern": "("},
         (
             "subscribePattern: this is no regular expression (missing ), unterminated subpattern "
-            "at position 0): '('"
+            "at position 0): '('; write one of Python's, as orders.*"
         ),
     ),
     (
         {"topic": None, "subscribePattern": "*"},
-        "subscribePattern: this is no regular expression (nothing to repeat at position 0): '*'",
+        (
+            "subscribePattern: this is no regular expression (nothing to repeat at position 0): "
+            "'*'; write one of Python's, as orders.*"
+        ),
     ),
     ({"assign": '{"T":[0]}'}, "topic: it cannot be given together with assign: keep one"),
     (
         {"topic": None, "assign": "T"},
-        "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'",
+        (
+            "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'; "
+            'write an object with names in double quotes, as {"orders": ...}'
+        ),
     ),
     (
         {"topic": None, "assign": "{}"},
@@ -203,7 +209,7 @@ READ = [
     ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
     ({"tags": ""}, "tags: it is empty: leave it out, or give it a value"),
     ({"sql": " "}, "sql: it is empty: leave it out, or give it a value"),
-    ({"columns": "body,Body"}, "columns: body is named twice"),
+    ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
     (
         {"columns": "bod"},
         (
@@ -263,7 +269,7 @@ READ = [
         {"startingOffsets": '{"T"'},
         (
             "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): "
-            "'{\"T\"'"
+            '\'{"T"\'; write an object with names in double quotes, as {"orders": ...}'
         ),
     ),
     (
@@ -291,7 +297,10 @@ READ = [
     ),
     (
         {"startingOffsets": '{"U": {"0": 1}}'},
-        "startingOffsets: it names U, but the topics read are T",
+        (
+            "startingOffsets: it names U, but the topics read are T: correct it, or name it in "
+            "option topic"
+        ),
     ),
     (
         {"startingOffsets": "[1]"},
@@ -370,7 +379,10 @@ READ = [
     ),
     (
         {"endingOffsets": "earliest"},
-        "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
+        (
+            "endingOffsets: a read cannot end at the earliest offset: there would be nothing; give "
+            "latest, a time or offsets"
+        ),
     ),
     (
         {"endingOffsets": "latest", "endingTimestamp": "1767225600000"},
@@ -389,7 +401,10 @@ READ = [
     ({"onBrokerAway": "fail"}, "onBrokerAway: needed wait or skip, found 'fail'"),
     (
         {"brokerNames": "a=b"},
-        "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'",
+        (
+            "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'; "
+            'write an object with names in double quotes, as {"orders": ...}'
+        ),
     ),
     (
         {"brokerNames": '{"a": 1}'},
@@ -421,7 +436,10 @@ READ = [
     ),
     (
         {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
-        "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
+        (
+            "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5): lower it, or raise "
+            "the other"
+        ),
     ),
     (
         {"maxTriggerDelay": "5s"},
@@ -476,6 +494,26 @@ WRITE = [
             "control character, found 'a:b'"
         ),
     ),
+    ({"txnAppId": "paid"}, "txnVersion: it is needed as well as txnAppId"),
+    ({"txnVersion": "7"}, "txnAppId: it is needed as well as txnVersion"),
+    (
+        {"txnAppId": "paid", "txnVersion": "one"},
+        "txnVersion: needed a whole number from 0 on, found 'one'",
+    ),
+    (
+        {"txnAppId": "paid", "txnVersion": "7", "writeName": "x"},
+        (
+            "txnAppId: it cannot be given together with writeName: keep one, and give a second "
+            "write of a batch another"
+        ),
+    ),
+    (
+        {"txnAppId": "paid", "txnVersion": "7", "delivery": "exactly_once"},
+        (
+            "txnAppId: exactly once a batch write is known by its name: set option writeName "
+            "instead, to one with the number of the batch"
+        ),
+    ),
     (
         {"producerGroup": "a b"},
         "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
@@ -492,11 +530,13 @@ WRITE = [
 
 
 def refused(act, given):
-    """What is said of these options, of which None leaves one out that is needed."""
+    """What is said of these options, of which None leaves one out that is needed.
+
+    It is all that is said: no other traceback stands above that of the error.
+    """
     with pytest.raises(OptionError) as raised:
         act({name: text for name, text in {**NEEDED, **given}.items() if text is not None})
-    shown = "".join(traceback.format_exception(raised.value))
-    assert shown.count("Traceback") == 1, "another error stands above it"
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
     return str(raised.value)
 
 

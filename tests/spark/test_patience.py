@@ -33,11 +33,8 @@ def test_pauses_double_up_to_the_longest():
 def test_after_a_success_the_next_failure_is_a_first_one():
     clock = Clock()
     patience = patience_of(clock, 2_000, pause_seconds_max=8.0)
-    assert not patience.is_waiting
     assert pauses(patience, clock) == [1.0, 2.0]
-    assert patience.is_waiting
     patience.reset()
-    assert not patience.is_waiting
     clock.now += 3_600
     assert pauses(patience, clock) == [1.0, 2.0]
 

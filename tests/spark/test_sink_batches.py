@@ -1,11 +1,13 @@
 """Batch writes: what a client of the broker then finds in the topic,
 and what is said of mistakes."""
 
+import json
+
 import pytest
 from broker_kinds import NAME, wait_until
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
-from sink_rooms import ids_of
+from sink_rooms import forget_the_end_of_batch_0, ids_of
 from source_rooms import complaint
 
 from rmq_spark.spark.sink_rows import ROW_ID
@@ -71,6 +73,36 @@ def test_a_write_that_has_a_name_gives_its_rows_the_same_ids_again(sink):
         sink.write(rows, writeName="totals-17")
     ids = ids_of(sink.messages(20))
     assert {name for name, *_ in ids} == {"totals-17"}
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) == 10
+
+
+def test_a_batch_of_foreach_batch_that_is_run_again_has_the_same_ids(sink):
+    """Nobody has to name its writes, but where there are two in one batch."""
+
+    def send(rows, batch_id):
+        sink.write(rows)
+        sink.write(rows, writeName="again")
+
+    topic, checkpoint = sink.filled("a", "b"), sink.checkpoint("each")
+    for _ in range(2):
+        rows = sink.stream(topic=topic, columns="body", startingOffsets="earliest")
+        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+        forget_the_end_of_batch_0(checkpoint)
+    ids = ids_of(sink.messages(8))
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    assert {tuple(each[:2]) for each in ids} == {(query_id, "0"), (f"{query_id}/again", "0")}
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) == 4
+
+
+def test_where_tasks_know_no_batch_it_is_said_as_to_delta(sink):
+    rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
+    for _ in range(2):
+        sink.write(rows, txnAppId="paid", txnVersion=17)
+    ids = ids_of(sink.messages(20))
+    assert {each[:2] for each in ids} == {("paid", "17")}
     assert ids[::2] == ids[1::2]
     assert len(set(ids)) == 10
 

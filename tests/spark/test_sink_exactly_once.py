@@ -2,6 +2,7 @@
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from sink_rooms import forget_the_end_of_batch_0
 from source_rooms import complaint
 
 pytestmark = pytest.mark.deep
@@ -13,12 +14,6 @@ EARLIEST = {"startingOffsets": "earliest"}
 def counting(sink, **more):
     """The bodies that count, as a batch read has them."""
     return sink.bodies(topic=sink.topic, isolation="committed", **more)
-
-
-def forget_the_end_of_batch_0(checkpoint):
-    """As after a crash between the sink and the commit log."""
-    for name in ("0", ".0.crc"):
-        (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
 def test_a_batch_that_is_run_again_counts_once(sink):

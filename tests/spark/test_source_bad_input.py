@@ -71,7 +71,7 @@ def read(source, topic):
                 ),
             ),
             ({"producerGroup": "G"}, "producerGroup: it is of no use to the source"),
-            ({"columns": "body,Body"}, "columns: body is named twice"),
+            ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
             (
                 {"namesrvAddr": "localhost"},
                 "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'",
@@ -89,7 +89,10 @@ def read(source, topic):
             ),
             (
                 {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
-                "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5)",
+                (
+                    "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5): lower it, "
+                    "or raise the other"
+                ),
             ),
             (
                 {"maxTriggerDelay": "5s"},
@@ -129,7 +132,8 @@ def read(source, topic):
                 {"startingOffsets": '{"T"'},
                 (
                     "startingOffsets: this is no JSON "
-                    "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'"
+                    "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'; write an "
+                    'object with names in double quotes, as {"orders": ...}'
                 ),
             ),
             (
@@ -149,8 +153,18 @@ def read(source, topic):
                 f"startingOffsets, at U > 0: needed {WORDS}, found 'x'",
             ),
             (
+                {"startingOffsets": '{"*": -2, "U": {"*": -2}}'},
+                (
+                    "startingOffsets: it names U, but the topics read are T: correct it, or name "
+                    "it in option topic"
+                ),
+            ),
+            (
                 {"endingOffsets": "earliest"},
-                "endingOffsets: a read cannot end at the earliest offset: there would be nothing",
+                (
+                    "endingOffsets: a read cannot end at the earliest offset: there would be "
+                    "nothing; give latest, a time or offsets"
+                ),
             ),
             (
                 {"startingTimestamp": "noon"},
@@ -164,7 +178,7 @@ def read(source, topic):
                 {"topic": NONE, "subscribePattern": "("},
                 (
                     "subscribePattern: this is no regular expression (missing ), unterminated "
-                    "subpattern at position 0): '('"
+                    "subpattern at position 0): '('; write one of Python's, as orders.*"
                 ),
             ),
         ]
@@ -200,10 +214,6 @@ def test_mistakes_that_load_finds(read, given, said):
         (
             {"startingOffsets": {"T": {"broker-b": {"0": 1}, "*": {"*": -2}}}},
             "startingOffsets: it names broker broker-b of T, but the brokers read are broker-a",
-        ),
-        (
-            {"startingOffsets": {"T": {"*": -2}, "U": {"*": -2}}},
-            "startingOffsets: it names U, but the topics read are T",
         ),
         (
             {"startingOffsets": {"T": {"0": 9, "1": 0}}},

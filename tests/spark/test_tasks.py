@@ -112,3 +112,24 @@ def test_what_a_queue_does_not_hold_is_a_loss(rocketpoll_broker, rocketpoll_topi
     else:
         assert bodies(options, rocketpoll_topic, 1, 9) == [b"b", b"c"]
         assert "messages are gone, and are passed over: queue 0" in caplog.text
+
+
+def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):
+    """A worker reads one piece after the other, of many queues: a hundred lines told of nothing."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", 3)
+        for number in range(3):
+            send(broker, "T", number, "a")
+        options = options_for(broker, "T", retryTimeoutMs="0")
+        pieces = [Piece(queue_of("T", number), 0, 1) for number in range(3)]
+        for _ in range(2):
+            caplog.clear()
+            with broker.away():
+                for piece in pieces:
+                    with pytest.raises(BrokersAway):
+                        list(read_piece(options, SCHEMA, piece))
+            again = [each for piece in pieces for each in read_piece(options, SCHEMA, piece)]
+            assert sum(batch.num_rows for batch in again) == 3
+            said = [each for each in caplog.messages if "cannot be read on yet" in each]
+            assert len(said) == 2
+            assert said[1] == "it is over that queues of broker-a cannot be read on yet"

@@ -6,13 +6,14 @@ import logging
 import pickle
 
 import pytest
+from committing_sinks import CommittingSink
 from pyspark.sql import Row
 from source_parts import schema_of
 
 from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.sink_columns import SinkColumn
-from rmq_spark.spark.sink_rows import WriteTask
+from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
 from rmq_spark.spark.source import RocketPollDataSource
 from rmq_spark.spark.writer import BatchWriter, TaskSent, record_batches
 from rmq_spark.wire.message_queue import MessageQueue
@@ -95,3 +96,41 @@ def test_only_a_batch_write_has_a_name(rocketpoll_broker, rocketpoll_topic):
     assert source.writer(schema_of("body string"), overwrite=False)._write_id == "totals-1"
     with pytest.raises(OptionError, match="option writeName: it is for batch writes"):
         source.streamWriter(schema_of("body string"), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "known_by"),
+    [
+        ("query", {}, "query:4:0:"),
+        ("query", {"writeName": "again"}, "query/again:4:0:"),
+        ("query", {"txnAppId": "app", "txnVersion": "9"}, "app:9:0:"),
+        (None, {"writeName": "daily"}, "daily:0:0:"),
+        (None, {"txnAppId": "app", "txnVersion": "9"}, "app:9:0:"),
+    ],
+)
+def test_rows_of_a_batch_write_have_the_same_ids_when_it_is_started_again(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, query, options, known_by
+):
+    sink = CommittingSink(
+        monkeypatch,
+        rocketpoll_broker,
+        rocketpoll_topic,
+        query,
+        **{"delivery": "at_least_once", **options},
+    )
+    sink.is_batch_write = True
+    for _ in range(2):
+        sink.write_batch(4, sink.rows(2))
+    found = [each.properties[ROW_ID] for each in rocketpoll_broker.messages(rocketpoll_topic)]
+    assert sorted(found) == sorted([known_by + "0", known_by + "1"] * 2)
+
+
+def test_only_a_batch_write_has_an_application_and_a_version(rocketpoll_broker, rocketpoll_topic):
+    given = {
+        "namesrvAddr": rocketpoll_broker.address,
+        "topic": rocketpoll_topic,
+        "txnAppId": "app",
+        "txnVersion": "9",
+    }
+    with pytest.raises(OptionError, match="option txnAppId: it is for batch writes"):
+        RocketPollDataSource(given).streamWriter(schema_of("body string"), overwrite=False)

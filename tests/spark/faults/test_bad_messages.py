@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from python_programs import ROOT, python_program
 from source_parts import queue_of, schema_of
 from spark_engine import Engine, assert_read, send
 
@@ -146,3 +147,38 @@ def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(brok
     sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
     assert sum(rows for rows, _ in sizes) == 40
     assert max(size for _, size in sizes) < 1.5 * (1 << 20)
+
+
+READS_BOMBS = """
+import resource, sys
+from source_parts import queue_of, schema_of
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.tasks import read_piece
+
+def rows_of(count):
+    piece, options = Piece(queue_of("T"), 0, count), {"namesrvAddr": sys.argv[1], "topic": "T"}
+    batches = read_piece(read_options(options), arrow_schema_of(schema_of("body binary")), piece)
+    return sum(batch.num_rows for batch in batches)
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+rows_of(1)  # all that is imported is there now
+before = peak_bytes()
+print(rows_of(1_200), peak_bytes() - before)
+"""
+
+
+def test_a_gigabyte_out_of_one_megabyte_takes_a_task_no_more_than_a_few_batches(broker):
+    plain = bytes(1_000_000)
+    body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
+    assert len(plain) > 900 * len(body)
+    flags = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB
+    send_raw(broker, 1_200, body, sys_flag=flags)
+    done = python_program(READS_BOMBS, broker.address, cwd=ROOT / "tests")
+    assert done.returncode == 0, done.stderr
+    rows, more_bytes = map(int, done.stdout.split())
+    assert rows == 1_200
+    assert more_bytes < 12 * record_batches.SLICE_BYTES

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from fake_servers import FakeServer, answering
+from losses import loss
 from spark_engine import Crashed, Engine, assert_read, send
 
 from rmq_spark.client.connections.connections import Connections
@@ -208,4 +209,42 @@ def test_or_the_query_goes_on_with_what_is_younger_than_what_it_has_read(restore
     assert len(losses) == 4  # one for each queue, and not again
     bodies += send(broker, "T", 80)
     query.run()
+    assert_read(query, bodies)
+
+
+# ---- a slave that lags answers in the place of its master
+
+
+@pytest.mark.parametrize("is_to_fail", [True, False])
+def test_a_slave_that_lags_has_nothing_read_twice_until_it_has_caught_up(tmp_path, is_to_fail):
+    """It has the same messages at the same offsets, and less of them; then more than were read."""
+    master, slave = tmp_path / "master", tmp_path / "slave"
+    with EmbeddedBroker(master) as broker:
+        broker.create_topic("lagging", 2)
+        bodies = send(broker, "lagging", 6)
+    shutil.copytree(master, slave)  # as far as it has come
+    with EmbeddedBroker(master) as broker:
+        bodies += send(broker, "lagging", 6)
+        query = Engine(broker.address, subscribe="lagging", failOnDataLoss=str(is_to_fail).lower())
+        query.start()
+        query.run()
+        query.stop()
+        bodies += send(broker, "lagging", 2)
+    assert_read(query, bodies, without=bodies[-2:])
+    with EmbeddedBroker(slave) as broker:
+        query.options["namesrvAddr"] = broker.address
+        query.start()
+        if is_to_fail:
+            with loss("of lagging on broker-a"):
+                query.run()
+        else:
+            query.run()
+            query.run()
+            query.stop()
+    assert_read(query, bodies, without=bodies[-2:])
+    with EmbeddedBroker(master) as broker:  # what it has by now
+        query.options["namesrvAddr"] = broker.address
+        query.start()
+        query.run()
+        query.stop()
     assert_read(query, bodies)
