@@ -122,7 +122,11 @@ def json_object(option: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _object(option, pairs))
     except ValueError as error:
-        raise OptionError(option, f"this is no JSON ({error}): {text!r}") from None
+        raise OptionError(
+            option,
+            f"this is no JSON ({error}): {text!r}; write an object with names in double quotes, as "
+            '{"orders": ...}',
+        ) from None
     if not isinstance(found, dict):
         raise OptionError(option, f"needed a JSON object, found {text!r}")
     return found
