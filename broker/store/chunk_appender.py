@@ -121,9 +121,9 @@ class ChunkAppender:
             for first, data, part_sizes in _parted(records, all_sizes):
                 try:
                     chunk = chunks.with_empty_checksums(chunks.RecordChunk(data, part_sizes))
+                    fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
                 except RecordError as error:
                     return illegal(f"{error}; counted from record {first}" if first else str(error))
-                fault = self._too_long(chunk) or (None if are_known else self._fault_of(chunk))
                 if fault is not None:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))

@@ -77,7 +77,7 @@ class StagedName(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """What stands before a chunk, but for its size."""
+    """The head that stands before a chunk, but for its size."""
 
     crc: int
     rows: int

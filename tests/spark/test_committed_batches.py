@@ -10,7 +10,7 @@ from spark_engine import POINTS, Crashed, Engine
 
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.client.message import Message
-from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError
+from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError, WriteError
 from rmq_spark.spark.queues import Queues
 
 _numbers = count()
@@ -88,7 +88,8 @@ def test_a_batch_that_is_committed_again_counts_as_it_was_committed_first(sink, 
     expected = rows + sink.write(1, sink.rows(2))
     query = started()
     assert read_by(query) == sorted(expected)
-    sink.write(0, [rows])  # a driver that was replaced, and does not know
+    with pytest.raises(WriteError, match="batch 0 of query query does not count"):
+        sink.write(0, [rows])  # a driver that was replaced, and does not know
     sink.write(1, sink.rows(2))
     expected += sink.write(2, sink.rows(1))
     assert read_by(query) == sorted(expected)

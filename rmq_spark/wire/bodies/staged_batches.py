@@ -62,7 +62,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkState:
-    """What a broker knows of a sink: whose it is, and the last batch that it has committed.
+    """A sink as its broker knows it: whose it is, and the last batch that it has committed.
 
     ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch.
     """

@@ -1,0 +1,55 @@
+"""Sinks that have staged batches on brokers of ours, listed and forgotten."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+from staged_rows import sized
+
+from rmq_spark.client import Admin
+from rmq_spark.client.admin.sinks import broker_sinks, forget_sink
+from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture
+def admin():
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("orders", queues=1)
+        yield admin
+
+
+def commit(admin, sink, batch_id):
+    """Commit a batch of one row."""
+    [address] = admin.masters().values()
+    admin.instance.api.agreement(address)
+    staging = admin.instance.api.staging
+    batch = BatchRequestHeader(sink, batch_id, "query")
+    *_, body = sized(["one"], topic="orders")
+    header = StageChunkRequestHeader(
+        *(sink, batch_id, "query"), *("attempt", 0), *("orders", 0, "TBW102", 4)
+    )
+    staging.stage_chunk(address, header, body, 10_000).result()
+    attempt = StagedAttempt(attempt="attempt", chunks=1, rows=1, crc=crc32(body))
+    staging.commit_batch(address, batch, (attempt,))
+
+
+def test_each_sink_is_told_with_its_last_batch_and_those_of_a_topic_alone(admin):
+    commit(admin, "bills", 0)
+    commit(admin, "bills", 1)
+    commit(admin, "audit", 7)
+    found = [(each.name, each.broker_name, each.state.batch_id) for each in broker_sinks(admin)]
+    assert found == [("audit", "broker-a", 7), ("bills", "broker-a", 1)]
+    assert [each.name for each in broker_sinks(admin, "orders")] == ["audit", "bills"]
+    assert broker_sinks(admin, "others") == []
+
+
+def test_a_sink_that_is_forgotten_may_begin_anew(admin):
+    commit(admin, "bills", 5)
+    assert forget_sink(admin, "bills") == ["broker-a"]
+    assert broker_sinks(admin) == []
+    assert forget_sink(admin, "bills") == []
+    commit(admin, "bills", 0)
+    assert [each.state.batch_id for each in broker_sinks(admin)] == [0]

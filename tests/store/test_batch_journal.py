@@ -1,0 +1,112 @@
+"""What is noted in a journal is there again, whatever a crash or a damage has done to its end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpoll.broker.store import batch_journal
+from rocketpoll.broker.store.batch_journal import BatchJournal
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.errors import DamagedTable
+
+PAGE = 4_096
+NOTES = [b"first", b"second " * 1_000, b"", b"fourth"]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 8 * PAGE)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "batches.journal"
+
+
+def journal_at(path, *notes, generation=1):
+    """A journal in which this is noted."""
+    journal = BatchJournal(LocalDisk(), path)
+    journal.make()
+    journal.begin(generation)
+    for each in notes:
+        journal.append(each)
+    return journal
+
+
+def noted(path, generation=1):
+    """What a new start finds."""
+    journal = BatchJournal(LocalDisk(), path)
+    try:
+        return journal.load(generation)
+    finally:
+        journal.close()
+
+
+def test_what_was_noted_is_read_in_its_order_and_noting_goes_on_behind_it(path):
+    journal_at(path, *NOTES).close()
+    again = BatchJournal(LocalDisk(), path)
+    assert again.load(1) == NOTES
+    again.append(b"fifth")
+    again.close()
+    assert noted(path) == [*NOTES, b"fifth"]
+
+
+def test_a_new_table_has_no_journal_and_an_older_one_must_have_it(path):
+    assert noted(path, generation=0) == []
+    with pytest.raises(DamagedTable, match="it is missing"):
+        noted(path)
+
+
+def test_another_generation_begins_anew_and_what_is_left_of_earlier_ones_means_nothing(path):
+    journal = journal_at(path, *NOTES)
+    journal.begin(2)
+    assert noted(path, generation=2) == []
+    journal.append(b"of the second")
+    journal.close()
+    assert noted(path, generation=2) == [b"of the second"]
+    with pytest.raises(DamagedTable, match="of generation 1 and so an older copy"):
+        noted(path)
+
+
+def test_it_says_when_it_is_full(path):
+    journal = journal_at(path, *NOTES)
+    assert journal.has_room(PAGE - 24)
+    assert journal.has_room(1, 1, 1)
+    assert not journal.has_room(1, 1, 1, 1)
+    assert not journal.has_room(3 * PAGE)
+    journal.close()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 23, 24, 25, 28])
+def test_an_entry_that_a_crash_has_cut_off_is_none(path, kept):
+    journal_at(path, b"whole", b"torn").close()
+    data = bytearray(path.read_bytes())
+    data[PAGE + kept : 2 * PAGE] = bytes(PAGE - kept)
+    path.write_bytes(data)
+    assert noted(path) == [b"whole"] + ([b"torn"] if kept == 28 else [])
+
+
+@given(at=st.integers(0, 27), number=st.integers(0, 2), bit=st.integers(0, 7))
+def test_an_entry_that_is_damaged_before_others_is_refused_and_the_last_one_is_taken_for_torn(
+    tmp_path_factory, at, number, bit
+):
+    path = tmp_path_factory.mktemp("journal") / "batches.journal"
+    notes = [b"0000", b"1111", b"2222"]
+    journal_at(path, *notes).close()
+    data = bytearray(path.read_bytes())
+    data[number * PAGE + at] ^= 1 << bit
+    path.write_bytes(data)
+    if number == 2:
+        assert noted(path) == notes[:2]
+    else:
+        with pytest.raises(DamagedTable, match=r"Nothing was changed\. To mend it, put"):
+            noted(path)
+
+
+def test_a_file_of_another_size_is_refused(path):
+    journal_at(path, b"noted").close()
+    path.write_bytes(path.read_bytes()[:PAGE])
+    with pytest.raises(DamagedTable, match="it has 4096 bytes"):
+        noted(path)
