@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from world.acts import ACTS
+from world.acts import ACTS, OF_CLIENTS, OF_SINKS
 from world.story import Client, Ending, Step, Story, Trouble
 
 DELAY_LEVELS_MS = (1_000, 2_000, 3_000, 10_000)
@@ -43,6 +43,7 @@ def draw(seed):
         clients=(
             *(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
             *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
+            *_sinks(random.Random(f"{seed} sinks")),
         ),
         troubles=tuple(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
         latency_seconds=dice.choice([0.000_05, 0.000_5, 0.01]),
@@ -65,7 +66,7 @@ def _ending(dice):
 
 
 def _client(dice, number):
-    kinds = dice.choices(list(ACTS), k=dice.choice([2, 3, 5, 8]))
+    kinds = dice.choices(OF_CLIENTS, k=dice.choice([2, 3, 5, 8]))
     count = dice.choice([3, 10, 25, 60])
     pauses = dice.choice([(0, 0, 0.001), _PAUSES])
     steps = []
@@ -84,6 +85,19 @@ def _consumer(dice, number):
         f"consumer{number}",
         tuple(Step("consume", act.draw(dice)) for _ in range(dice.choice([1, 3, 10]))),
     )
+
+
+def _sinks(dice):
+    """Those that commit by batches, in some of the stories."""
+    kinds = [*OF_SINKS, "stage", "stage", "commit_batch"]
+    for number in range(dice.choice([0, 0, 1, 2])):
+        steps = []
+        for _ in range(dice.choice([4, 12, 30])):
+            kind = dice.choice(kinds)
+            steps.append(Step(kind, ACTS[kind].draw(dice)))
+            if pause := dice.choice(_PAUSES):
+                steps.append(Step("wait", {"seconds": pause}))
+        yield Client(f"sink{number}", tuple(steps))
 
 
 def _trouble(dice):

@@ -14,6 +14,7 @@ from broker_stories import small_broker
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once
+from world.acts.staging import ask_last
 from world.broker import BrokerLife
 from world.disk import ROOMY, Platter
 from world.drawing import DELAY_LEVELS_MS
@@ -224,4 +225,7 @@ class World(Stage):
             ledger.audited(topic, queue_id, must, found, low, high)
         for key in self.offsets.known():
             await query_offset(auditor, key)
+        for sink in ledger.batches.sinks():
+            await ask_last(auditor, sink)
+        ledger.batches.audited()
         auditor.leave()
