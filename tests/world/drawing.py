@@ -45,7 +45,10 @@ def draw(seed):
             *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
             *_sinks(random.Random(f"{seed} sinks")),
         ),
-        troubles=tuple(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
+        troubles=(
+            *(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
+            *_rarer_troubles(random.Random(f"{seed} rarer troubles")),
+        ),
         latency_seconds=dice.choice([0.000_05, 0.000_5, 0.01]),
         flush_seconds=dice.choice([0.000_2, 0.002, 0.02]),
         preemption=dice.choice([0, 0.02, 0.2]),
@@ -105,6 +108,22 @@ def _trouble(dice):
     return Trouble(
         kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), _TROUBLES[kind](dice)
     )
+
+
+def _rarer_troubles(dice):
+    """A disk that cannot read or find what is there, and a system that lets nobody in."""
+    for _ in range(dice.choice([0, 0, 0, 1, 2])):
+        kind = dice.choice(["broken", "broken", "accept"])
+        if kind == "accept":
+            arguments = {"errno": dice.choice(["EMFILE", "ENFILE", "ENOMEM"])}
+        else:
+            operation = dice.choice(["read", "read", "open", "resize", "names", "make_directory"])
+            arguments = {
+                "operation": operation,
+                "number": dice.choice([1, 2, 10, 50]),
+                "through": 0,
+            }
+        yield Trouble(kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), arguments)
 
 
 _LACKS = {

@@ -245,6 +245,8 @@ class Network:
         self._without_power = []
         self._accepted = {}
         self._ports = count(40_000)
+        self.accept_errno = None
+        """What systems lack to accept anybody; None: nothing."""
 
     def listen(self, address, accept):
         """Give whoever connects to an address to ``accept(join)``;

@@ -59,7 +59,7 @@ def test_the_truth_is_no_lie(scene):
     scene.tell_last()
     scene.commit()
     scene.tell_last()
-    first, second, third = scene.batch.rows
+    first, second, _ = scene.batch.rows
     scene.look(scene.stored(first, 0), scene.stored(second, 1))
     scene.ledger.life_ended("power")
     scene.see(0)

@@ -7,6 +7,7 @@ World(story).tell() ──> a trace that is the same, byte for byte, whenever th
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +37,7 @@ _ROOT = Path("/machine/home/store")
 _PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
 _START_SECONDS = 30.0
 _FLUSHES_OF_A_START = 10
-_BEFALL = ("clock", "full", "cut")
+_BEFALL = ("clock", "full", "cut", "accept")
 _START_AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 60.0
 _STORY_SECONDS = 5_000.0
@@ -121,8 +122,14 @@ class World(Stage):
         elif trouble.kind == "full":
             self.platter.used_ratio = trouble.arguments["used_ratio"]
             self.kernel.after(trouble.seconds, self._make_room)
+        elif trouble.kind == "accept":
+            self.network.accept_errno = getattr(errno, trouble.arguments["errno"])
+            self.kernel.after(trouble.seconds, self._accept_again)
         else:
             self.network.cut_all()
+
+    def _accept_again(self):
+        self.network.accept_errno = None
 
     def _make_room(self):
         self.platter.used_ratio = ROOMY
