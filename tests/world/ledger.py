@@ -190,6 +190,8 @@ class Ledger:
         is_known = watch.delays_pass_since(sent.sent_at)
         if now < sent.due and is_known:
             self.complain(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
+        if not sent.seen and sent.stored_at is not None:
+            watch.check_lateness(sent, message.store_timestamp / 1000, where)
         if (
             message.queue_offset not in sent.seen
             and sent.seen

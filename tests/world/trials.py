@@ -24,9 +24,10 @@ def assert_all_end_well(seeds, draw, world_of, program):
         failure = failure_of(draw(seed), world_of)
         if failure is not None:
             short = shrunk(failure, SHRINK_SECONDS)
+            path = kept(short.story, f"{draw.__name__}-{seed}", program)
             pytest.fail(
                 f"seed {seed}: {failure.error}\n{short}\nto tell it again: PYTHONPATH=.:tests "
-                f"python -m {program} --story {kept(short.story, f'{draw.__name__}-{seed}', program)}"
+                f"python -m {program} --story {path}"
             )
 
 

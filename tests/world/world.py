@@ -184,6 +184,7 @@ class World(Stage):
 
     def _ended(self):
         self.kernel.run(0, self.life.ended)
+        self.watch.check_no_rescue(self.life.controller)
         kind = self.life.ended.value
         self.note(f"life {self.lives} has ended: {kind}")
         if kind == "power":
