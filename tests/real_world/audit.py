@@ -8,6 +8,7 @@ from __future__ import annotations
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once
+from world.acts.staging import ask_last
 from world.player import Player
 from world.story import Client
 
@@ -33,6 +34,9 @@ class Audit:
         for key in self._world.offsets.known():
             await query_offset(self._player, key)
             await self._check_is_within(*key)
+        for sink in self._ledger.batches.sinks():
+            await ask_last(self._player, sink)
+        self._ledger.batches.audited()
         await self._world.names.audit(self._player)
         self._player.leave()
 

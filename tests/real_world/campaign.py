@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from real_world import names
 from real_world.world import World
 from system_calls.rules import Rule
-from world.acts import ACTS
+from world.acts import ACTS, OF_SINKS
 
 LIVES_PER_DISK = 15
 
@@ -29,6 +29,7 @@ WORK = {
             *("pull", "wait_for_messages", "pull_passing", "query_by_key"),
             *("heartbeat", "commit", "give_back", "give_back_again"),
             *("make_topic", "delete_topic", "ask_for"),
+            *OF_SINKS,
         )
     },
     **names.ACTS,

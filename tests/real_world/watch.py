@@ -55,5 +55,8 @@ class Watch:
         if "internal error" in (answer.remark or ""):
             self._complain(self.last_refusal)
 
+    def check_lateness(self, sent, delivered_at, where):
+        pass
+
     def check_wakefulness(self, asked, asked_at, suspend_seconds, told):
         pass

@@ -11,6 +11,7 @@ from world.machine import Process
 from world.tasks import Promise
 
 from rocketpoll.broker.controller import BrokerController
+from rocketpoll.broker.server.descriptors import LACKS
 
 
 class BrokerLife:
@@ -88,6 +89,8 @@ class BrokerLife:
 
     def _complain(self, loop, context):
         error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in LACKS and "socket" in context:
+            return  # which the broker's own handler leaves to its listener
         self._world.complain(f"unhandled in the loop: {context['message']}: {error!r}", error)
 
     def _died(self):

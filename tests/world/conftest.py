@@ -19,6 +19,7 @@ _OF_WORLDS = {
     "test_client_worlds.py",
     "test_spark_worlds.py",
     "test_threads.py",
+    "test_watch.py",
     "test_sockets.py",
 }
 _SECONDS = 390

@@ -96,6 +96,11 @@ class Platter:
                 yield path / name, None
                 yield from self._tree(path / name, child)
 
+    @property
+    def files(self):
+        """How many there are."""
+        return sum(image is not None for _, image in self._tree(PurePath(), self._root))
+
     def find(self, path):
         """What a path names; None if nothing."""
         node = self._root
@@ -217,6 +222,11 @@ class Disk:
         self._fate = fate
         self.open_files = 0
         self.operations = 0
+
+    @property
+    def files(self):
+        """How many files are on the platter."""
+        return self._platter.files
 
     def create(self, path, size):
         def new():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from world.acts import ACTS
+from world.acts import ACTS, OF_CLIENTS, OF_SINKS
 from world.story import Client, Ending, Step, Story, Trouble
 
 DELAY_LEVELS_MS = (1_000, 2_000, 3_000, 10_000)
@@ -43,8 +43,12 @@ def draw(seed):
         clients=(
             *(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
             *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
+            *_sinks(random.Random(f"{seed} sinks")),
         ),
-        troubles=tuple(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
+        troubles=(
+            *(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
+            *_rarer_troubles(random.Random(f"{seed} rarer troubles")),
+        ),
         latency_seconds=dice.choice([0.000_05, 0.000_5, 0.01]),
         flush_seconds=dice.choice([0.000_2, 0.002, 0.02]),
         preemption=dice.choice([0, 0.02, 0.2]),
@@ -65,7 +69,7 @@ def _ending(dice):
 
 
 def _client(dice, number):
-    kinds = dice.choices(list(ACTS), k=dice.choice([2, 3, 5, 8]))
+    kinds = dice.choices(OF_CLIENTS, k=dice.choice([2, 3, 5, 8]))
     count = dice.choice([3, 10, 25, 60])
     pauses = dice.choice([(0, 0, 0.001), _PAUSES])
     steps = []
@@ -86,11 +90,40 @@ def _consumer(dice, number):
     )
 
 
+def _sinks(dice):
+    """Those that commit by batches, in some of the stories."""
+    kinds = [*OF_SINKS, "stage", "stage", "commit_batch"]
+    for number in range(dice.choice([0, 0, 1, 2])):
+        steps = []
+        for _ in range(dice.choice([4, 12, 30])):
+            kind = dice.choice(kinds)
+            steps.append(Step(kind, ACTS[kind].draw(dice)))
+            if pause := dice.choice(_PAUSES):
+                steps.append(Step("wait", {"seconds": pause}))
+        yield Client(f"sink{number}", tuple(steps))
+
+
 def _trouble(dice):
     kind = dice.choice(["slow", "lack", "lack", "broken", "clock", "cut", "full"])
     return Trouble(
         kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), _TROUBLES[kind](dice)
     )
+
+
+def _rarer_troubles(dice):
+    """A disk that cannot read or find what is there, and a system that lets nobody in."""
+    for _ in range(dice.choice([0, 0, 0, 1, 2])):
+        kind = dice.choice(["broken", "broken", "accept"])
+        if kind == "accept":
+            arguments = {"errno": dice.choice(["EMFILE", "ENFILE", "ENOMEM"])}
+        else:
+            operation = dice.choice(["read", "read", "open", "resize", "names", "make_directory"])
+            arguments = {
+                "operation": operation,
+                "number": dice.choice([1, 2, 10, 50]),
+                "through": 0,
+            }
+        yield Trouble(kind, dice.uniform(0, 10), dice.choice([0.1, 1.0, 5.0, 20.0]), arguments)
 
 
 _LACKS = {

@@ -4,7 +4,8 @@ Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
     lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get
-              through, and with ENOSPC all that goes to pages that are there
+              through, and with ENOSPC all that goes to pages that are there; with ``below``, on
+              the disk alone on which that directory lies
     broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a
               flush that has failed is the end, until the next start
 """
@@ -56,7 +57,8 @@ class Fate:
     def _failure(self, operation):
         watch = self._world.watch
         for trouble in watch.troubles("lack"):
-            if operation.kind in trouble.arguments["kinds"]:
+            is_there = trouble.arguments.get("below", "") in operation.path
+            if is_there and operation.kind in trouble.arguments["kinds"]:
                 error, through = (
                     getattr(errno, trouble.arguments["errno"]),
                     trouble.arguments["through"],

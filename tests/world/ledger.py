@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from world.batches import Batches
 from world.messages import Sent, body_of, number_of
 from world.returns import Returns
 from world.stage import Broken
@@ -61,6 +62,7 @@ class Ledger:
             set()
         )  # a deletion of theirs is under way, or nobody knows how it ended
         self.returns = Returns(self, world)
+        self.batches = Batches(self)
         self.life = 0
         self._wiped = []  # in this life
 
@@ -87,10 +89,22 @@ class Ledger:
         )
         return sent
 
+    def stage(self, batch, topic, queue_id, size, properties):
+        """A row that is about to be staged: nobody may see it before its batch is committed."""
+        sent = self.send(batch, topic, queue_id, size, properties)
+        sent.state, sent.batch = "staged", batch
+        return sent
+
+    @property
+    def may_expire(self):
+        """Whether the oldest messages may go."""
+        return self._world.watch.may_expire
+
     def stored(self, sent, queue_offset, *, waits=True):
         """It was acknowledged, at this place; ``waits``:
         with the promise that it is on the disk."""
         is_certain = not self._is_sync or waits
+        is_certain |= sent.batch is not None
         if sent.state == "unknown" and not is_certain:
             return  # heard of behind a crash, which may have taken it
         sent.state = "stored"
@@ -133,6 +147,8 @@ class Ledger:
         self._check_content(sent, message, where)
         if sent.state == "refused":
             self.complain(f"{sent} was refused, and is in {where}")
+        if sent.state == "staged":
+            self.complain(f"{sent} was staged and never committed, and is in {where}")
         if message.topic.startswith(_OWN_TOPICS):
             self.returns.saw(sent, message, where)
             self._see(
@@ -150,6 +166,8 @@ class Ledger:
             self.complain(f"{sent} was deleted with its topic, and is in {where}")
         if sent.delay_seconds:
             self._check_delayed(sent, message, where)
+        if sent.batch is not None:
+            self.batches.saw(sent)
         self._put(sent, message.queue_offset)
         self._see(sent.topic, sent.queue_id, message.queue_offset, sent)
         return sent
@@ -172,6 +190,8 @@ class Ledger:
         is_known = watch.delays_pass_since(sent.sent_at)
         if now < sent.due and is_known:
             self.complain(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
+        if not sent.seen and sent.stored_at is not None:
+            watch.check_lateness(sent, message.store_timestamp / 1000, where)
         if (
             message.queue_offset not in sent.seen
             and sent.seen
@@ -206,7 +226,7 @@ class Ledger:
     def _see(self, topic, queue_id, queue_offset, what):
         queue = self.queues[topic, queue_id]
         self._occupy(queue, queue_offset, what)
-        if self._is_sync:
+        if self._is_sync or getattr(what, "batch", None) is not None:
             queue.must.setdefault(queue_offset, self._world.kernel.now)
 
     def _occupy(self, queue, queue_offset, what):
@@ -289,7 +309,7 @@ class Ledger:
         """The broker's life is over: "stop", "kill" or "power"."""
         for sent in self.sent.values():
             self.unknown(sent)
-            if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at):
+            if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at, sent):
                 sent.is_certain = False
         self._has_lost_power |= kind == "power"
         if kind == "power":  # which may bring back what a page held before
@@ -304,8 +324,13 @@ class Ledger:
         self.returns.life_ended(kind, self._is_durable)
         self.life += 1
 
-    def _is_durable(self, since):
-        """Whether what was acknowledged then is promised to outlast a power loss."""
+    def _is_durable(self, since, what=None):
+        """Whether what was acknowledged then is promised to outlast a power loss.
+
+        A commit waits for the disk, however messages are flushed.
+        """
+        if isinstance(what, Sent) and what.batch is not None:
+            return True
         return self._is_sync or self._world.watch.was_flushed_since(since)
 
     def _new_queue(self):
@@ -319,7 +344,9 @@ class Ledger:
                 queue.must.setdefault(queue_offset, self._world.kernel.now)
 
     def _lose_what_is_uncertain(self, queue):
-        queue.must = {at: since for at, since in queue.must.items() if self._is_durable(since)}
+        queue.must = {
+            at: since for at, since in queue.must.items() if self._is_durable(since, queue.at[at])
+        }
         for queue_offset in queue.at.keys() - queue.must.keys():
             what = queue.at.pop(queue_offset)
             if isinstance(what, Sent):
@@ -347,7 +374,9 @@ class Ledger:
         for queue_offset in range(low, high):
             if queue_offset in found or queue_offset in queue.gaps:
                 continue
-            if queue.gaps_from is None or queue_offset < queue.gaps_from:
+            gaps_left = self.batches.gaps_max[topic, queue_id] - len(queue.gaps)
+            is_explained = queue.gaps_from is not None and queue_offset >= queue.gaps_from
+            if not is_explained and gaps_left <= 0:
                 self.complain(
                     f"{topic}/{queue_id} has nothing at {queue_offset}, and holds {low} to {high}"
                 )

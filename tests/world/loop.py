@@ -9,6 +9,7 @@ is due in less than half a millisecond.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from functools import partial
 
@@ -17,6 +18,7 @@ from world.network import End
 _TURN_SECONDS = 20e-6
 """What a turn takes at least: a loop that spins is seen to."""
 _AT_ONCE_SECONDS = 0.000_5
+_ACCEPT_AGAIN_SECONDS = 1.0
 _READ_BYTES_MAX = 1 << 18
 
 
@@ -83,10 +85,28 @@ class Loop(asyncio.BaseEventLoop):
         return server
 
     def _accept(self, protocol_factory, connect):
-        """Somebody wants to connect; told by the network."""
+        """Somebody wants to connect; told by the network.
+
+        While the system lacks what that needs, he waits, and asyncio tries again each second.
+        """
+        lack = self._network.accept_errno
+        if lack is not None:
+            if self._process.is_alive:
+                self.call_soon_threadsafe(self.call_exception_handler, _not_accepted(lack))
+                again = partial(self._accept, protocol_factory, connect)
+                self._kernel.after(_ACCEPT_AGAIN_SECONDS, again)
+            return
         transport = Transport(self, self._process)
         connect(transport)
         transport._soon(transport.begin, protocol_factory)
+
+
+def _not_accepted(lack):
+    return {
+        "message": "socket.accept() out of system resource",
+        "exception": OSError(lack, os.strerror(lack)),
+        "socket": None,
+    }
 
 
 class _Server:

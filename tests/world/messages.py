@@ -1,5 +1,6 @@
 """What a world has sent: each message with a body that says which it is, and what is known of it.
 
+    staged ─────> under way  a row of a batch: nobody may see it before its commit is asked for
     under way ──> stored     acknowledged: it has a place in its queue
              ├──> refused    the broker said that it did not take it: nobody may ever see it
              └──> unknown    no answer, or one that leaves it open
@@ -31,6 +32,7 @@ class Sent:
     is_certain: bool = False  # it must be found from now on, whatever happens
     is_ambiguous: bool = False  # its topic was being deleted: it may be found or not
     delay_seconds: float = 0.0
+    batch: object = None  # the staged batch that it is a row of
     queue_offset: int | None = None
     stored_at: float | None = None
     seen: dict = field(default_factory=dict)  # the places where it was seen, each with when

@@ -247,6 +247,8 @@ class Network:
         self._ports = count(40_000)
         self.line_back = lambda kernel, dice, weather, _host: Line(kernel, dice, weather)
         """Makes the line from a host to who has connected to it."""
+        self.accept_errno = None
+        """What systems lack to accept anybody; None: nothing."""
 
     def listen(self, address, accept):
         """Give whoever connects to an address to ``accept(join)``;

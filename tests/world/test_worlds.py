@@ -62,8 +62,10 @@ def test_the_stories_have_everything_in_them():
     assert sum(ending.operation is not None and ending.operation < 40 for ending in endings) > 100
     troubles = [trouble for story in stories for trouble in story.troubles]
     assert {trouble.kind for trouble in troubles} == {
-        "slow", "lack", "broken", "clock", "cut", "full",
+        "slow", "lack", "broken", "clock", "cut", "full", "accept",
     }  # fmt: skip
+    broken = {each.arguments["operation"] for each in troubles if each.kind == "broken"}
+    assert broken > {"read", "open", "resize", "names", "make_directory"}
 
 
 @pytest.mark.wide
@@ -113,6 +115,46 @@ def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkey
     monkeypatch.setattr("rocketpoll.broker.store.commit_log.CommitLog.wipe", lambda _: None)
     failures = (failure_of(full_when_it_ends(seed), World) for seed in range(40))
     assert any("was refused" in str(failure.error) for failure in failures if failure is not None)
+
+
+def full_in_a_commit(seed):
+    """Draw a story in which the disk is full, or the life over, when half a batch is copied."""
+    dice, drawn = random.Random(f"{seed} full in a commit"), draw(seed)
+    kinds = ["create", "resize", *dice.choice([(), ("write",)])]
+    arguments = {"errno": "ENOSPC", "kinds": kinds, "through": dice.choice([1_000, 5_000])}
+    arguments["below"] = "commitlog"  # else there is no room to begin a commit
+    chunks = [
+        {"topic": f"T{number % 2}", "queue_id": number % 3, "sizes": [300] * dice.choice([9, 40])}
+        for number in range(8)
+    ]
+    steps = (
+        *(Step("stage", {"chunks": chunks, "counts": True}) for _ in range(2)),
+        Step("wait", {"seconds": 4.0}),
+        *(Step("commit_batch", {}), Step("wait", {"seconds": 1.0})) * 4,
+    )
+    ending = Ending(
+        dice.choice(["stop", "kill", "power"]), dice.uniform(4.0, 9.0), down_seconds=2.0
+    )
+    settings = {**drawn.settings, "mappedFileSizeCommitLog": str(16 * 1024)}
+    return replace(
+        drawn,
+        settings=settings,
+        endings=(ending,),
+        clients=(*drawn.clients[:1], Client("sink", steps)),
+        troubles=(Trouble("lack", 3.0, 4.0, arguments),),
+    )
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 10, AT_A_TIME))
+def test_a_batch_for_which_there_is_no_room_is_seen_as_a_whole_or_not_at_all(first):
+    assert_all_end_well(range(first, first + AT_A_TIME), full_in_a_commit, World, "world")
+
+
+@pytest.mark.wide
+def test_a_broker_that_shows_what_was_copied_of_a_batch_is_found_out(monkeypatch):
+    monkeypatch.setattr("rocketpoll.broker.store.batches.roll_back", lambda *_: None)
+    failures = (failure_of(full_in_a_commit(seed), World) for seed in range(20))
+    assert any("batch" in str(failure.error) for failure in failures if failure is not None)
 
 
 @pytest.mark.wide

@@ -24,10 +24,22 @@ def assert_all_end_well(seeds, draw, world_of, program):
         failure = failure_of(draw(seed), world_of)
         if failure is not None:
             short = shrunk(failure, SHRINK_SECONDS)
+            path = kept(short.story, f"{draw.__name__}-{seed}", program)
             pytest.fail(
-                f"seed {seed}: {failure.error}\nshort:\n{short.story.to_json()}\n{short}\n"
-                f"to tell it again: PYTHONPATH=.:tests python -m {program} --seed {seed}"
+                f"seed {seed}: {failure.error}\n{short}\nto tell it again: PYTHONPATH=.:tests "
+                f"python -m {program} --story {path}"
             )
+
+
+def kept(story, name, program):
+    """Write a story into a file, from which it is told again whatever its seed draws; its path.
+
+    A story may be drawn otherwise than ``program`` draws its own, and be shorter.
+    """
+    path = _ROOT / "build" / program / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(story.to_json())
+    return path.relative_to(_ROOT)
 
 
 def assert_ends_well(path, world_of):

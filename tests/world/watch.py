@@ -179,6 +179,25 @@ class Watch:
                     f"{asked} was told of {first} {now - first.stored_at:.3f} s late"
                 )
 
+    def check_lateness(self, sent, delivered_at, where):
+        """A delayed message was delivered at a time of day: soon after it was due.
+
+        A start may make it wait for its delay once more. Of what earlier lives have delivered, and
+        of clocks that were moved, nothing is known.
+        """
+        world, served_since = self._world, self._world.life.served_since
+        if served_since is None or any(each.kind == "clock" for each in world.story.troubles):
+            return
+        delivered_at -= world.threads.wall_seconds() - world.kernel.now
+        due = sent.stored_at + sent.delay_seconds
+        if served_since > sent.sent_at:
+            due = max(due, served_since) + sent.delay_seconds
+        is_calm = delivered_at >= served_since and self.is_calm_since(
+            max(sent.sent_at, served_since)
+        )
+        if is_calm and delivered_at > due + self.slack_seconds:
+            world.ledger.complain(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
+
     @staticmethod
     def _came_by(what, time):
         stored_at = getattr(what, "stored_at", None)
@@ -188,20 +207,59 @@ class Watch:
 
     def check_nothing_is_left(self, controller, disk):
         """The tables of a broker that nobody uses are as on its first day."""
-        holds, processors = controller.hold_service, controller.processors
         left = {
-            "connections": controller.server.connections,
-            "bytes in flight": controller.server.in_flight_bytes,
-            "waiting pulls": holds.held,
-            "queues with waiting pulls": holds.queues,
-            "rescued pulls": holds.rescued,
-            "send plans": len(processors.sends._plans),
-            "sends that wait for the disk": processors.acknowledger.queue().size,
+            **_left_by_connections(controller),
+            **_left_by_members(controller.processors),
             "turns of the loop in a second": controller.server._loop.turns_lately > 200,
+            "descriptors more than files": max(disk.open_files - disk.files, 0),
         }
         for what, count in left.items():
             if count:
                 self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
+
+    def check_no_rescue(self, controller):
+        """No waiting pull was overlooked in the life that ends."""
+        holds = getattr(controller, "hold_service", None)  # there is none if it could not start
+        if holds is not None and holds.rescued:
+            self._world.ledger.complain(f"{holds.rescued} waiting pulls were rescued")
+
+
+def _left_by_connections(controller):
+    server, holds, processors = controller.server, controller.hold_service, controller.processors
+    lines = server.step_places._small, server.step_places._large
+    return {
+        "connections": server.connections,
+        "bytes in flight": server.in_flight_bytes,
+        "unread bytes": server.unread_bytes,
+        "readers of unread bytes": len(server._unread._sizes) + len(server._unread._since),
+        "places of steps": sum(line._taken + len(line._waiting) for line in lines),
+        "waiting pulls": holds.held,
+        "queues with waiting pulls": holds.queues,
+        "places of waiting pulls": holds._held.taken + holds._put_off.taken,
+        "deadlines": len(holds._deadlines),
+        "arrivals": len(holds._arrivals),
+        "send plans": len(processors.sends._plans),
+        "sends that wait for the disk": processors.acknowledger.queue().size,
+        "parked sends": processors.parked._count + processors.parked._bytes,
+        "bytes of awaited answers": processors.awaited.bytes,
+        "commits": int(controller.store.batches._under_way is not None),
+    }
+
+
+def _left_by_members(processors):
+    consumers, producers, room = (
+        processors.consumers,
+        processors.producers,
+        processors.consumers._room,
+    )
+    return {
+        "members of groups": room._members,
+        "clients with subscriptions": len(room._said),
+        "consumers with groups": len(consumers._groups_of),
+        "producers with groups": len(producers._groups_of),
+        "bytes of subscriptions": room._kept,
+        "holders of locks": len(processors.locks._held),
+    }
 
 
 def _hinders_wiping(trouble):

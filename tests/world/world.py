@@ -7,6 +7,7 @@ World(story).tell() ──> a trace that is the same, byte for byte, whenever th
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from broker_stories import small_broker
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once
+from world.acts.staging import ask_last
 from world.broker import BrokerLife
 from world.disk import ROOMY, Platter
 from world.drawing import DELAY_LEVELS_MS
@@ -33,7 +35,7 @@ _ROOT = Path("/machine/home/store")
 _PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
 _START_SECONDS = 30.0
 _FLUSHES_OF_A_START = 10
-_BEFALL = ("clock", "full", "cut")
+_BEFALL = ("clock", "full", "cut", "accept")
 _START_AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 60.0
 _STORY_SECONDS = 5_000.0
@@ -118,8 +120,14 @@ class World(Stage):
         elif trouble.kind == "full":
             self.platter.used_ratio = trouble.arguments["used_ratio"]
             self.kernel.after(trouble.seconds, self._make_room)
+        elif trouble.kind == "accept":
+            self.network.accept_errno = getattr(errno, trouble.arguments["errno"])
+            self.kernel.after(trouble.seconds, self._accept_again)
         else:
             self.network.cut_all()
+
+    def _accept_again(self):
+        self.network.accept_errno = None
 
     def _make_room(self):
         self.platter.used_ratio = ROOMY
@@ -174,6 +182,7 @@ class World(Stage):
 
     def _ended(self):
         self.kernel.run(0, self.life.ended)
+        self.watch.check_no_rescue(self.life.controller)
         kind = self.life.ended.value
         self.note(f"life {self.lives} has ended: {kind}")
         if kind == "power":
@@ -222,4 +231,7 @@ class World(Stage):
             ledger.audited(topic, queue_id, must, found, low, high)
         for key in self.offsets.known():
             await query_offset(auditor, key)
+        for sink in ledger.batches.sinks():
+            await ask_last(auditor, sink)
+        ledger.batches.audited()
         auditor.leave()

@@ -48,3 +48,11 @@ def group(dice):
 
 for _name in ("sends", "pulls", "groups", "operators", "nuisances"):
     import_module(f"world.acts.{_name}")
+
+OF_CLIENTS = tuple(ACTS)
+"""Those that every client may have."""
+
+import_module("world.acts.staging")
+
+OF_SINKS = tuple(name for name in ACTS if name not in OF_CLIENTS)
+"""Those of clients that commit by batches."""

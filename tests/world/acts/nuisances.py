@@ -58,5 +58,6 @@ async def read_nothing(player, topic, queue_id, pulls, seconds):
 async def _stranger(player):
     connection = Connection(player.world, f"a stranger of {player.name}", is_watched=False)
     player.world.network.connect(connection, player.world.address)
-    await player.world.tasks.within(2.0, connection.is_open)
+    if not await player.world.tasks.within(2.0, connection.is_open, otherwise=False):
+        connection.give_up()
     return connection

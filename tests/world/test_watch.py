@@ -1,0 +1,102 @@
+"""A broker in which something is left of clients that have gone is found out: each table once."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from world.drawing import draw
+from world.stage import Broken
+from world.story import Trouble
+from world.watch import Watch
+from world.world import World
+
+LEFT = {
+    "unread bytes": lambda controller, _: setattr(controller.server._unread, "_bytes", 7),
+    "readers of": lambda controller, _: controller.server._unread._sizes.update({"client": 1}),
+    "places of steps": lambda controller, _: setattr(
+        controller.server.step_places._large, "_taken", 1
+    ),
+    "places of waiting pulls": lambda controller, _: setattr(
+        controller.hold_service._put_off, "taken", 1
+    ),
+    "deadlines": lambda controller, _: controller.hold_service._deadlines.update({1: {}}),
+    "arrivals": lambda controller, _: controller.hold_service._arrivals.update({"queue": None}),
+    "parked sends": lambda controller, _: setattr(controller.processors.parked, "_count", 1),
+    "bytes of awaited answers": lambda controller, _: setattr(
+        controller.processors.awaited, "_bytes", 1
+    ),
+    "commits": lambda controller, _: setattr(controller.store.batches, "_under_way", Future()),
+    "members of groups": lambda controller, _: setattr(
+        controller.processors.consumers._room, "_members", 1
+    ),
+    "clients with subscriptions": lambda controller, _: (
+        controller.processors.consumers._room._said.update({"client": 1})
+    ),
+    "consumers with groups": lambda controller, _: (
+        controller.processors.consumers._groups_of.update({"client": {}})
+    ),
+    "producers with groups": lambda controller, _: (
+        controller.processors.producers._groups_of.update({"client": {}})
+    ),
+    "bytes of subscriptions": lambda controller, _: setattr(
+        controller.processors.consumers._room, "_kept", 1
+    ),
+    "holders of locks": lambda controller, _: controller.processors.locks._held.update(
+        {"client": None}
+    ),
+    "descriptors": lambda _, disk: setattr(disk, "open_files", disk.files + 1),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_something_that_is_left_of_clients(monkeypatch, what):
+    look = Watch.check_nothing_is_left
+
+    def leave_and_look(watch, controller, disk):
+        LEFT[what](controller, disk)
+        look(watch, controller, disk)
+
+    monkeypatch.setattr(Watch, "check_nothing_is_left", leave_and_look)
+    with pytest.raises(Broken, match=f"gone, [0-9]+ {what}"):
+        World(replace(draw(1), clients=(), endings=(), troubles=())).tell()
+
+
+def test_a_pull_that_is_rescued_in_a_life_before_the_last():
+    world = World(draw(1))
+    world.life = None
+    world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued=0)))
+    world.watch.check_no_rescue(None)
+    with pytest.raises(Broken, match="1 waiting pulls were rescued"):
+        world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued=1)))
+
+
+@pytest.fixture
+def waiting():
+    """A world of which a broker serves since second 2; a message that was stored at 5."""
+    world = World(replace(draw(1), troubles=()))
+    world.kernel.now = 30.0
+    world.threads = SimpleNamespace(wall_seconds=lambda: 1_030.0)
+    world.life = SimpleNamespace(served_since=2.0, is_serving_since=lambda time: time >= 2.0)
+    return world, SimpleNamespace(sent_at=4.9, stored_at=5.0, delay_seconds=3.0)
+
+
+def test_a_delayed_message_that_comes_late(waiting):
+    world, sent = waiting
+    slack = world.watch.slack_seconds
+    world.watch.check_lateness(sent, 1_008.0 + slack / 2, "T")
+    with pytest.raises(Broken, match="s late"):
+        world.watch.check_lateness(sent, 1_008.1 + slack, "T")
+
+
+def test_a_delayed_message_that_comes_more_than_its_delay_behind_a_start(waiting):
+    world, sent = waiting
+    sent.sent_at = sent.stored_at = 1.0
+    slack = world.watch.slack_seconds
+    world.watch.check_lateness(sent, 1_007.0 + slack / 2, "T")
+    with pytest.raises(Broken, match="s late"):
+        world.watch.check_lateness(sent, 1_007.1 + slack, "T")
+    world.story = replace(world.story, troubles=(Trouble("clock", 0, 1, {"ahead_seconds": 3}),))
+    world.watch.check_lateness(sent, 1_020.0, "T")
