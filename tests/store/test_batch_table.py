@@ -103,7 +103,7 @@ def test_the_number_of_sinks_is_limited_and_none_is_kept_for_ever(tmp_path, monk
     clock.now_ms += 1
     committed(table, 1, "young")
     assert table.is_committed("old", 1, "q")
-    with pytest.raises(BatchRefused, match="there are 2 sinks already.*rocketpoll sink forget"):
+    with pytest.raises(BatchRefused, match=r"there are 2 sinks already.*rocketpoll sink forget"):
         table.is_committed("new", 0, "q")
     clock.now_ms += 7 * DAY_MS
     assert not table.is_committed("new", 0, "q")

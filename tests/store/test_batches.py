@@ -524,7 +524,7 @@ def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_aga
 
 def test_a_batch_that_can_neither_be_committed_nor_taken_back_is_for_a_restart(tmp_path):
     refusing = Refusing(tmp_path, 1 << 30)
-    with pytest.raises(StoreFailed, match="neither committed nor given up.*restart"):
+    with pytest.raises(StoreFailed, match=r"neither committed nor given up.*restart"):
         refusing.commit()
     assert len(refusing.hindrances) == 2 * (batches.ATTEMPTS - 1)
     assert "neither committed nor given up" in refusing.store.state().failure
