@@ -48,7 +48,7 @@ from rocketpoll.broker.store.rolling_back import roll_back
 from rocketpoll.broker.store.staging import StagedName
 
 ATTEMPTS: Final = 5
-"""The number of times that a disk is asked, with pauses, for what must not be left half done."""
+"""The number of times that a disk is asked for what must not be left half done."""
 _CRC_MASK: Final = 0xFFFF_FFFF
 _SPAN_ROWS_MAX: Final = 50_000
 _SPAN_BYTES_MAX: Final = 4 << 20

@@ -77,7 +77,7 @@ class StagedName(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """The head that stands before a chunk, but for its size."""
+    """The CRC-32 of a chunk, and the number of its rows."""
 
     crc: int
     rows: int

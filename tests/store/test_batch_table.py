@@ -176,7 +176,7 @@ def test_what_the_disk_refuses_at_any_operation_is_done_by_the_next(tmp_path):
             ):
                 try:
                     step()
-                except OSError:  # noqa: PERF203  # the step is tried once more
+                except OSError:  # noqa: PERF203  # each step may fail
                     assert is_tried_again
                     step()
 

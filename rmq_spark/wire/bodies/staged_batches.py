@@ -62,7 +62,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkState:
-    """A sink as its broker knows it: whose it is, and the last batch that it has committed.
+    """The last batch that a sink has committed, and whose the sink is.
 
     ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch.
     """
