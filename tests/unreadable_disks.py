@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import dataclass
 
 from file_versions import PAGE
@@ -15,6 +16,9 @@ FOR_GOOD = 1 << 30
 class UnreadableDisk(LocalDisk):
     """Refuses each read of a page that is `bad`: a directory's name, and a place in the space of
     its files."""
+
+    errno = errno.EIO
+    """The reason that it gives."""
 
     def __init__(self):
         self.bad = set()
@@ -35,7 +39,7 @@ class UnreadableDisk(LocalDisk):
 
     def refuse(self, path):
         self.refused += 1
-        raise OSError(errno.EIO, "Input/output error", str(path))
+        raise OSError(self.errno, os.strerror(self.errno), str(path))
 
 
 @dataclass

@@ -18,7 +18,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +40,7 @@ from rocketpoll.broker.store.dispatch import (
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
 from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
+from rocketpoll.broker.store.lacks import has_lost_content
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.record_check import RecordCheck
 from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
@@ -317,15 +318,17 @@ class ReputMessageService:
 
     def _end_of_last_record(self, topic: str, queue_id: int, queue: ConsumeQueue) -> int | None:
         """Return the end of the record of a queue's last entry, or None without that record."""
-        with suppress(UnreadableFile, RecordError):
+        try:
             last = queue.last_entry()
             if last is None:
                 return None
             queue_offset, place, size = last
             found = glance(self._log.record(place), 0, size)[:3]
-            if found == (topic.encode(), queue_id, queue_offset):
-                return place + size
-        return None
+        except (UnreadableFile, RecordError) as error:
+            if isinstance(error, UnreadableFile) and not has_lost_content(error):
+                raise
+            return None
+        return place + size if found == (topic.encode(), queue_id, queue_offset) else None
 
     def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
         try:
@@ -403,8 +406,8 @@ class ReputMessageService:
         try:
             data, sizes = self._read(start, stop)
         except UnreadableFile as error:
-            if start >= self._found_end:
-                raise
+            if start >= self._found_end or not has_lost_content(error):
+                raise  # it is there, or is looked for again: nothing is passed over
             needed, found = "a record that the disk gives", Verbatim(error)
             raise _Refused("log", at=start, needed=needed, found=found) from error
         if sizes:

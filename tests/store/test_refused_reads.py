@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 from pathlib import Path
@@ -102,6 +103,37 @@ def test_a_start_loses_nothing_whatever_is_refused_and_for_however_long(sizes, p
         well = open_store(root, **FILES)
         assert [text for text, _ in found_in(well).values()] == texts
         well.shutdown()
+
+
+@given(messages, refusals)
+def test_what_memory_is_lacking_for_is_no_damage(sizes, pages):
+    """The start is refused, or all is served when there is memory again; nothing is a hole."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        texts, end = acknowledged(root, sizes)
+        before = log_of(root)
+        last_page = (end - 1) // PAGE
+        disk = HesitantDisk(
+            *[
+                Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
+                for back, times, spared in pages
+            ]
+        )
+        disk.errno = errno.ENOMEM
+        try:
+            store = open_store(root, disk, **FILES)
+        except UnreadableFile as error:
+            assert "Cannot allocate memory" in str(error)
+            assert log_of(root) == before
+            store = open_store(root, **FILES)
+        disk.refusals.clear()
+        if store.is_opening:
+            store.finish_opening()
+        store.reput_again()
+        assert store.state().holes == ()
+        assert [text for text, _ in found_in(store).values()] == texts
+        assert store.put_message(message("after")).queue_offset == len(texts)
+        store.shutdown()
 
 
 @pytest.mark.parametrize("times", [1, 4, 8, 12, 16, 20, 24, 30, 40, 60, FOR_GOOD])

@@ -215,7 +215,7 @@ class PullMessageProcessor:
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
-                found.max_offset,
+                max(found.next_begin_offset, found.max_offset),  # it may wait for what is to come
             )
             if self._suspend(held):
                 return None

@@ -129,6 +129,14 @@ def test_a_queue_without_messages_is_waited_for_at_its_start(parts):
     assert len(room.held) == 1
 
 
+def test_one_that_waits_for_what_is_to_come_is_woken_by_no_message_before_it(parts):
+    """It is in the log; those before it are carried to the queue first."""
+    room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE, next_begin_offset=43))
+    assert room.pull(43, suspend_ms=5_000) is None
+    (held,) = room.held
+    assert held.nothing_before == 43
+
+
 @pytest.mark.parametrize(
     ("asked", "limits", "waits"),
     [
