@@ -61,6 +61,11 @@ def has_lost_content(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT
 
 
+def lacks_means(error: UnreadableFile) -> bool:
+    """Return whether something is lacking to read with, so that nothing says what lies there."""
+    return error.__cause__ is not None and is_lack(error.__cause__)
+
+
 def lacks_room(error: BaseException) -> bool:
     """Return whether the disk is full, so that less than what was refused may still fit."""
     return isinstance(error, OSError) and error.errno in _NO_ROOM

@@ -29,7 +29,7 @@ from rocketpoll.broker.store.checkpoint import Checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.lacks import has_lost_content
+from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.mapped_file_queue import PAGE_BYTES, MappedFileQueue
 from rocketpoll.broker.store.record_check import RecordCheck
 
@@ -143,7 +143,7 @@ class LogRecovery:
         try:
             return read(position, size)
         except UnreadableFile as error:
-            if not has_lost_content(error):  # as memory is lacking: what is there is no hole
+            if lacks_means(error):  # as memory does: what is there is no hole
                 raise
             self._unreadable, self._unreadable_at = error, position
             return b""

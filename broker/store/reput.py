@@ -40,7 +40,7 @@ from rocketpoll.broker.store.dispatch import (
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
 from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
-from rocketpoll.broker.store.lacks import has_lost_content
+from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.record_check import RecordCheck
 from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
@@ -325,7 +325,7 @@ class ReputMessageService:
             queue_offset, place, size = last
             found = glance(self._log.record(place), 0, size)[:3]
         except (UnreadableFile, RecordError) as error:
-            if isinstance(error, UnreadableFile) and not has_lost_content(error):
+            if isinstance(error, UnreadableFile) and lacks_means(error):
                 raise
             return None
         return place + size if found == (topic.encode(), queue_id, queue_offset) else None
@@ -406,7 +406,7 @@ class ReputMessageService:
         try:
             data, sizes = self._read(start, stop)
         except UnreadableFile as error:
-            if start >= self._found_end or not has_lost_content(error):
+            if start >= self._found_end or lacks_means(error):
                 raise  # it is there, or is looked for again: nothing is passed over
             needed, found = "a record that the disk gives", Verbatim(error)
             raise _Refused("log", at=start, needed=needed, found=found) from error
