@@ -5,7 +5,6 @@ from received_messages import received
 from rmq_spark.client.consumer.dead_letters import AGAIN_MS, DeadLetters
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 
-
 GONE = ConnectionClosed("b:1", "gone")
 
 
