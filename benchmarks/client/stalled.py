@@ -86,7 +86,11 @@ def _child() -> int:
 def _stopped(pid: int) -> Iterator[None]:
     """Stop a process meanwhile; also if this one is killed it goes on, and then ends by itself."""
     command = [sys.executable, "-c", _WAKES_IT, str(pid)]
-    waking = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  # our own program
+    waking = subprocess.Popen(  # noqa: S603  # our own program
+        command,
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # whoever ends this program may end all of its group
+    )
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,14 +40,21 @@ def state_of(pid):
         return None
 
 
+ENDS = {
+    "it alone": lambda pid: os.kill(pid, signal.SIGKILL),
+    "all of its group": lambda pid: os.killpg(pid, signal.SIGTERM),
+}
+
+
 @pytest.mark.wide
-def test_it_leaves_no_stopped_broker_behind_where_it_is_killed():
+@pytest.mark.parametrize("ends", ENDS.values(), ids=list(ENDS))
+def test_it_leaves_no_stopped_broker_behind_where_it_is_killed(ends):
     program = [sys.executable, "-m", "benchmarks.client.stalled"]
-    with subprocess.Popen(program, cwd=ROOT) as running:
+    with subprocess.Popen(program, cwd=ROOT, start_new_session=True) as running:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         pids = wait_until(
             "a broker that is stopped",
             lambda: [pid for pid in children.read_text().split() if state_of(pid) == "T"],
         )
-        running.kill()
+        ends(running.pid)
     wait_until("the broker is gone", lambda: state_of(pids[0]) in {None, "Z"})

@@ -126,6 +126,31 @@ def shuts_down(address):
         say("ready")
 
 
+def has_a_callback(address):
+    """While a callback of a send runs in the producer's thread, for ever."""
+
+    def called(_):
+        say("ready")
+        threading.Event().wait(FOR_EVER_S)
+
+    with producer(address) as sender:
+        sender.send_async(Message("T", b"x")).add_done_callback(called)
+        threading.Event().wait(FOR_EVER_S)
+
+
+def calls_back(address):
+    """While a callback runs in the thread that signals come to, as its send was done before."""
+
+    def called(_):
+        say("ready")
+        threading.Event().wait(FOR_EVER_S)
+
+    with producer(address) as sender:
+        future = sender.send_async(Message("T", b"x"))
+        future.result(30)
+        future.add_done_callback(called)
+
+
 def lives(address):
     """A whole life, again and again, to be hit anywhere in it."""
     say("ready")

@@ -19,12 +19,21 @@ from breadth import count
 from broker_kinds import wait_until
 from fake_servers import FakeServer, silent
 
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 PROGRAMS = Path(__file__).with_name("signal_programs.py")
 ROUNDS = count("ROCKETPOLL_SIGNALS", 4, wide=12)
-END_SECONDS_MAX = 20
-"""Each client has two seconds; a machine that is busy, and Python's own end, have the rest."""
+CLIENT_SECONDS = SHUTDOWN_MS / 1000
+"""So long `shutdown` of each client may take, and at a program's end as long again for them all."""
+
+PYTHON_SECONDS = 1.0
+"""Until Python has noticed the signal, and for its own end."""
+
+KILLED_AFTER_SECONDS = 20
+OF_ONE_CLIENT = [
+    "polls", "sends", "sends_by_futures", "has_a_callback", "calls_back", "is_called", "shuts_down",
+]  # fmt: skip
 
 HANDLERS = ["shuts-down", "raises"]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -43,15 +52,17 @@ class Program:
         assert self._process.stdout.readline() == "ready\n", self._process.communicate()[1]
 
     def ends_by(self, number):
-        """What it ends with when it is sent a signal (None: not at all), and what it has said."""
+        """What it ends with when it is sent a signal (None: not at all), what it has said, and
+        after how many seconds it ended."""
+        sent_at = time.monotonic()
         self._process.send_signal(number)
         try:
-            said, log = self._process.communicate(timeout=END_SECONDS_MAX)
+            said, log = self._process.communicate(timeout=KILLED_AFTER_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             said, log = self._process.communicate()
-            return None, said, log
-        return self._process.returncode, said, log
+            return None, said, log, KILLED_AFTER_SECONDS
+        return self._process.returncode, said, log, time.monotonic() - sent_at
 
 
 @pytest.fixture
@@ -71,12 +82,13 @@ def is_swallowed(log):
     return bool(re.search(r"Exception ignored in: <.*(_remove|callback)", log))
 
 
-def check_ended(start, number, handler):
-    """Start a program, send it a signal, and see that it ends in order."""
-    code, said, log = start().ends_by(number)
+def check_ended(start, number, handler, clients=1):
+    """Start a program, send it a signal, and see that it ends in order and in time."""
+    code, said, log, seconds = start().ends_by(number)
     if is_swallowed(log):
-        code, said, log = start().ends_by(number)
-    assert code is not None, f"it has not ended in {END_SECONDS_MAX} s:\n{log}"
+        code, said, log, seconds = start().ends_by(number)
+    assert code is not None, f"it has not ended in {KILLED_AFTER_SECONDS} s:\n{log}"
+    assert seconds < (clients + 1) * CLIENT_SECONDS + PYTHON_SECONDS
     if handler == "shuts-down":
         assert code == 128 + number, log
         assert said.endswith("ended\n")
@@ -89,7 +101,7 @@ def check_ended(start, number, handler):
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
 @pytest.mark.parametrize("handler", HANDLERS)
-@pytest.mark.parametrize("name", ["polls", "sends", "sends_by_futures", "is_called", "shuts_down"])
+@pytest.mark.parametrize("name", OF_ONE_CLIENT)
 def test_a_program_that_is_sent_a_signal_ends_in_order(
     running_broker, api, address, name, handler, number
 ):
@@ -115,4 +127,4 @@ def test_a_signal_may_come_at_any_moment(address, handler):
             time.sleep(moment)  # the moment of chance
             return program
 
-        check_ended(start, sent, handler)
+        check_ended(start, sent, handler, clients=3)

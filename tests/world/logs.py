@@ -8,6 +8,10 @@ one with a traceback, where nothing was wrong with the disk, is a defect, whatev
 from __future__ import annotations
 
 import logging
+import re
+
+_ADDRESS = re.compile(r"(?:\.\.\.|0x)\w*[0-9a-f]{6,}>")
+"""Where an object lies: what is shown of it, whole or cut short, is not the same each time."""
 
 
 class Logs(logging.Handler):
@@ -40,7 +44,8 @@ class Logs(logging.Handler):
         actor = self._kernel.actor()
         if actor is not None and actor.is_killed:
             return  # it unwinds
-        line = f"{record.levelname} {record.name}: {record.getMessage()}"
+        said = _ADDRESS.sub("", record.getMessage())
+        line = f"{record.levelname} {record.name}: {said}"
         if record.exc_info:
             line += f": {record.exc_info[1]!r}"
         self._note(line)

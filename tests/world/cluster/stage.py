@@ -104,13 +104,19 @@ class ClusterStage(Stage):
         self._wait_for_brokers()
 
     def _wait_for_all(self, patience_seconds, look_seconds, what):
-        """Wait until all that must come has come; ``what`` is said of messages that have not."""
-        until = self.kernel.now + patience_seconds
+        """Wait until all that must come has come; ``what`` is said of messages that have not.
+
+        As long as there are fewer each time, patience begins anew: over a connection that was made
+        while the network was slow, which it stays, much takes long.
+        """
+        until, least = self.kernel.now + patience_seconds, None
         while True:
             self._audit()
             left = self.ledger.outstanding()
             if not left:
                 return
+            if least is None or len(left) < least:
+                until, least = self.kernel.now + patience_seconds, len(left)
             if self.kernel.now > until:
                 self.complain(
                     f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10])

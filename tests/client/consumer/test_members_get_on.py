@@ -1,0 +1,112 @@
+"""A member whose listener is busy for longer than anybody waits lets go of its queue all the same.
+
+Whoever is to have it next gets on soon after the listener ends; where nothing is locked, at once.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
+
+BODIES = ["0", "1", "2", "3"]
+PATIENCE_S = 30
+BUSY_S = SHUTDOWN_MS / 1000 + 0.5
+"""Longer than `shutdown` and each step of it wait, and than a rebalance that could not let go."""
+
+GETS_ON_S = 12
+"""A queue that nobody has is asked for again each second; a busy machine has the rest."""
+
+
+class Member:
+    """A member that has finished what it says; the first call may be kept busy."""
+
+    def __init__(self, cluster, group, topic, name, *, orderly):
+        self.finished, self.at_it, self.go_on = [], threading.Event(), threading.Event()
+        self.go_on.set()
+        kind = "orderly_listener" if orderly else "listener"
+        settings = PushSettings(
+            consume_from_where=FIRST, rebalance_interval_ms=1_000, consume_thread_max=1
+        )
+        instance = cluster.instance(client_id=f"{name}-{group}")
+        self.consumer = PushConsumer(group, instance, **{kind: self}, settings=settings)
+        self.consumer.subscribe(topic)
+        cluster.until_end(self.consumer)
+
+    def __call__(self, messages, _):
+        self.at_it.set()
+        assert self.go_on.wait(PATIENCE_S)
+        self.finished += [message.body.decode() for message in messages]
+
+
+def unsubscribes(cluster, consumer, topic):
+    consumer.unsubscribe(topic)
+
+
+def is_reset(cluster, consumer, topic):
+    consumer.reset_offsets(topic, {cluster.queue(topic): 0})
+
+
+def shuts_down(cluster, consumer, topic):
+    consumer.shutdown()
+
+
+def only_rebalances(cluster, consumer, topic):
+    consumer.rebalance_soon()
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+@pytest.mark.parametrize(
+    "happens", [unsubscribes, is_reset, shuts_down, only_rebalances], ids=lambda each: each.__name__
+)
+def test_the_next_member_gets_on_when_a_busy_listener_ends(cluster, happens, orderly):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *BODIES, queue_id=0)
+    busy = Member(cluster, group, topic, "b", orderly=orderly)
+    busy.go_on.clear()
+    busy.consumer.start()
+    assert busy.at_it.wait(PATIENCE_S)
+    other = Member(cluster, group, topic, "a", orderly=orderly)  # first by name: it is to have it
+    other.consumer.start()
+    wait_until("two members", lambda: len(cluster.members(group)) == 2, PATIENCE_S)
+    happens(cluster, busy.consumer, topic)
+    threading.Event().wait(BUSY_S)  # the listener takes that long
+    assert not orderly or other.finished == []
+    busy.go_on.set()
+    if orderly and happens is shuts_down:
+        wait_until("its listener has ended", lambda: busy.finished, PATIENCE_S)
+        return  # the broker's lock is left to run out, as docs/consumers.md says: a minute
+
+    def all_finished():
+        return {*busy.finished, *other.finished} >= set(BODIES)
+
+    wait_until("the other gets on", all_finished, GETS_ON_S)
+    if orderly:
+        assert other.finished == sorted(other.finished)
+    cluster.send(topic, "behind", queue_id=0)
+    wait_until("what comes now", lambda: "behind" in other.finished, GETS_ON_S)
+    wait_until("the other's offset", lambda: cluster.stored_offset(group, topic) == 5, PATIENCE_S)
+
+
+def test_the_next_member_gets_on_though_the_listener_of_one_that_left_never_ends(cluster):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *BODIES, queue_id=0)
+    busy = Member(cluster, group, topic, "b", orderly=False)
+    busy.go_on.clear()
+    busy.consumer.start()
+    assert busy.at_it.wait(PATIENCE_S)
+    other = Member(cluster, group, topic, "a", orderly=False)
+    other.consumer.start()
+    busy.consumer.shutdown()
+    wait_until("all by the other", lambda: sorted(other.finished) == BODIES, GETS_ON_S)
+    busy.go_on.set()
+    wait_until("its listener has ended", lambda: busy.finished, PATIENCE_S)
+    cluster.send(topic, "behind", queue_id=0)
+    wait_until("what comes now", lambda: "behind" in other.finished, GETS_ON_S)
+    wait_until("the other's offset", lambda: cluster.stored_offset(group, topic) == 5, PATIENCE_S)
