@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ _OF_WORLDS = {
     "test_sockets.py",
 }
 _SECONDS = 390
+_OF_THE_DEAD = {"Event loop is closed", "generator already executing"}
+"""What a generator meets that is closed when its loop or its thread has been killed."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,3 +57,21 @@ def pytest_pyfunc_call(pyfuncitem):
     if ran.returncode:
         pytest.fail(ran.stdout[-20_000:] + ran.stderr[-2_000:], pytrace=False)
     return True
+
+
+@pytest.fixture(autouse=True)
+def _quiet_dead(monkeypatch):
+    """What a broker that was killed has left in the middle is collected without a word.
+
+    Its work may be in a generator that is closed then, and finds that there is no loop any more; of
+    a process that is killed nothing is left that could be collected.
+    """
+    told = sys.unraisablehook
+
+    def hook(unraisable):
+        if str(unraisable.exc_value) not in _OF_THE_DEAD:
+            told(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    yield
+    gc.collect()

@@ -68,8 +68,9 @@ class Offsets:
         or not."""
         now = self._world.kernel.now
         saved_by = self._world.watch.calm_since() - self._save_seconds
+        is_saved = kind == "stop" and not self._world.watch.may_refuse_a_save
         for key, commits in self._commits.items():
-            if kind == "stop":
+            if is_saved:
                 saved = [each for each in commits if each.done_at is not None]
             else:
                 saved = [

@@ -63,6 +63,13 @@ class Watch:
         return any(each.begin <= now <= each.begin + each.seconds for each in self._of_disk)
 
     @property
+    def may_refuse_a_save(self):
+        """Whether what a broker knows may stay unsaved as it stops; a slow disk is waited for."""
+        now = self._world.kernel.now
+        hindering = [each for each in self._of_disk if each.kind != "slow"]
+        return any(each.begin <= now <= each.begin + each.seconds for each in hindering)
+
+    @property
     def has_disk_failed(self):
         return self._failed_at is not None
 
