@@ -13,6 +13,8 @@ class Watch:
     """Looks at what is refused, and knows how lives have ended."""
 
     slack_seconds = SLACK_SECONDS
+    may_refuse_a_save = False
+    """Whether what a broker knows may stay unsaved as it stops: no call fails then."""
 
     def __init__(self, time, complain, *, may_expire):
         """``may_expire``: the disk may be so full that the oldest messages go."""
