@@ -13,6 +13,8 @@ from stores import encoded, message
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.chunk.sized import encode_sizes
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rocketpoll.broker.store.staging import StagedName
 
 SINK, OWNER = "query-T", "query"
@@ -90,3 +92,13 @@ class Sink:
     def last(self):
         last = self.store.batches.last(self.sink)
         return None if last is None else last.batch_id
+
+
+def commit_batch(api, address, sink, batch_id, topic):
+    """Have a running broker stage two rows and commit them."""
+    assert Extension.STAGED_BATCHES in api.agreement(address).extensions
+    *_, body = sized(["a", "b"], topic)
+    chunk = StageChunkRequestHeader(sink, batch_id, OWNER, "a", 0, topic, 0)
+    api.staging.stage_chunk(address, chunk, body).result()
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=zlib.crc32(body))
+    api.staging.commit_batch(address, BatchRequestHeader(sink, batch_id, OWNER), (attempt,))

@@ -14,9 +14,11 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import (
     BatchRequestHeader,
+    ForgetSinkRequestHeader,
     LastBatchRequestHeader,
     StageChunkRequestHeader,
 )
@@ -46,3 +48,8 @@ def batch_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator
     last = [command(RequestCode.LAST_BATCH, LastBatchRequestHeader("s"))] * scale.requests
     gap = broker.usual_turn(scale.rounds, client, last)
     yield row_of(f"{len(last)} looks at a last batch", gap, RequestCode.LAST_BATCH)
+    gap = broker.usual_turn(scale.rounds, client, [RemotingCommand(RequestCode.ALL_SINKS)])
+    yield row_of("a list of all sinks", gap, RequestCode.ALL_SINKS)
+    forget = command(RequestCode.FORGET_SINK, ForgetSinkRequestHeader("s"))
+    gap = broker.longest_turn(client, [forget])
+    yield row_of("a sink that is forgotten", gap, RequestCode.FORGET_SINK)

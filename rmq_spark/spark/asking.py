@@ -184,16 +184,13 @@ class Asker:
         """Return where to read a queue whose broker is connected; else begin to connect, aside.
 
         Raises:
-            ConnectionFailed: It is not connected yet, or could not be.
+            ConnectionFailed: It is not connected yet.
             BrokerNotFound: No route leads to the broker.
         """
         address = self.addresses.of(queue)
         if not self._connections.is_ready(address):
-            dial = self._dialled(address)
-            if not dial.done():
-                raise ConnectionFailed(address, "it is being connected")
-            del self._dials[address]
-            dial.result()
+            self._dialled(address)
+            raise ConnectionFailed(address, "it is being connected")
         return address
 
     def _ways(
@@ -214,9 +211,9 @@ class Asker:
         return ways, {name: self._dialled(address) for name, address in late.items()}
 
     def _dialled(self, address: str) -> Future[None]:
-        """Begin to connect, if nobody has; a broker that is not waited for may take its time."""
+        """Begin to connect, if that is not under way; who is not waited for may take its time."""
         dial = self._dials.get(address)
-        if dial is None:
+        if dial is None or dial.done():
             dial = self._dials[address] = Future()
             threading.Thread(
                 target=_dial,

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import pytest
-from staged_rows import sized
+from staged_rows import commit_batch
 
 from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId, commits_topic
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
-from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -85,15 +79,7 @@ def staged(cluster, kind):
         pytest.skip("rows are staged on brokers of ours")
     topic = cluster.topic(queues=1)
     name = f"sink-of-{topic}"
-    address, instance = cluster.address, cluster.sender
-    assert Extension.STAGED_BATCHES in instance.api.agreement(address).extensions
-    _, _, body = sized(["a", "b"], topic, 0)
-    chunk = StageChunkRequestHeader(name, 7, "query", "a", 0, topic, 0)
-    instance.api.calls.call(address, RequestCode.STAGE_CHUNK, chunk, body)
-    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=crc32(body))
-    batch = CommitBatchRequestBody(attempts=(attempt,))
-    header = BatchRequestHeader(name, 7, "query")
-    instance.api.calls.call(address, RequestCode.COMMIT_BATCH, header, batch)
+    commit_batch(cluster.api, cluster.address, name, 7, topic)
     return topic, name
 
 

@@ -48,7 +48,8 @@ BEYOND_THE_VECTORS = {
         (RequestCode.REGISTER_TOPIC_IN_NAMESRV, False): "RegisterTopicRequestHeader",
     },
 }
-OURS = {code for code in RequestCode if code >= RequestCode.EXTENSIONS}
+OURS = {code for code in RequestCode if code >= RequestCode.EXTENSIONS} - {RequestCode.ALL_SINKS}
+# ALL_SINKS has no header at all.
 # Requests that a version has no header for: 5.x added them, or they are our own.
 WITHOUT_A_CLASS = {
     "4.9.7": {

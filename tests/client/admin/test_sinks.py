@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import pytest
-from staged_rows import sized
+from staged_rows import commit_batch
 
 from rmq_spark.client import Admin
 from rmq_spark.client.admin.sinks import broker_sinks, forget_sink
-from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rocketpoll import EmbeddedBroker
 
 
@@ -22,18 +18,9 @@ def admin():
 
 
 def commit(admin, sink, batch_id):
-    """Commit a batch of one row."""
+    """Commit a batch of a sink."""
     [address] = admin.masters().values()
-    admin.instance.api.agreement(address)
-    staging = admin.instance.api.staging
-    batch = BatchRequestHeader(sink, batch_id, "query")
-    *_, body = sized(["one"], topic="orders")
-    header = StageChunkRequestHeader(
-        *(sink, batch_id, "query"), *("attempt", 0), *("orders", 0, "TBW102", 4)
-    )
-    staging.stage_chunk(address, header, body, 10_000).result()
-    attempt = StagedAttempt(attempt="attempt", chunks=1, rows=1, crc=crc32(body))
-    staging.commit_batch(address, batch, (attempt,))
+    commit_batch(admin.instance.api, address, sink, batch_id, "orders")
 
 
 def test_each_sink_is_told_with_its_last_batch_and_those_of_a_topic_alone(admin):
