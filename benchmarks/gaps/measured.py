@@ -25,6 +25,7 @@ _LOOK_SECONDS = 0.001
 _SETTINGS = (
     "listenPort=0",
     "maxTopics=20000",
+    "maxQueues=90000",
     "maxGroups=20000",
     "maxConnectionsPerAddress=12000",
     "maxAcceptsPerSecond=1000000",
