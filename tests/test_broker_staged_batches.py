@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 from broker_clients import BrokerClients, pull_request
-from broker_processes import BrokerProcess
-from broker_stories import tell
+from broker_processes import BrokerProcess, run_broker
+from broker_stories import SMALL, tell
 from raw_clients import until
 from staged_rows import sized
 
@@ -121,3 +121,34 @@ def test_a_broker_that_is_killed_in_a_commit_shows_all_rows_once_or_none(tmp_pat
     for batch_id in range(6):
         with BrokerProcess(tmp_path, flushDiskType=flush, listenPort=0) as broker:
             asyncio.run(life(broker, batch_id))
+
+
+@pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
+def test_a_broker_that_cannot_know_that_a_batch_is_committed_does_not_roll_it_back(tmp_path, end):
+    """A bit of what says so has changed; what the broker says helps."""
+    journal = tmp_path / "store" / "config" / "stagedBatches.journal"
+    settings = {**SMALL, "storePathRootDir": tmp_path / "store", "flushDiskType": "SYNC_FLUSH"}
+
+    async def life(broker, *, commits):
+        async with BrokerClients(broker.port) as clients:
+            client = await clients.connect()
+            await client.agree(Extension.STAGED_BATCHES)
+            if commits:
+                answer = await client.call(await stage(client, 0))
+                assert answer.code == 0, answer.remark
+            whole = of_batches(0)
+            assert [await seen(client, *queue) for queue in QUEUES] == [whole] * len(QUEUES)
+
+    with BrokerProcess(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
+        asyncio.run(life(broker, commits=True))
+        end(broker)
+    data = bytearray(journal.read_bytes())
+    data[data.rindex(b"spans")] ^= 1
+    journal.write_bytes(data)
+    code, _, told = run_broker(*(f"{name}={value}" for name, value in settings.items()))
+    assert (code, told.count("Traceback")) == (1, 0)
+    assert f"{journal} does not tell which batches are committed" in told
+    for path in journal.parent.glob("stagedBatches.*"):
+        path.unlink()
+    with BrokerProcess(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
+        asyncio.run(life(broker, commits=False))

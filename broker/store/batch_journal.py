@@ -65,7 +65,7 @@ class BatchJournal:
         if size != JOURNAL_BYTES:
             if not generation:  # a new one was cut off before anything was noted
                 return []
-            raise self._damaged("it is missing" if size is None else f"it has {size} bytes")
+            raise self.damaged("it is missing" if size is None else f"it has {size} bytes")
         self._file = file = self._disk.open(self.path)
         data = bytes(file.read(0, size))
         self._generation, self._number, self._position = generation, 0, 0
@@ -145,17 +145,18 @@ class BatchJournal:
             return
         generation, number, _ = found
         if generation > self._generation:
-            raise self._damaged(
+            raise self.damaged(
                 f"the table beside it is of generation {self._generation} and so an older copy: "
                 f"at {position} is an entry of generation {generation}"
             )
         if generation == self._generation and number >= self._number:
-            raise self._damaged(
+            raise self.damaged(
                 f"entry {self._number} at {self._position} is damaged: behind it, at {position}, "
                 f"is entry {number}"
             )
 
-    def _damaged(self, what: str) -> DamagedTable:
+    def damaged(self, what: str) -> DamagedTable:
+        """Compose the error of a journal that is not to be believed, with the remedy."""
         table = self.path.with_suffix(".json")
         return DamagedTable(
             f"{self.path} does not tell which batches are committed: {what}. Nothing was "

@@ -115,6 +115,14 @@ class BatchTable:
         """Close the journal."""
         self._journal.close()
 
+    def lost_entry(self, first_row: int) -> DamagedTable:
+        """Compose the error of a table that knows of no end of a commit whose rows were seen."""
+        return self._journal.damaged(
+            "its last entry is damaged, or it is of an older copy: by what it says, a batch was "
+            f"being committed, but the rows of that, from {first_row} of the commit log on, are "
+            "in their consume queues already"
+        )
+
     @property
     def under_way(self) -> OpenBatch | None:
         """The commit that is under way, or was when the broker ended."""

@@ -45,7 +45,7 @@ from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import roll_back
-from rocketpoll.broker.store.staging import StagedName
+from rocketpoll.broker.store.staging import StagedName, check_batch
 
 ATTEMPTS: Final = 5
 """The number of times that a disk is asked for what must not be left half done."""
@@ -146,19 +146,20 @@ class StagedBatches:
         batch_id: int,
         owner: str,
         attempts: Sequence[StagedAttempt],
-        admit: Callable[[str], object],
+        admit: Callable[[QueueKey], object],
         aside: RunAside,
         pause: Callable[[], Future[None]],
     ) -> Waiting[CommittedBatch]:
         """Make all rows of a batch visible, or none; return the last batch that is committed.
 
-        ``admit`` raises if a topic takes no messages now.
+        ``admit`` raises if a queue takes no messages now.
 
         Raises:
             BatchRefused: What is staged is not what is named.
             Lacking, OSError: There is no room; nothing of it is seen.
             StoreFailed: The disk has failed; a restart decides.
         """
+        check_batch(sink, batch_id)
         yield from self._begin()
         try:
             if self.is_committed(sink, batch_id, owner):
@@ -259,7 +260,7 @@ class StagedBatches:
         owner: str,
         rows: int,
         names: Sequence[StagedName],
-        admit: Callable[[str], object],
+        admit: Callable[[QueueKey], object],
         aside: RunAside,
         pause: Callable[[], Future[None]],
     ) -> Waiting[None]:
@@ -313,7 +314,7 @@ class StagedBatches:
         batch: OpenBatch,
         names: Sequence[StagedName],
         put: list[BatchSpan],
-        admit: Callable[[str], object],
+        admit: Callable[[QueueKey], object],
         aside: RunAside,
     ) -> Waiting[int]:
         """Append all rows, one chunk a step, and have the log flushed; return where they end."""
@@ -326,7 +327,7 @@ class StagedBatches:
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
             checked = yield from self._checked(records, sizes, are_known=True)
-            admit(checked.queue[0])
+            admit(checked.queue)
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)
             if result.status is not PutMessageStatus.PUT_OK:
@@ -340,8 +341,8 @@ class StagedBatches:
             is_flushed = self._flushed(end_offset)
             yield is_flushed
             is_flushed.result()
-            for topic in {span.topic for span in put}:  # it may be gone meanwhile
-                admit(topic)
+            for queue in {(span.topic, span.queue_id) for span in put}:  # it may be gone meanwhile
+                admit(queue)
         return end_offset
 
     def _read(self, name: StagedName, into: list[bytes]) -> None:

@@ -46,7 +46,7 @@ from rocketpoll.broker.store.recovery import (
     wipe_behind,
     write_again,
 )
-from rocketpoll.broker.store.rolling_back import roll_back
+from rocketpoll.broker.store.rolling_back import first_row, roll_back
 
 _log = logging.getLogger(__name__)
 _IS_DAMAGED = (
@@ -128,10 +128,13 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
     _warn_of_holes(parts, recovered)
+    led_to = 0
+    if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
+        led_to = _led_to(parts)
+    _check_batch(parts, max(led_to if was_ours else 0, manifest.safe_offset or 0))
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)
-    if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
-        _warn_of_a_lost_end(parts, recovered.end_offset)
+    _warn_of_a_lost_end(parts, led_to, recovered.end_offset)
     noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= log.min_offset)
     lasting_holes = _lasting(parts, noted_holes)
     is_noted = (
@@ -188,6 +191,23 @@ def _load(parts: StoreParts) -> None:
     under_way = parts.batches.under_way
     if under_way is not None:
         parts.reput.hold_from(under_way.log_offset)
+
+
+def _check_batch(parts: StoreParts, carried_to: int) -> None:
+    """Refuse a table by which a batch is to be rolled back that has been committed.
+
+    Nothing of the log from its rows on is carried to queues before the table knows how it ended.
+
+    Raises:
+        DamagedTable: Rows of it were carried: the entry that says that it is committed is lost.
+        UnreadableFile: The disk does not give what lies there.
+    """
+    under_way = parts.batches.under_way
+    if under_way is None or carried_to <= under_way.log_offset:
+        return
+    first = first_row(parts.log, under_way.log_offset, under_way.mark)
+    if first is not None and first < carried_to:
+        raise parts.batches.lost_entry(first)
 
 
 def _forget_batch(parts: StoreParts) -> None:
@@ -376,13 +396,8 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
         )
 
 
-def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
+def _warn_of_a_lost_end(parts: StoreParts, known: int, end_offset: int) -> None:
     """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
-    ends = []
-    for _, _, queue in parts.queues:
-        with suppress(UnreadableFile):
-            ends.append(queue.record_end())
-    known = max(ends, default=0)
     if known > end_offset:
         _log.warning(
             "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume "
@@ -391,6 +406,15 @@ def _warn_of_a_lost_end(parts: StoreParts, end_offset: int) -> None:
             end_offset,
             known,
         )
+
+
+def _led_to(parts: StoreParts) -> int:
+    """Return the end of the last record that a queue leads to, as far as they can be read."""
+    ends = []
+    for _, _, queue in parts.queues:
+        with suppress(UnreadableFile):
+            ends.append(queue.record_end())
+    return max(ends, default=0)
 
 
 def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

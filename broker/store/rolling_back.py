@@ -7,7 +7,8 @@ Other records lie between them, and stay as they are. To do it again does no har
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
@@ -20,12 +21,22 @@ from rocketpoll.broker.store.record_check import RecordCheck
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:
+    import numpy
+
     from rmq_spark.wire.chunk import RecordChunk
 
 _PIECE_BYTES = 4 << 20
 _PIECE_RECORDS = 8_192
 _PREPARED_AT = 4
 """From the number of reconsumptions on, which comes before the offset of a transaction."""
+
+
+class _Rows(NamedTuple):
+    """Rows of a commit among the records at a place in the log, by their numbers there."""
+
+    position: int
+    chunk: RecordChunk
+    rows: numpy.ndarray[tuple[int], numpy.dtype[numpy.intp]]
 
 
 def mark_rows(chunk: RecordChunk, mark: int) -> None:
@@ -42,6 +53,24 @@ def roll_back(log: CommitLog, start: int, mark: int) -> None:
         OSError: The disk refuses. It may be done again.
         UnreadableFile: The disk does not give what lies there.
     """
+    for found in _rows_behind(log, start, mark):
+        _roll_back_in(log, found)
+
+
+def first_row(log: CommitLog, start: int, mark: int) -> int | None:
+    """Return where, behind a place in the log, the first row of a commit is not rolled back.
+
+    Raises:
+        UnreadableFile: The disk does not give what lies there.
+    """
+    for position, chunk, rows in _rows_behind(log, start, mark):
+        kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
+        if len(kept):
+            return position + int(chunk.starts[kept[0]])
+    return None
+
+
+def _rows_behind(log: CommitLog, start: int, mark: int) -> Iterator[_Rows]:
     check = RecordCheck(log.sealed_from)
     position = max(start, log.min_offset)
     while position < log.written_offset:
@@ -50,7 +79,9 @@ def roll_back(log: CommitLog, start: int, mark: int) -> None:
             found = record_behind(log.files, position + 1, log.sealed_from)
             position = log.written_offset if found is None else found
             continue
-        _roll_back_in(log, position, chunk, mark)
+        rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
+        if len(rows):
+            yield _Rows(position, chunk, rows)
         position += len(chunk.data)
 
 
@@ -71,10 +102,8 @@ def _records_at(log: CommitLog, position: int, check: RecordCheck) -> RecordChun
         return None
 
 
-def _roll_back_in(log: CommitLog, position: int, chunk: RecordChunk, mark: int) -> None:
-    rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
-    if not len(rows):
-        return
+def _roll_back_in(log: CommitLog, found: _Rows) -> None:
+    position, chunk, rows = found
     flags = (chunk.sys_flag[rows] | TRANSACTION_MASK).astype(">i4").view("V4")
     cells = np.ndarray((len(chunk.data) - 3,), "V4", chunk.data, strides=(1,))
     cells[chunk.starts[rows] + layout.SYS_FLAG_AT] = flags

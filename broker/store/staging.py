@@ -37,6 +37,7 @@ from rocketpoll.broker.store.lacks import Lacking
 STAGING: Final = "staging"
 KEPT_SECONDS: Final = 24 * 3600
 _LOOK_SECONDS = 600
+_SHOWN_CHARS = 80
 _HEAD = struct.Struct(">4siIi")
 _MAGIC: Final = b"RPST"
 _VERSION: Final = 1
@@ -64,16 +65,32 @@ class StagedName(NamedTuple):
         Raises:
             BatchRefused: With what is wrong.
         """
-        if not _SINK.fullmatch(self.sink):
+        check_batch(self.sink, self.batch_id)
+        if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
             raise BatchRefused(
-                f"a sink cannot be called {self.sink!r}: needed are up to 200 letters, digits and "
-                "any of % | _ - ."
+                f"needed are a chunk from 0 on, and an attempt of up to 64 letters, digits, _ and "
+                f".; found {self.number} and {_shown(self.attempt)}"
             )
-        if not _ATTEMPT.fullmatch(self.attempt) or self.batch_id < 0 or self.number < 0:
-            raise BatchRefused(
-                f"needed are a batch and a chunk from 0 on, and an attempt of letters, digits, _ "
-                f"and .; found {self.batch_id}, {self.number} and {self.attempt!r}"
-            )
+
+
+def check_batch(sink: str, batch_id: int) -> None:
+    """Refuse a sink or a batch of which nothing can be staged.
+
+    Raises:
+        BatchRefused: With what is wrong.
+    """
+    if not _SINK.fullmatch(sink):
+        raise BatchRefused(
+            f"a sink cannot be called {_shown(sink)}: needed are up to 200 letters, digits and "
+            "any of % | _ - ."
+        )
+    if batch_id < 0:
+        raise BatchRefused(f"needed is a batch from 0 on, found {batch_id}")
+
+
+def _shown(name: str) -> str:
+    """Return the beginning of a name that may be very long."""
+    return repr(name) if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]!r}..."
 
 
 class _Head(NamedTuple):
@@ -126,7 +143,8 @@ class Staging:
 
         Raises:
             Lacking: All that may be staged is staged.
-            OSError: The disk refuses. What there was of that name is gone, or damaged.
+            OSError: The disk refuses. What there was of that name is gone; what is left of it, if
+                the disk refuses to delete that as well, takes room until its batch goes.
         """
         head = _Head(crc32(sized_records), rows)
         size = _HEAD.size + len(sized_records)
@@ -144,14 +162,16 @@ class Staging:
             if name.sink not in self._directories:
                 self._disk.make_directory(path.parent)
                 self._directories.add(name.sink)
-            self._note(name, _Staged(size))  # what a failed write leaves takes room, too
+            self._note(name, _Staged(size))
             try:
-                file = self._disk.create(path, size)
-            except FileNotFoundError:
-                self._directories.discard(name.sink)  # somebody has removed it
+                with closing(self._disk.create(path, size)) as file:
+                    file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
+            except Exception as error:
+                if isinstance(error, FileNotFoundError):
+                    self._directories.discard(name.sink)  # somebody has removed it
+                with suppress(OSError):
+                    self._delete([name])
                 raise
-            with closing(file):
-                file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
             self._note(name, _Staged(size, head))
 
     def read(self, name: StagedName) -> bytes:
@@ -179,8 +199,13 @@ class Staging:
         Whether it is intact, `read` says.
 
         Raises:
-            BatchRefused: One is missing or cut, or an attempt is not what was staged.
+            BatchRefused: One is missing or cut, or an attempt is not what was staged, or is named
+                twice.
         """
+        if len({each.attempt for each in attempts}) < len(attempts):
+            raise BatchRefused(
+                f"batch {batch_id} of sink {sink} names an attempt twice, and no row comes twice"
+            )
         from rmq_spark.wire.chunk.crc import joined  # noqa: PLC0415  # needs the tools for many records
 
         names: list[StagedName] = []
@@ -243,14 +268,20 @@ class Staging:
             old = []
             for name in self._staged:
                 with suppress(OSError):
-                    modified = self._disk.modified_at(self._root / name.sink / name.file_name)
-                    if modified <= now - KEPT_SECONDS:
+                    if self._modified_at(name) <= now - KEPT_SECONDS:
                         old.append(name)
             self._delete(old)
             for sink in self._directories - {name.sink for name in self._staged}:
                 with suppress(OSError):  # something else lies there
                     self._disk.delete(self._root / sink)
                 self._directories.discard(sink)
+
+    def _modified_at(self, name: StagedName) -> float:
+        """Return when a chunk was staged; one whose file somebody has removed is as old as any."""
+        try:
+            return self._disk.modified_at(self._root / name.sink / name.file_name)
+        except FileNotFoundError:
+            return 0
 
     def _head_of(self, name: StagedName) -> tuple[_Head, int]:
         """Return what stands before a chunk, and the chunk's size."""

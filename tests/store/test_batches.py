@@ -275,10 +275,10 @@ def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
     attempt = sink.stage(0, CHUNKS)
     asked = []
 
-    def admit(topic):
-        asked.append(topic)
+    def admit(queue):
+        asked.append(queue)
         if len(asked) > calls:
-            raise BatchRefused(f"topic {topic} was deleted")
+            raise BatchRefused(f"topic {queue[0]} was deleted")
 
     with pytest.raises(BatchRefused, match="was deleted"):
         sink.commit(0, attempt, between=lambda: put(store, "other", "T", 1), admit=admit)
@@ -290,13 +290,34 @@ def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
     assert rows_seen(store) == ROWS
 
 
+def test_an_attempt_that_is_named_twice_has_its_rows_once_or_not_at_all(store):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    with pytest.raises(BatchRefused, match="names an attempt twice"):
+        sink.commit(0, attempt, attempt)
+    assert rows_seen(store) == {}
+    sink.commit(0, attempt)
+    assert rows_seen(store) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_id"), [("x" * 201, 0), ("a/b", 0), ("", 0), ("a\nb", 0), ("s", -1)]
+)
+def test_a_sink_that_can_stage_nothing_cannot_commit_nothing_either(store, name, batch_id):
+    """Each sink is kept for days: who commits under a long name takes what belongs to all."""
+    with pytest.raises(BatchRefused, match=r"cannot be called|needed is a batch") as refused:
+        Sink(store, name).commit(batch_id)
+    assert len(str(refused.value)) < 300
+    assert dict(store.batches.sinks) == {}
+
+
 def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_path):
     store = open_store(tmp_path)
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
 
-    def refuse(topic):
-        if topic == "U":
+    def refuse(queue):
+        if queue[0] == "U":
             raise BatchRefused("gone")
 
     with pytest.raises(BatchRefused):
@@ -470,8 +491,8 @@ class Refusing:
         self.times, self.directories = times, directories
         self.hindrances = []
 
-    def _refuse(self, topic):
-        if topic == "U":
+    def _refuse(self, queue):
+        if queue[0] == "U":
             self.disk.plan = [
                 FaultIn(0, persistent=True, error=errno.ENOSPC, directory=directory)
                 for directory in self.directories

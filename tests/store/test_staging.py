@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from zlib import crc32
 
 import pytest
-from disks import FaultyDisk
+from disks import Fault, FaultyDisk
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store.disk import LocalDisk
@@ -69,6 +70,42 @@ def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, tim
         staging.put(A._replace(number=1), 1, b"more")
     staging.forget("s", last=3)
     staging.put(A._replace(number=1), 1, b"more")
+
+
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_what_the_disk_has_refused_takes_no_room(tmp_path, time, kind):
+    """Attempts have names of their own, so that nobody would take it back."""
+    disk = FaultyDisk(LocalDisk())
+    staging = Staging(disk, tmp_path / "staging", 100, time)
+    disk.plan = [Fault(persistent=True, kinds=frozenset({kind}), error=errno.ENOSPC)]
+    for number in range(9):
+        with pytest.raises(OSError, match="No space"):
+            staging.put(A._replace(attempt=f"a{number}"), 2, b"records")
+    assert staging.size == 0
+    assert names(tmp_path) == []
+    disk.plan = []
+    staging.put(A, 2, b"records" * 10)
+
+
+def test_what_cannot_be_deleted_either_takes_room_until_its_batch_goes(tmp_path, time):
+    disk = FaultyDisk(LocalDisk())
+    staging = Staging(disk, tmp_path / "staging", 100, time)
+    disk.plan = [Fault(persistent=True, kinds=frozenset({"write", "delete"}))]
+    with pytest.raises(OSError, match="Input/output"):
+        staging.put(A, 2, b"records")
+    assert staging.size == 23
+    disk.plan = []
+    staging.forget("s", last=3)
+    assert staging.size == 0
+    assert names(tmp_path) == []
+
+
+def test_what_somebody_has_removed_takes_no_room_for_ever(tmp_path, time):
+    staging = opened(tmp_path, time)
+    staging.put(A, 1, b"r")
+    (tmp_path / "staging" / "s" / "3-0-a").unlink()
+    staging.forget_old()
+    assert staging.size == 0
 
 
 def test_batches_are_forgotten_up_to_one_and_no_others(tmp_path, time):
@@ -161,7 +198,7 @@ def test_sinks_have_names_that_files_can_have(sink):
     ids=["attempt with a dash", "empty attempt", "batch", "chunk"],
 )
 def test_numbers_and_attempts_have_such_names_too(wrong):
-    with pytest.raises(BatchRefused, match="needed are"):
+    with pytest.raises(BatchRefused, match="needed"):
         A._replace(**wrong).check()
 
 

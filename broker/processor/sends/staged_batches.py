@@ -28,6 +28,7 @@ from rmq_spark.wire.headers.staging import (
     StageChunkRequestHeader,
     StageChunkResponseHeader,
 )
+from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.connection import Connection, Steps, Work
 from rocketpoll.broker.processor.after_saving import RunAside
 from rocketpoll.broker.processor.request import (
@@ -172,13 +173,20 @@ class StagedBatchesProcessor:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
         return answer(request)
 
-    def _admit(self, topic: str) -> None:
-        """Refuse a topic that was deleted since, or may not be written to any more."""
+    def _admit(self, queue: QueueKey) -> None:
+        """Refuse a queue that has gone since, with its topic or alone, or may not be written to."""
+        topic, queue_id = queue
         config = self._admission.config_of(topic)
         if config is None or topic in self._admission.leaving:
             raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")
         if not config.perm & TopicPermission.WRITE.value:
             raise BatchRefused(f"topic {topic} may not be written to any more")
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues:
+            raise BatchRefused(
+                f"topic {topic} has {queues} queues by now, and rows had been staged for its queue "
+                f"{queue_id}: the batch has to be staged again"
+            )
 
     def _pause(self) -> Future[None]:
         over: Future[None] = Future()

@@ -10,6 +10,7 @@ from brokers import never_parked, nobody_waits, saved_at_once
 from staged_rows import at_once, no_pause, result_of, sized
 from stores import bodies, message, small_config
 
+from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.staged_batches import (
     AbortBatchRequestBody,
     CommitBatchRequestBody,
@@ -106,6 +107,20 @@ def test_who_stages_or_commits_again_hears_that_it_is_done(parts, room):
     assert bodies(parts.store) == ["a"]
 
 
+def test_rows_do_not_go_to_a_queue_that_their_topic_has_lost_meanwhile(parts, room):
+    """Nobody would read them there."""
+    header = StageChunkRequestHeader(SINK, 0, "q", "a", 0, "Shrunk", 3, "TBW102")
+    _, _, staged = sized(["a"], "Shrunk", 3)
+    assert room.ask(RequestCode.STAGE_CHUNK, header, staged).code == 0
+    parts.topics.put(TopicConfig(topic_name="Shrunk", read_queue_nums=2, write_queue_nums=2))
+    attempt = StagedAttempt(attempt="a", chunks=1, rows=1, crc=zlib.crc32(staged))
+    body = CommitBatchRequestBody(attempts=(attempt,))
+    answer = room.ask(RequestCode.COMMIT_BATCH, BatchRequestHeader(SINK, 0, "q"), body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "topic Shrunk has 2 queues by now" in answer.remark
+    assert bodies(parts.store, "Shrunk", 3) == []
+
+
 def test_an_abort_forgets_what_is_staged_and_nothing_that_counts(parts, room):
     room.stage("a")
     room.commit("a")
@@ -140,7 +155,7 @@ def test_what_cannot_be_is_refused_for_good(parts, room):
         (room.commit("b", batch_id=1, owner="other"), "belongs to q"),
         (room.stage("b", batch_id=1, owner="other"), "belongs to q"),
         (room.stage("b", batch_id=1, topic="Other"), "the request of queue 0 of Other"),
-        (room.stage("b", batch_id=1, number=-1), "a batch and a chunk from 0 on"),
+        (room.stage("b", batch_id=1, number=-1), "needed are a chunk from 0 on"),
     ):
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert told in answer.remark

@@ -1,0 +1,135 @@
+"""What says which batches are committed, damaged at any place: a start says so, or rows stay right.
+
+Rows of a batch that a sink was told of are there, and stay there; of one that was under way
+nothing is seen. Or the start is refused, with the file's name, and has changed no row.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from disks import tree_in
+from staged_rows import Sink
+from stores import bodies, crash, message, open_store
+
+from rocketpoll.broker.store import batch_journal
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
+from rocketpoll.broker.store.message_store import MessageStore
+
+PAGE = 4_096
+SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+QUEUES = [("T", 0), ("T", 1), ("U", 0)]
+ENDS = {"stopped": MessageStore.shutdown, "killed": crash}
+
+
+@pytest.fixture(autouse=True)
+def _small_journal(monkeypatch):
+    monkeypatch.setattr(batch_journal, "JOURNAL_BYTES", 6 * PAGE)
+
+
+def texts_of(batch_id):
+    return [f"{batch_id} {row}" for row in range(3)]
+
+
+def seen(store):
+    return [bodies(store, *queue) for queue in QUEUES]
+
+
+def committed(root, end, batches, **settings):
+    """A store with so many batches that are committed, and a message behind each."""
+    store = open_store(root, **settings)
+    sink = Sink(store)
+    for batch_id in range(batches):
+        attempt = sink.stage(batch_id, [(*queue, texts_of(batch_id)) for queue in QUEUES])
+        sink.commit(batch_id, attempt)
+        store.wait_until_stored(store.put_message(message(f"behind {batch_id}")))
+        store.reput()
+    found = seen(store)
+    assert all(text in each for each in found for text in texts_of(batches - 1))
+    ENDS[end](store)
+    return found
+
+
+def entries_in(data):
+    """Where the entries of a journal begin, and where each ends."""
+    starts = [at for at in range(0, len(data), PAGE) if data.startswith(b"RPBJ", at)]
+    return [(at, len(data[at : at + PAGE].rstrip(b"\0")) + at) for at in starts]
+
+
+def started(root, whole):
+    """Whether a start has served all rows or was refused, as a crash behind it leaves the store."""
+    try:
+        store = open_store(root, **SYNC)
+    except DamagedTable as refused:
+        assert str(root / "config" / "stagedBatches.journal") in str(refused)
+        return "refused"
+    assert seen(store) == whole
+    crash(store)
+    return "served"
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_bit_of_any_entry_takes_no_row_of_a_committed_batch(tmp_path, end, batches):
+    """Also of the last entry, which a crash would leave like that: it says that rows count."""
+    whole = committed(tmp_path / "whole", end, batches, **SYNC)
+    journal = "config/stagedBatches.journal"
+    data = (tmp_path / "whole" / journal).read_bytes()
+    outcomes = []
+    for first, last in entries_in(data):
+        for at in (first, first + 5, first + 15, first + 22, (first + last) // 2, last - 1):
+            root = shutil.copytree(tmp_path / "whole", tmp_path / str(at))
+            changed = bytearray(data)
+            changed[at] ^= 1
+            (root / journal).write_bytes(changed)
+            log = tree_in(root / "commitlog")
+            outcomes += [
+                started(root, whole),
+                started(root, whole),
+            ]  # what the first has made of it
+            assert "refused" not in outcomes[-2:] or tree_in(root / "commitlog") == log
+            shutil.rmtree(root)
+    assert "refused" in outcomes
+
+
+def test_what_the_error_advises_helps(tmp_path):
+    """To forget all sinks: their rows stay, and are seen."""
+    whole = committed(tmp_path, "stopped", 2)
+    journal = tmp_path / "config" / "stagedBatches.journal"
+    data = bytearray(journal.read_bytes())
+    data[entries_in(data)[-1][1] - 1] ^= 1
+    journal.write_bytes(data)
+    with pytest.raises(DamagedTable, match=r"move both and stagedBatches\.json\.bak away"):
+        open_store(tmp_path)
+    for path in (tmp_path / "config").glob("stagedBatches.*"):
+        path.unlink()
+    store = open_store(tmp_path)
+    assert seen(store) == whole
+    assert Sink(store).last is None
+    store.shutdown()
+
+
+def test_rows_that_were_rolled_back_may_be_so_again(tmp_path):
+    """The entry that says so is damaged, and nobody has lost anything."""
+    store = open_store(tmp_path)
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, [("T", 0, texts_of(0))]))
+
+    def refuse(_):
+        raise BatchRefused
+
+    attempt = sink.stage(1, [("T", 0, texts_of(1))])
+    with pytest.raises(BatchRefused):
+        sink.commit(1, attempt, admit=refuse)
+    store.put_message(message("behind"))
+    store.reput()
+    store.shutdown()
+    journal = tmp_path / "config" / "stagedBatches.journal"
+    data = bytearray(journal.read_bytes())
+    data[entries_in(data)[-1][1] - 1] ^= 1
+    journal.write_bytes(data)
+    store = open_store(tmp_path)
+    assert bodies(store) == [*texts_of(0), "behind"]
+    store.shutdown()
