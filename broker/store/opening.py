@@ -128,9 +128,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
     _warn_of_holes(parts, recovered)
-    led_to = 0
-    if crashed and manifest.entries_were_confirmed and _is_small(parts, recovered.end_offset):
-        led_to = _led_to(parts)
+    led_to = _led_to(parts, manifest, recovered.end_offset) if crashed else 0
     _check_batch(parts, max(led_to if was_ours else 0, manifest.safe_offset or 0))
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)
@@ -148,8 +146,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     if not is_noted or (crashed and _is_small(parts, recovered.end_offset)):
         is_last_known = is_newest and was_ours
         ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_last_known)
-    taken = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
-    is_resumed, looked = taken.are_resumed, taken.looked
+    is_resumed, looked = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
     if is_resumed and looked.is_index_right:
         index_from = _index_start(parts, manifest, reput_from)
@@ -408,8 +405,13 @@ def _warn_of_a_lost_end(parts: StoreParts, known: int, end_offset: int) -> None:
         )
 
 
-def _led_to(parts: StoreParts) -> int:
-    """Return the end of the last record that a queue leads to, as far as they can be read."""
+def _led_to(parts: StoreParts, manifest: Manifest, end_offset: int) -> int:
+    """Return the end of the last record that queues of a store that is not large lead to, or 0.
+
+    Behind a crash they lead to flushed records alone only if they did so all the time.
+    """
+    if not manifest.entries_were_confirmed or not _is_small(parts, end_offset):
+        return 0
     ends = []
     for _, _, queue in parts.queues:
         with suppress(UnreadableFile):
