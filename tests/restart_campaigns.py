@@ -34,8 +34,13 @@ LOGGED = {
     "sink": 1,
     "sink-done": 1,
     "latest": 0,
+    "unsent": 1,
     "sent": 1,
     "manifest": 1,
+    "begin": 1,
+    "copying": 1,
+    "copied": 1,
+    "ended": 1,
     "shown": 1,
     "manifest-done": 1,
 }
@@ -95,14 +100,22 @@ class Campaign:
         """Hold the query at a point, kill somebody, have it go on, and wait for all rows."""
         if victim == "driver":
             self._next_driver = Driver(self._directory / "drivers")
-        self.query.hold(point)
+        self.hold(point)
         self.send()
-        pid = self.query.reached(point)
+        pid = self.reached(point)
         logged = [len(self.query.logged(log)) for log in ("offsets", "commits")]
         assert logged[0] - logged[1] == LOGGED[point]
         getattr(self, f"_kill_{victim}")(pid)
         self.send()
         self.wait()
+
+    def hold(self, point):
+        """Have the query wait at a point, when it comes there."""
+        self.query.hold(point)
+
+    def reached(self, point):
+        """Wait until the query is held at a point; the id of the process that can be killed."""
+        return self.query.reached(point)
 
     def _kill_driver(self, _):
         self._driver.kill()

@@ -18,6 +18,7 @@ from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequest
 from rocketpoll.broker.store.staging import StagedName
 
 SINK, OWNER = "query-T", "query"
+COMMIT_TIMEOUT_MS = 30_000
 
 
 def at_once(job, then):
@@ -94,11 +95,35 @@ class Sink:
         return None if last is None else last.batch_id
 
 
+class RemoteSink:
+    """The same, of a running broker."""
+
+    def __init__(self, api, address, sink=SINK):
+        assert Extension.STAGED_BATCHES in api.agreement(address).extensions
+        self._staging, self._address, self._sink = api.staging, address, sink
+
+    def stage(self, batch_id, chunks, attempt="a"):
+        """Stage (topic, queue, texts); what a commit says of them."""
+        crc = rows = 0
+        for number, (topic, queue_id, texts) in enumerate(chunks):
+            *_, body = sized(texts, topic, queue_id)
+            header = StageChunkRequestHeader(
+                self._sink, batch_id, OWNER, attempt, number, topic, queue_id
+            )
+            self._staging.stage_chunk(self._address, header, body).result()
+            crc, rows = zlib.crc32(body, crc), rows + len(texts)
+        return StagedAttempt(attempt=attempt, chunks=len(chunks), rows=rows, crc=crc)
+
+    def commit(self, batch_id, *attempts):
+        batch = BatchRequestHeader(self._sink, batch_id, OWNER)
+        return self._staging.commit_batch(self._address, batch, attempts, COMMIT_TIMEOUT_MS)
+
+    def abort(self, batch_id, *attempts):
+        batch = BatchRequestHeader(self._sink, batch_id, OWNER)
+        self._staging.abort_batch(self._address, batch, attempts)
+
+
 def commit_batch(api, address, sink, batch_id, topic):
     """Have a running broker stage two rows and commit them."""
-    assert Extension.STAGED_BATCHES in api.agreement(address).extensions
-    *_, body = sized(["a", "b"], topic)
-    chunk = StageChunkRequestHeader(sink, batch_id, OWNER, "a", 0, topic, 0)
-    api.staging.stage_chunk(address, chunk, body).result()
-    attempt = StagedAttempt(attempt="a", chunks=1, rows=2, crc=zlib.crc32(body))
-    api.staging.commit_batch(address, BatchRequestHeader(sink, batch_id, OWNER), (attempt,))
+    remote = RemoteSink(api, address, sink)
+    remote.commit(batch_id, remote.stage(batch_id, [(topic, 0, ["a", "b"])]))

@@ -1,20 +1,24 @@
 """kill -9 of whoever has a part in a batch that is to count once: a reader of what counts has every
 row once, though the topic has some of them twice; where all see a batch at once, nobody has."""
 
-import time
+import sys
 from collections import Counter
 from itertools import cycle, islice
 
 import pytest
 from breadth import count
 from restart_campaigns import Campaign
-from spark_drivers import Query, wait_until
+from spark_drivers import PROGRAM, Query, wait_until
 from spark_engine import Engine, assert_read, send
 
 from rocketpoll import EmbeddedBroker
+from rocketpoll.broker.embedded import embedded_broker
 
-# A longer campaign: ROCKETPOLL_EXACTLY_ONCE=120
+HELD_BROKER = PROGRAM.with_name("held_broker.py")
+
+# Longer campaigns: ROCKETPOLL_EXACTLY_ONCE=120, ROCKETPOLL_VISIBLE_TO_ALL=540
 ROUNDS = count("ROCKETPOLL_EXACTLY_ONCE", 3, wide=9)
+ROUNDS_WHERE_ALL_SEE = count("ROCKETPOLL_VISIBLE_TO_ALL", 4, wide=27)
 MESSAGES = 40
 KILLS = (
     ("driver", "manifest-done"),
@@ -28,21 +32,19 @@ KILLS = (
     ("driver", "latest"),
 )
 
-
-KILLS_WHERE_ALL_SEE = (
-    ("broker", "copy"),
-    ("driver", "shown"),
-    ("worker", "sent"),
-    ("planner", "shown"),
-    ("broker", "sent"),
-    ("driver", "manifest-done"),
-    ("broker", "manifest"),
-    ("planner", "manifest"),
-    ("broker", "shown"),
-    ("driver", "manifest"),
-    ("driver", "sent"),
+IN_THE_BROKER = ("begin", "copying", "copied", "ended")
+"""The points of a commit at which the broker is held, and with it the process that waits for it."""
+POINTS_WHERE_ALL_SEE = (
+    *("copying", "unsent", "ended", "shown", "begin", "sent", "copied", "manifest"),
+    "manifest-done",
 )
-_COPY_SECONDS = 0.5
+_VICTIMS = {"unsent": ("broker", "driver", "worker"), "sent": ("worker", "broker", "driver")}
+KILLS_WHERE_ALL_SEE = tuple(
+    (_VICTIMS.get(point, ("broker", "driver", "planner"))[(turn + number) % 3], point)
+    for turn in range(3)
+    for number, point in enumerate(POINTS_WHERE_ALL_SEE)
+)
+"""Each of three at each point, where the worker of a commit is the planner's process."""
 
 
 class ExactlyOnceCampaign(Campaign):
@@ -83,24 +85,29 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
 
     visible_to = "all"
 
-    def round(self, victim, point):
-        """Hold the query and kill; the broker also in the middle of its copy."""
-        if point != "copy":
-            super().round(victim, point)
+    def __exit__(self, *exc_info):
+        self.query.release()  # a broker that is held does not stop
+        super().__exit__(*exc_info)
+
+    def hold(self, point):
+        """Hold the query; before it plans, where its broker is to be held in the next commit."""
+        if point not in IN_THE_BROKER:
+            super().hold(point)
             return
-        (broker,) = self.brokers
-        before = _noted(broker)
-        self.query.hold("manifest")
-        self.send()
-        self.query.reached("manifest")
+        self.query.hold("latest")
+        self.query.reached("latest")  # so that all that is sent then is one batch
+
+    def reached(self, point):
+        """Wait for the broker, where it is the broker that is held: the planner waits for it."""
+        if point not in IN_THE_BROKER:
+            return super().reached(point)
+        for each in ("manifest", point):
+            self.query.hold(each)
+        self.query.release("latest")
+        planner = self.query.reached("manifest")
         self.query.release("manifest")
-        deadline = time.monotonic() + _COPY_SECONDS  # it may be quicker than this look at it
-        while time.monotonic() < deadline and _noted(broker) == before:
-            pass
-        broker.kill()
-        broker.restart()
-        self.send()
-        self.wait()
+        self.query.reached(point)
+        return planner
 
     def wait(self):
         """Wait for all rows; never is one there twice, or one that is not to be there."""
@@ -114,21 +121,14 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         super().wait()
 
 
-def _noted(broker):
-    """What changes when a broker notes that a commit is under way."""
-    files = broker.directory.rglob("stagedBatches*")
-    try:
-        return {(file.name, file.stat().st_mtime_ns) for file in files}
-    except FileNotFoundError:  # it is being replaced
-        return None
-
-
-@pytest.mark.timeout(60 * (ROUNDS + 3))
-def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path):
+@pytest.mark.timeout(60 * (ROUNDS_WHERE_ALL_SEE + 3))
+def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
+    program = [sys.executable, str(HELD_BROKER), str(tmp_path / "holds")]
+    monkeypatch.setattr(embedded_broker, "broker_command", lambda settings: [*program, *settings])
     with VisibleToAllCampaign(
         tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]
     ) as rounds:
-        for victim, point in islice(cycle(KILLS_WHERE_ALL_SEE), ROUNDS):
+        for victim, point in islice(cycle(KILLS_WHERE_ALL_SEE), ROUNDS_WHERE_ALL_SEE):
             rounds.round(victim, point)
         rounds.reader.run()
         assert_read(rounds.reader, rounds.sent)

@@ -15,6 +15,7 @@ said who it is:
     sink                the sink has the rows of batch N, in a file that does not count yet
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
+    unsent              a task has rows, and has sent none to a topic
     sent                a task has sent its rows to a topic, and has not reported it
     manifest            all tasks have, and the batch does not count yet
     shown               its rows are visible to all, and its manifest is not stored
@@ -123,6 +124,7 @@ def held_writer(given, schema, overwrite, holds):
     made = stream_writer(given, schema, overwrite=overwrite)
 
     def write(self, rows):
+        holds.pass_by("unsent", only_first=True)
         found = type(made).write(self, rows)
         holds.pass_by("sent", only_first=True)
         return found

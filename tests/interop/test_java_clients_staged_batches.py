@@ -1,0 +1,170 @@
+"""Java consumers read topics into which a sink commits batches that it has staged.
+
+They know nothing of batches. Each is given every row of those that were committed, once, and no row
+of others. Each answer to a pull says where the queue ends: with the first row of a batch that is
+behind its last one, so that nobody is given a part of it. The pulls of those who wait are held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+from breadth import count
+from broker_kinds import RocketPollBroker, wait_until
+from java_clients import numbered
+from staged_rows import RemoteSink
+
+from rmq_spark.client import Admin
+
+pytestmark = pytest.mark.interop
+
+BATCHES = count("ROCKETPOLL_STAGED_BATCHES", 16, wide=60)
+QUEUES = 3
+ROWS_MAX = 200  # of a queue in a batch: some pulls of a Java client
+LARGE, LARGE_ROWS = 2, 9_000  # the batch that a broker carries to its queues in several pieces
+LINGERED = 4  # batches that are committed when all before has come, and pulls are held
+UNTIL_IDLE = 5  # polls in vain
+FATES = ("committed", "committed", "committed", "aborted", "unfinished", "beside another attempt")
+
+
+class Story:
+    """What was staged, and what became of it."""
+
+    def __init__(self, scenario, api, topics, seed):
+        self._sink = RemoteSink(api, scenario.address, scenario.name)
+        self._topics = topics
+        self._dice = Random(seed)
+        self._producer = scenario.producer()
+        self.visible = {topic: Counter() for topic in topics}
+        self.batches = []
+
+    def tell(self, batch_id, fate):
+        """Stage a batch, and commit it or not; somebody else sends meanwhile."""
+        chunks, attempt = self._stage(batch_id, "a")
+        if fate == "aborted":
+            self._sink.abort(batch_id, attempt.attempt)
+        if fate in {"aborted", "unfinished"}:
+            return
+        if fate == "beside another attempt":
+            self._stage(batch_id, "speculative", "never to be seen")
+        others = numbered(3, start=3 * batch_id)
+        with ThreadPoolExecutor(1) as aside:
+            committed = aside.submit(self._sink.commit, batch_id, attempt)
+            for topic in self._topics:
+                self._producer.send(topic, *others)
+                self.visible[topic].update(each["body"] for each in others)
+            self.batches.append((batch_id, committed.result().spans))
+        for topic, _, bodies in chunks:
+            self.visible[topic].update(bodies)
+
+    def _stage(self, batch_id, attempt, word="row"):
+        """Some rows for some queues of each topic."""
+        is_large = batch_id == LARGE
+        chunks = [
+            (topic, queue_id, [f"{word} {batch_id} {queue_id} {row}" for row in range(rows)])
+            for topic in (self._topics[:1] if is_large else self._topics)
+            for queue_id in range(QUEUES)
+            if (rows := LARGE_ROWS if is_large else self._dice.choice([0, 1, 40, ROWS_MAX]))
+        ] or [(self._topics[0], 0, [f"{word} {batch_id} 0 alone"])]
+        return chunks, self._sink.stage(batch_id, chunks, attempt)
+
+
+@pytest.fixture
+def api(java_broker):
+    if not isinstance(java_broker, RocketPollBroker):
+        pytest.skip("a RocketMQ broker knows no staged batches")
+    with Admin(java_broker.name_server) as admin:
+        yield admin.instance.api
+
+
+def test_consumers_are_given_whole_batches_that_were_committed_and_nothing_else(scenario, api):
+    topics = [scenario.topic(QUEUES) for _ in range(3)]
+    consumers = [
+        (topic, start(topic=topic, group=f"{scenario.group}-{name}-{number}"))
+        for number, topic in enumerate(topics)
+        for name, start in (("push", scenario.push), ("lite", scenario.lite))
+    ]
+    story = Story(scenario, api, topics, seed=1)
+    sights = {}
+    for batch_id in range(BATCHES):
+        if batch_id < LINGERED:
+            for topic, consumer in consumers:
+                wait_for(consumer, story.visible[topic])
+        story.tell(batch_id, FATES[batch_id % len(FATES)])
+        look(scenario, consumers, topics, sights)
+    for topic, consumer in consumers:
+        wait_for(consumer, story.visible[topic])
+        for _ in range(UNTIL_IDLE):
+            consumer.look()
+        check(consumer, topic, story)
+    check_sights(sights, story.batches)
+
+    for topic in topics:  # and one that comes late
+        latecomer = scenario.lite(group=f"{scenario.group}-late")
+        latecomer.assign(topic, *range(QUEUES))
+        wait_for(latecomer, story.visible[topic])
+        check(latecomer, topic, story)
+        latecomer.stop()
+
+
+def wait_for(consumer, bodies):
+    """Come back when a consumer has had as many messages, or more, as there are."""
+
+    def has_all():
+        consumer.look()
+        return len(consumer.received) >= bodies.total()
+
+    wait_until(f"{bodies.total()} messages for {consumer.name}", has_all)
+
+
+def look(scenario, consumers, topics, sights):
+    """Take what has come. Of each batch that is seen for the first time, by whomever and in
+    whatever topic, note where all queues end then."""
+    seen = set()
+    for _, consumer in consumers:
+        seen.update(batch_of(each["body"]) for each in consumer.look())
+    for batch_id in seen - sights.keys() - {None}:
+        sights[batch_id] = {
+            (topic, queue_id): scenario.max_offset(topic, queue_id)
+            for topic in topics
+            for queue_id in range(QUEUES)
+        }
+
+
+def batch_of(body):
+    """The number of a row's batch, or None."""
+    word, number, *_ = body.split()
+    return None if word == "message" else int(number)
+
+
+def check(consumer, topic, story):
+    """Each row once and none more, in the order of each queue, and never a part of a batch."""
+    assert Counter(consumer.bodies) == story.visible[topic]
+    ends = {
+        (batch_id, span.queue_id): span.queue_offset + span.count
+        for batch_id, spans in story.batches
+        for span in spans
+        if span.topic == topic
+    }
+    rows = defaultdict(list)
+    for each in consumer.received:
+        batch_id, queue_id = batch_of(each["body"]), each["queueId"]
+        if batch_id is not None:
+            rows[batch_id, queue_id].append((each["queueOffset"], each["body"]))
+            # The end of the queue as the answer to the pull said it, which has brought this row.
+            assert int(each["properties"]["MAX_OFFSET"]) >= ends[batch_id, queue_id], each
+    for found in rows.values():
+        numbers = [int(body.split()[3]) for _, body in sorted(found) if "alone" not in body]
+        assert numbers == sorted(numbers)
+
+
+def check_sights(sights, batches):
+    """When a row of a batch had been seen in one queue, all others had their rows, too."""
+    assert len(sights) > 1
+    for batch_id, spans in batches:
+        for span in spans if batch_id in sights else ():
+            end = sights[batch_id][span.topic, span.queue_id]
+            assert end >= span.queue_offset + span.count, (batch_id, span)

@@ -1,0 +1,58 @@
+"""A broker that a test holds in the commit of a staged batch, and kills there.
+
+Its first argument is the directory in which files say where it is to wait, as in `held_driver`:
+
+    begin       nobody knows yet that a commit is under way
+    copying     it is noted, and the rows of the first chunk are in the log
+    copied      all rows are on the disk, and the batch is not committed yet
+    ended       it is committed, and nobody sees its rows yet
+
+Only the thread waits that does what commits have to wait for; all others are served.
+"""
+
+import functools
+import sys
+
+from held_driver import Holds
+
+from rocketpoll.broker.__main__ import main
+from rocketpoll.broker.store.batch_table import BatchTable
+from rocketpoll.broker.store.batches import StagedBatches
+
+
+def hold_at(holds, owner, name, before=None, after=None):
+    """Have a method wait before or behind what it does."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def method(*arguments):
+        if before:
+            holds.pass_by(before)
+        found = original(*arguments)
+        if after:
+            holds.pass_by(after)
+        return found
+
+    setattr(owner, name, method)
+
+
+def hold_at_second_chunk(holds):
+    """Have a commit wait when it reads a chunk that is not its first."""
+    read, first_of = StagedBatches._read, {}
+
+    @functools.wraps(read)
+    def read_held(batches, name, into):
+        if first_of.setdefault((name.sink, name.batch_id), name) != name:
+            holds.pass_by("copying")
+        read(batches, name, into)
+
+    StagedBatches._read = read_held
+
+
+if __name__ == "__main__":
+    directory, *settings = sys.argv[1:]
+    told = Holds(directory)
+    hold_at(told, BatchTable, "begin", before="begin")
+    hold_at(told, BatchTable, "finish", before="copied", after="ended")
+    hold_at_second_chunk(told)
+    sys.exit(main(settings))
