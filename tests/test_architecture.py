@@ -23,6 +23,11 @@ FUNCTION_LINES_MAX = 70
 # Modules of names and layouts only, or of one other module's parts,
 # and where each is used to the last.
 TESTED_ELSEWHERE = {
+    "rmq_spark/client/consumer/group_member.py": "client/consumer/test_group_consumer.py",
+    "rmq_spark/client/consumer/push_member.py": "client/consumer/test_push_consumer.py",
+    "rmq_spark/client/consumer/lite_pull_member.py": "client/consumer/test_lite_pull_consumer.py",
+    "rmq_spark/spark/next_batch.py": "spark/test_micro_batches.py",
+    "rmq_spark/spark/task_pieces.py": "spark/test_micro_batches.py",
     "broker/store/batch_journal.py": "store/test_batch_table.py",
     "rmq_spark/client/admin/sinks.py": "cli/test_sink_command.py",
     "pyspark_rocketpoll.py": "test_testing.py",

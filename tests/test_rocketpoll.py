@@ -101,3 +101,29 @@ def test_the_broker_has_one_name_only(tmp_path):
         "ImportError: this is rocketpoll's broker, which is imported as rocketpoll.broker"
         in done.stderr
     )
+
+
+GROUP = "group health is_running service_state shutdown start subscribe topics unsubscribe"
+PUBLIC = {
+    "PushConsumer": f"{GROUP} assignment cached_bytes is_paused resume suspend",
+    "LitePullConsumer": f"{GROUP} assign assignment cached_bytes cached_messages commit committed "
+    "fetch_message_queues offset_for_timestamp pause poll "
+    "register_topic_message_queue_change_listener resume seek seek_to_begin seek_to_end "
+    "seek_to_time",
+    "Producer": "health is_running publish_queues send send_async send_batch send_batches "
+    "send_one_way send_table shutdown start",
+    "Admin": "all_topic_configs broker_info clone_offsets cluster_info create_group create_topic "
+    "delete_group delete_topic groups groups_of_topic lag masters members message_at "
+    "message_by_offset_id messages_by_key messages_by_unique_id progress queue_owners "
+    "read_committed read_table reset_to_time route runtime_info set_offset topic_configs "
+    "topic_offsets topic_size topics",
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_help_shows_what_is_meant_for_users_and_all_of_it_is_documented(name):
+    """What brokers' requests, pull tasks and forks end in is behind these classes."""
+    public = getattr(rocketpoll, name)
+    names = [each for each in dir(public) if not each.startswith("_")]
+    assert names == sorted(PUBLIC[name].split())
+    assert [each for each in names if not inspect.getdoc(getattr(public, each))] == []

@@ -13,8 +13,14 @@
     holds           pulls that brokers hold until there is news
     queues          what brokers know of queues: ends, times, single messages
     start_and_end   positions and queues to offsets
-    planning        which offsets the next batch takes: limits, fairness, pieces for tasks
-    micro_batches   one query's batches: what is new, what is lost, what is next
+    planning        arithmetic of a batch: limits, fairness, pieces for tasks
+    horizon         where a query's queues end, and which of them are gone
+    idling          how long a source that has nothing new waits
+    continuity      whether a queue is still the one that was read
+    next_batch      where the next batch ends
+    task_pieces     what the tasks of a batch read
+    group_progress  what brokers are told of a group
+    micro_batches   one query's batches: these together, in the order that Spark asks in
     committed_options what contradicts exactly once, and what it makes of other options
     committed_batches the batches of a query that reads what manifests name
     committed_spans   spans of rows that manifests name: made by sinks, read and checked by tasks

@@ -143,6 +143,10 @@ class CommittedBatches:
             self._planned = end, tuple(manifest for _, manifest in _counting(state, found)[1])
         return pieces_of(self._options, self._planned[1])
 
+    def reached(self, start: SourceOffset) -> None:
+        """Note that everything before the start of the next batch has been written."""
+        self._places.reached(replace(start, committed=None))
+
     def batch_ended(self, end: SourceOffset) -> None:
         """Note that a batch of the query has been written, be it of other sources."""
         self._places.batch_ended(replace(end, committed=None))

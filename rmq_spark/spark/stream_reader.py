@@ -155,6 +155,7 @@ class _StreamReader(DataSourceStreamReader):
         """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         at = self._offset(start)
         end = self._planner.batches.latest(at, limits)
+        self._planner.batches.reached(at)  # Spark asks from where all that is written ends
         return start if end == at else end.to_json()
 
     def _offset(self, document: dict[str, Any]) -> SourceOffset:

@@ -5,8 +5,6 @@ from datetime import timedelta
 import pytest
 from source_parts import Clock, offsets_in, query, queue_of, send
 
-from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.errors import CheckpointError, DataLoss
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.micro_batches import NO_LIMITS
@@ -149,36 +147,6 @@ def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         assert batches.pieces(again(start), again(end)) == planned
         assert offsets_in(batches.latest(again(end), NO_LIMITS))[0] == 3
-
-
-def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic):
-    group = f"group-{rocketpoll_topic}"
-    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-    with query(
-        rocketpoll_broker, rocketpoll_topic, consumerGroup=group, startingOffsets="earliest"
-    ) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
-        assert batches.latest(end, NO_LIMITS) is end
-        rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
-
-
-def test_a_broker_that_could_not_be_told_is_told_later(
-    rocketpoll_broker, rocketpoll_topic, monkeypatch
-):
-    group = f"group-{rocketpoll_topic}"
-    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-    given = {"consumerGroup": group, "startingOffsets": "earliest"}
-    with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
-        end = batches.latest(batches.initial(), NO_LIMITS)
-        with monkeypatch.context() as broken:
-            broken.setattr(BrokerApi, "update_consumer_offset", fails)
-            assert batches.latest(end, NO_LIMITS) is end
-        assert batches.latest(end, NO_LIMITS) is end
-        rocketpoll_broker.wait_until_consumed(group, rocketpoll_topic)
-
-
-def fails(*_, **__):
-    raise ConnectionClosed("127.0.0.1:1", "gone")
 
 
 # ---- what is gone

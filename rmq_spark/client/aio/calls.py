@@ -33,7 +33,7 @@ class _Threads(ProcessBound):
         self.tasks = ScheduledTasks("rocketpoll calls", CALLS_MAX)
         ProcessBound.__init__(self)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Begin with new threads: those of the parent are not here."""
         self.tasks = ScheduledTasks("rocketpoll calls", CALLS_MAX)
 

@@ -210,7 +210,7 @@ class Client(ProcessBound):
     def __str__(self) -> str:
         return "the client"
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Leave this client to the parent process."""
         self._mutex = threading.RLock()
         self._making = threading.Lock()

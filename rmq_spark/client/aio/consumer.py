@@ -21,7 +21,7 @@ from rmq_spark.client.aio.loop_bridge import LoopBridge, Wakes
 from rmq_spark.client.aio.member import Member, threaded
 from rmq_spark.client.arguments import check_kind, check_range, check_time_ms
 from rmq_spark.client.consumer.listeners import check_listener
-from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer, MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
 from rmq_spark.client.consumer.service_state import own_instance
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
@@ -126,10 +126,10 @@ class Consumer(Member["LoopConsumer"]):
 
     # ---- which queues
 
-    subscribe = threaded(LitePullConsumer.subscribe, in_turn=True)
-    unsubscribe = threaded(LitePullConsumer.unsubscribe, in_turn=True)
-    assign = threaded(LitePullConsumer.assign, in_turn=True)
-    fetch_message_queues = threaded(LitePullConsumer.fetch_message_queues)
+    subscribe = threaded(LitePullMember.subscribe, in_turn=True)
+    unsubscribe = threaded(LitePullMember.unsubscribe, in_turn=True)
+    assign = threaded(LitePullMember.assign, in_turn=True)
+    fetch_message_queues = threaded(LitePullMember.fetch_message_queues)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
@@ -228,18 +228,18 @@ class Consumer(Member["LoopConsumer"]):
         is_asked_for = offsets is not None
         await self._call_in_turn(lambda one: one.store(wanted, all_of_them=is_asked_for))
 
-    committed = threaded(LitePullConsumer.committed, in_turn=True)
-    seek = threaded(LitePullConsumer.seek, in_turn=True)
-    seek_to_begin = threaded(LitePullConsumer.seek_to_begin, in_turn=True)
-    seek_to_end = threaded(LitePullConsumer.seek_to_end, in_turn=True)
-    seek_to_time = threaded(LitePullConsumer.seek_to_time, in_turn=True)
-    offset_for_timestamp = threaded(LitePullConsumer.offset_for_timestamp)
+    committed = threaded(LitePullMember.committed, in_turn=True)
+    seek = threaded(LitePullMember.seek, in_turn=True)
+    seek_to_begin = threaded(LitePullMember.seek_to_begin, in_turn=True)
+    seek_to_end = threaded(LitePullMember.seek_to_end, in_turn=True)
+    seek_to_time = threaded(LitePullMember.seek_to_time, in_turn=True)
+    offset_for_timestamp = threaded(LitePullMember.offset_for_timestamp)
 
     def __str__(self) -> str:
         return f"the consumer {self.group!r}"
 
 
-class LoopConsumer(LitePullConsumer):
+class LoopConsumer(LitePullMember):
     """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
 
     def __init__(

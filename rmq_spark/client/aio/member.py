@@ -162,7 +162,7 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
         """Have a blocking call made in a thread, behind those before."""
         return self._turns.call(self._here(), lambda: call(self._threaded()))
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Take no lock of the parent's; the client refuses all calls."""
         self._building = threading.Lock()
 

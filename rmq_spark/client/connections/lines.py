@@ -250,7 +250,7 @@ class Lines(ProcessBound):
         for line in lines:
             line.connection.close(_SHUT_DOWN)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
         lines, self._lines = self._lines, {}
         self._lock = threading.Lock()

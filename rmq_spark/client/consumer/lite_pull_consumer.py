@@ -1,67 +1,14 @@
-"""LitePullConsumer: messages are asked for with `poll`; they were pulled ahead, in the background.
+"""LitePullConsumer: messages of a group's queues, pulled ahead, and returned when it is polled.
 
-    rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
-
-See `assigned_queues` for what counts as consumed.
+What users see; `lite_pull_member` does the work.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from types import NoneType
-from typing import TYPE_CHECKING
-
-from rmq_spark.client import observing
-from rmq_spark.client.arguments import (
-    check_kind,
-    check_number,
-    check_offset,
-    check_queue,
-    check_time_ms,
-    check_timestamp_ms,
-    checked_queues,
-)
-from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.commits import store_offsets
-from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
-from rmq_spark.client.consumer.group_brokers import Pull
-from rmq_spark.client.consumer.group_consumer import GroupConsumer
-from rmq_spark.client.consumer.last_known import LastKnown
-from rmq_spark.client.consumer.listeners import check_listener
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
-from rmq_spark.client.consumer.outages import Outages
-from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
-from rmq_spark.client.consumer.rebalance.rebalance import Share
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
+from rmq_spark.client.consumer.group_consumer import GroupConsumer, of_member
+from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
+from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
-from rmq_spark.client.message import MessageExt
-from rmq_spark.client.names import check_topic
-from rmq_spark.client.subscriptions import (
-    ALL,
-    MessageSelector,
-    by_tag,
-    check_selector,
-    subscription_data,
-)
-from rmq_spark.client.threads.scheduled_tasks import Repeated
-from rmq_spark.wire.bodies.clients import ConsumeType
-from rmq_spark.wire.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
-
-_log = logging.getLogger(__name__)
-
-MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[MessageQueue]], object]
-"""Called with the topic, all of its queues and this consumer's, after these have changed."""
-
-TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], object]
-"""Called with the topic and its queues, after an operator has changed them."""
 
 
 class LitePullConsumer(GroupConsumer):
@@ -87,7 +34,7 @@ class LitePullConsumer(GroupConsumer):
         message_queue_listener: Called with topic, all queues and own queues, when these change.
     """
 
-    consume_type = ConsumeType.CONSUME_ACTIVELY
+    _member: LitePullMember
 
     def __init__(
         self,
@@ -96,405 +43,35 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
-        example = "LitePullSettings(pull_batch_size=16)"
-        check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
-        self._lite = settings or LitePullSettings()
-        if message_queue_listener is not None:
-            parameters = ("topic", "all_queues", "own_queues")
-            check_listener("message_queue_listener", message_queue_listener, *parameters)
-        super().__init__(group, instance, self._lite)
-        self._listener = message_queue_listener
-        self._assigned = AssignedQueues(monotonic_ms)
-        self._is_assigned_by_hand = False
-        self._selector_for_assign = by_tag()
-        self._cache = ConsumeRequestCache()
-        self._tasks: dict[MessageQueue, PullTask] = {}
-        self._outages = Outages("cannot be pulled")
-        self._changing_tasks = threading.Lock()
-        self._polling = threading.Lock()
-        self._to_confirm: dict[AssignedQueue, None] = {}
-        self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
-        self._topic_checks: list[Repeated] = []
+        super().__init__(LitePullMember(group, instance, settings, message_queue_listener))
 
-    # ---- which queues
+    start = of_member(LitePullMember.start)
+    subscribe = of_member(LitePullMember.subscribe)
+    assign = of_member(LitePullMember.assign)
+    assignment = of_member(LitePullMember.assignment)
+    fetch_message_queues = of_member(LitePullMember.fetch_message_queues)
+    register_topic_message_queue_change_listener = of_member(
+        LitePullMember.register_topic_message_queue_change_listener
+    )
+    pause = of_member(LitePullMember.pause)
+    resume = of_member(LitePullMember.resume)
 
-    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic with the group: by tags (``"red || blue"``), or a selector (`by_sql`).
-
-        Raise `SubscriptionConflict` after `assign`, or the errors of `GroupConsumer.subscribe`.
-        """
-        if self._is_assigned_by_hand:
-            raise SubscriptionConflict
-        super().subscribe(topic, selector)
-
-    def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
-        """Consume these queues and no others, by tags or a selector; a later call replaces them.
-
-        Raises:
-            SubscriptionConflict: The consumer has subscribed to topics.
-            ClientShutDown: The consumer has ended, or is the parent process's.
-        """
-        self._check_not_over()
-        wanted = checked_queues("queues", queues)
-        selector = by_tag(selector) if isinstance(selector, str) else selector
-        check_selector(selector)
-        if self._subscriptions:
-            raise SubscriptionConflict
-        self._is_assigned_by_hand = True
-        self._selector_for_assign = selector
-        self._change_queues(wanted, None)
-
-    def assignment(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has now."""
-        return self._assigned.queues
-
-    def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
-        """Return all readable queues of a topic, as the name servers know them."""
-        return frozenset(self._brokers.queues(check_topic(topic)))
-
-    def register_topic_message_queue_change_listener(
-        self, topic: str, listener: TopicMessageQueueChangeListener
-    ) -> None:
-        """Call ``listener`` with a topic and its queues when they change; looked for every 30 s."""
-        check_listener("listener", listener, "topic", "queues")
-        known = self.fetch_message_queues(topic)
-
-        def check() -> None:
-            nonlocal known
-            self._instance.routes.refresh(topic)
-            found = self.fetch_message_queues(topic)
-            if found != known:
-                known = found
-                listener(topic, found)
-
-        repeated = Repeated(self._services, check, self._lite.topic_metadata_check_interval_ms)
-        self._topic_checks.append(repeated)
-        repeated.start(self._lite.topic_metadata_check_interval_ms)
-
-    def _queues(self) -> frozenset[MessageQueue]:
-        return self._assigned.queues
-
-    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
-        return {queue: task.last_known for queue, task in list(self._tasks.items())}
-
-    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
-        return [assigned.process_queue for assigned in self._assigned.all()]
-
-    def _take_share(self, topic: str, share: Share) -> bool:
-        mine = frozenset(share.mine)
-        if self._change_queues(mine, topic) and self._listener is not None:
-            try:
-                self._listener(topic, frozenset(share.all), mine)
-            except BaseException:  # noqa: BLE001  # a listener's error must not stop consuming
-                _log.exception("the message queue listener of %s failed", self.group)
-        return True
-
-    def _change_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
-        with self._changing_tasks:
-            if topic is not None and topic not in self._subscriptions:
-                queues = frozenset()  # unsubscribed while they were shared out
-            new, gone = self._assigned.replace(queues, topic)
-            for assigned in gone:
-                self._let_go(assigned)
-            if self.is_running:
-                self._start_tasks(new)
-        return bool(new or gone)
-
-    def _let_go(self, assigned: AssignedQueue) -> None:
-        task = self._tasks.pop(assigned.queue, None)
-        if task is not None:
-            task.cancel()
-        consumed = assigned.drop()
-        self._cache.forget_stale()
-        if self._lite.auto_commit and consumed is not None:
-            self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
-        if task is not None:
-            self._forget_offset(assigned.queue, task.last_known)
-
-    def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
-        for assigned in new:
-            task = PullTask(
-                assigned,
-                self,
-                self._lanes.of(assigned.queue.broker_name),
-                self._lite.limits,
-                self._outages,
-                self._lite.pull_time_delay_ms_when_exception,
-            )
-            self._tasks[assigned.queue] = task
-            task.start()
-
-    def _join(self) -> None:
-        for queue in self._assigned.queues:
-            self._instance.routes.route(queue.topic)
-        super()._join()
-
-    def start(self) -> None:
-        """Join the group, or begin to pull the assigned queues; see `GroupConsumer.start`."""
-        super().start()
-        with self._changing_tasks:
-            self._start_tasks(
-                assigned for assigned in self._assigned.all() if assigned.queue not in self._tasks
-            )
-
-    def _stop_consuming(self) -> None:
-        for check in self._topic_checks:
-            check.stop()
-        with self._changing_tasks:
-            for task in self._tasks.values():
-                task.cancel()
-        self._cache.close()
-        for assigned in self._assigned.all():
-            consumed = assigned.drop()
-            if self._lite.auto_commit and consumed is not None:
-                self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
-
-    def forked(self) -> None:
-        """Leave the queues of a consumer that was started to the parent process."""
-        super().forked()
-        if self.service_state is ServiceState.OF_THE_PARENT:
-            self._assigned = AssignedQueues(monotonic_ms)
-            self._cache = ConsumeRequestCache()
-
-    # ---- what pull tasks need
-
-    def first_offset(self, queue: MessageQueue) -> int:
-        """Return the offset at which to begin a queue."""
-        return self._offset_to_begin_at(queue)
-
-    def is_ready(self, queue: MessageQueue) -> bool:
-        """Return whether the queue's broker is connected, so that it can be asked at once."""
-        return self._brokers.is_ready(queue)
-
-    def pull(self, queue: MessageQueue, queue_offset: int, then: Then) -> Abandon:
-        """Ask the queue's broker for messages at ``queue_offset``; ``then`` gets its answer."""
-        subscription = self._subscriptions.get(queue.topic)
-        if subscription is None:
-            subscription = subscription_data(queue.topic, self._selector_for_assign, 0)
-        return self._brokers.pull(
-            Pull(
-                queue,
-                queue_offset,
-                subscription,
-                self._lite.pull_batch_size,
-                self._lite.broker_suspend_max_time_ms,
-                self._lite.consumer_timeout_ms_when_suspend,
-                is_lite=True,
-            ),
-            then,
-        )
-
-    def deliver(self, request: ConsumeRequest) -> None:
-        """Hand the pulled messages of a ``request`` to `poll`."""
-        self._cache.put(request)
-
-    def bury(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Bury an unreadable message; the ``assigned`` queue's offset waits, in this ``epoch``."""
-
-        def done() -> None:
-            assigned.buried(epoch, message)
-            with self._polling:
-                self._to_confirm[assigned] = None
-
-        self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
+    poll = of_member(LitePullMember.poll)
 
     @property
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
-        return self._assigned.message_count
+        return self._member.cached_messages
 
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._assigned.body_bytes
+        return self._member.cached_bytes
 
-    # ---- messages
-
-    def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """Return messages of one queue, waiting for them; an empty list if none come in time.
-
-        Args:
-            timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
-
-        Raises:
-            ClientShutDown: The consumer is not running.
-        """
-        self._check_running()
-        if timeout_ms is not None:
-            check_time_ms("timeout_ms", timeout_ms)
-        self._confirm_returned()
-        return self._take(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
-
-    def _take(self, timeout_ms: int, most: int | None = None) -> list[MessageExt]:
-        try:  # Without the lock: another thread may have less time.
-            if (request := self._cache.poll(timeout_ms, most)) is None:
-                return []
-            with self._polling:
-                self._to_confirm[request.assigned] = None
-                self._wake_throttled()
-            messages = observing.taken(self.group, request.messages)
-            request.assigned.returned_offset = request.assigned.delivered_offset
-        except BaseException:  # out of a signal handler, at any line: what was taken comes again
-            with self._changing_tasks:
-                for task in self._tasks.values():
-                    task.assigned.return_again()
-                    task.wake()
-                self._cache.forget_stale()
-            raise
-        return messages
-
-    def _confirm_returned(self) -> None:
-        if not self._lite.auto_commit:
-            return
-        with self._polling:
-            for assigned in list(self._to_confirm):
-                assigned.confirm_delivered()
-                del self._to_confirm[assigned]
-            self._commit_if_due()
-
-    def _commit_if_due(self) -> None:
-        now_ms = monotonic_ms()
-        if now_ms >= self._next_commit_ms:
-            self._next_commit_ms = now_ms + self._lite.auto_commit_interval_ms
-            for queue, offset in _consume_offsets(self._assigned.all()).items():
-                self._offset_store.update_offset(queue, offset, increase_only=False)
-
-    def _wake_throttled(self) -> None:
-        """Let pulling go on before the cache has run dry."""
-        for task in list(self._tasks.values()):
-            limit = self._lite.limits.pull_threshold_for_queue // 2
-            if task.is_throttled and task.assigned.process_queue.message_count <= limit:
-                task.is_throttled = False
-                task.wake()
-
-    # ---- offsets
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store the group's offsets, and wait until the brokers have them.
-
-        Args:
-            offsets: The offset to go on at, by queue; by default behind all that `poll` has
-                returned.
-
-        Raises:
-            NotAssigned: One of the queues is not this consumer's.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
-        """
-        self._persist_now(self._offsets_to_commit(offsets))
-
-    def _offsets_to_commit(
-        self, offsets: Mapping[MessageQueue, int] | None
-    ) -> Mapping[MessageQueue, int]:
-        self._check_running()
-        if offsets is None:
-            all_assigned = self._assigned.all()
-            for assigned in all_assigned:
-                assigned.confirm_delivered()
-            return _consume_offsets(all_assigned)
-        check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
-        for queue, offset in offsets.items():
-            self._checked(queue, "a key of offsets")
-            check_offset("offset", offset)
-        return dict(offsets)
-
-    def _persist_now(self, offsets: Mapping[MessageQueue, int]) -> None:
-        store_offsets(self._offset_store, offsets, self._last_known(), self.message_at)
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that this group has stored for a queue, or None."""
-        self._check_running()
-        check_queue("queue", queue)
-        kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
-        if self._assigned.get(queue) is None:
-            kind = ReadOffsetType.READ_FROM_STORE  # the queue's owner moves its offset on
-        return self._offset_store.read_offset(queue, kind)
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
-
-        Raises:
-            NotAssigned: The queue is not this consumer's.
-            OffsetOutOfRange: The queue has no such offset.
-        """
-        self._checked(queue)
-        check_number("offset", offset, 42)
-        least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
-        if not least <= offset <= most:
-            raise OffsetOutOfRange(queue, offset, least, most)
-        self._seek(queue, offset)
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that the queue still holds; raise `NotAssigned` as `seek`."""
-        self._checked(queue)
-        self._seek(queue, self._brokers.min_offset(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message of the queue; raise `NotAssigned` as `seek`."""
-        self._checked(queue)
-        self._seek(queue, self._brokers.max_offset(queue))
-
-    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a queue at the first message stored at ``timestamp_ms`` since 1970 or later."""
-        self._checked(queue)
-        check_timestamp_ms("timestamp_ms", timestamp_ms)
-        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
-
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset in a queue of the first message of ``timestamp_ms`` or later."""
-        self._check_running()
-        check_queue("queue", queue)
-        check_timestamp_ms("timestamp_ms", timestamp_ms)
-        return self._brokers.search_offset(queue, timestamp_ms)
-
-    def _seek(self, queue: MessageQueue, offset: int) -> None:
-        if not self._go_on_at(queue, offset):
-            raise NotAssigned(queue)
-
-    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        with self._changing_tasks:
-            assigned, task = self._assigned.get(queue), self._tasks.get(queue)
-            if assigned is None:
-                return False
-            assigned.seek(offset)
-            self._cache.forget_stale()
-            if task is not None:
-                task.wake()
-            return True
-
-    def _checked(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
-        self._check_running()
-        check_queue(name, queue)
-        assigned = self._assigned.get(queue)
-        if assigned is None:
-            raise NotAssigned(queue)
-        return assigned
-
-    # ---- pausing
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull no messages of these queues until `resume`."""
-        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
-            assigned.is_paused = True
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again."""
-        for queue in sorted(checked_queues("queues", queues)):
-            self._checked(queue).is_paused = False
-            if (task := self._tasks.get(queue)) is not None:
-                task.wake()
-        self._cache.wake()
-
-    def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        return {
-            assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
-            for assigned in self._assigned.all()
-        }
-
-
-def _consume_offsets(all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
-    """Return how far each queue has been dealt with, where that is known."""
-    return {
-        assigned.queue: consumed
-        for assigned in all_assigned
-        if (consumed := assigned.consume_offset) is not None and not assigned.is_dropped
-    }
+    commit = of_member(LitePullMember.commit)
+    committed = of_member(LitePullMember.committed)
+    seek = of_member(LitePullMember.seek)
+    seek_to_begin = of_member(LitePullMember.seek_to_begin)
+    seek_to_end = of_member(LitePullMember.seek_to_end)
+    seek_to_time = of_member(LitePullMember.seek_to_time)
+    offset_for_timestamp = of_member(LitePullMember.offset_for_timestamp)

@@ -92,7 +92,7 @@ class BrokerRequests(ProcessBound):
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
         return None
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Free all slots: the requests that are under way are the parent's."""
         self._free = threading.Semaphore(AT_ONCE_MAX)
 

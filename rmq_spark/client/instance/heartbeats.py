@@ -123,7 +123,7 @@ class Heartbeats(ProcessBound):
         """Tell brokers nothing any more."""
         self._lanes.stop()
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Forget the brokers: they know the parent, and not this process."""
         self._lanes = Lanes("rocketpoll heartbeat")
         self._failures = {}

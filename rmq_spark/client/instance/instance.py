@@ -214,7 +214,7 @@ class ClientInstance(ProcessBound):
         self._telling.stop()
         self.connections.shutdown()
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
         self._lock = threading.RLock()
         self._users = 0

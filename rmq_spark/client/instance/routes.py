@@ -256,7 +256,7 @@ class Routes(ProcessBound):
         with self._lock:
             self._table.pop(topic, None)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
         self._asking = {}  # whoever asked is a thread of the parent

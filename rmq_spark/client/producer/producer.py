@@ -222,7 +222,7 @@ class Producer(ProcessBound):
         self.instance.unregister_producer(self.group)
         self.instance.stop()
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Let a producer that was running start again when the child process first uses it."""
         self._has_to_start_again |= self._is_running
         self._is_running = False

@@ -178,7 +178,7 @@ class BulkPull(ProcessBound):
         )
         ProcessBound.__init__(self)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Repeat the pulls that are under way: their answers come to the parent process."""
         self._ask_from_here()
 

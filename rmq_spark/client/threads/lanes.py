@@ -88,7 +88,7 @@ class Lanes(ProcessBound):
         for lane in lanes:
             lane.stop(0)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Stop, if anything has begun; the lanes themselves do the same."""
         self._lock = threading.Lock()
         self._is_stopped = self._is_stopped or bool(self._lanes)

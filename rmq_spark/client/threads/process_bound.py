@@ -20,12 +20,15 @@ class ProcessBound:
     def __init__(self) -> None:
         _living[next(_numbers)] = self
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Let go of what is the parent's: this process is a child now, and has one thread."""
         raise NotImplementedError
 
+    _called: str | None = None
+    """The name of the object that users see, if that is another one."""
+
     def __reduce__(self) -> NoReturn:
-        name = type(self).__name__
+        name = self._called or type(self).__name__
         raise TypeError(
             f"a {name} has threads and connections, and cannot be sent to another process: make "
             "one there"
@@ -38,7 +41,7 @@ _living: weakref.WeakValueDictionary[int, ProcessBound] = weakref.WeakValueDicti
 
 def _tell_all() -> None:
     for bound in list(_living.values()):
-        bound.forked()
+        bound._forked()  # its subclasses' alone, and no method for users
 
 
 os.register_at_fork(after_in_child=_tell_all)

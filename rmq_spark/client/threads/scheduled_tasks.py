@@ -147,7 +147,7 @@ class ScheduledTasks(ProcessBound):
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Stop, if any thread has begun."""
         self._state = threading.Condition()
         self._is_stopped = self._is_stopped or bool(self._threads)

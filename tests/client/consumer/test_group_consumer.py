@@ -17,7 +17,7 @@ from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
 from rocketmq_peer import free_port
 
-from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS, UNBALANCED_MS
+from rmq_spark.client.consumer.group_member import SHUTDOWN_MS, UNBALANCED_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -355,11 +355,11 @@ def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cl
         asked.set()
         raise RequestTimeout("b:1", 38, 3_000)
 
-    monkeypatch.setattr(member.consumer._brokers, "consumer_ids", times_out)
-    member.consumer.rebalance_soon()
+    monkeypatch.setattr(member.consumer._member._brokers, "consumer_ids", times_out)
+    member.consumer._member.rebalance_soon()
     assert asked.wait(REBALANCE_S)
-    monkeypatch.setattr(member.consumer._brokers, "consumer_ids", lambda _: ())
-    assert member.consumer._rebalance() == 1_000
+    monkeypatch.setattr(member.consumer._member._brokers, "consumer_ids", lambda _: ())
+    assert member.consumer._member._rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
 
@@ -379,10 +379,10 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
     def has_no_route(*_):
         raise no_route
 
-    monkeypatch.setattr(consumer, "_subscriptions", {topic: None})
+    monkeypatch.setattr(consumer._member, "_subscriptions", {topic: None})
     monkeypatch.setattr(Rebalance, "share", has_no_route)
     caplog.set_level(logging.INFO)
-    assert consumer._rebalance() == UNBALANCED_MS  # and tries again soon
+    assert consumer._member._rebalance() == UNBALANCED_MS  # and tries again soon
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
     assert f"shipping keeps its queues of {topic} as they are" in caplog.text
 

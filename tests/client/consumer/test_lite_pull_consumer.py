@@ -10,7 +10,7 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.group_consumer import ServiceState
+from rmq_spark.client.consumer.group_member import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.rebalance.rebalance import Share
@@ -160,7 +160,9 @@ def without_queues(cluster, lite):
 
 def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
     consumer, queue, store_offset = without_queues(cluster, lite)
-    consumer.first_offset(queue)  # as a pull task does that ends when its queue has gone already
+    consumer._member.first_offset(
+        queue
+    )  # as a pull task does that ends when its queue has gone already
     store_offset(7)
     consumer.assign([queue])
     assert polled(consumer, 3) == numbers(10)[7:]
@@ -171,7 +173,7 @@ def test_what_another_commits_is_seen(cluster, lite):
     for offset in (3, 7):
         store_offset(offset)
         assert consumer.committed(queue) == offset
-    assert consumer.consume_status(queue.topic) == {}
+    assert consumer._member.consume_status(queue.topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):
@@ -192,7 +194,7 @@ def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
         group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50
     )
     assert polled(consumer, 20) == numbers(20)
-    consumer._next_commit_ms = 0  # time passes
+    consumer._member._next_commit_ms = 0  # time passes
     assert polled(consumer, 10) == numbers(30)[20:]
     wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
 
@@ -239,7 +241,7 @@ def test_a_pull_that_is_faster_than_the_seek_before_it_loses_nothing(cluster, li
 
     def seek_and_pull(assigned, offset):
         seek(assigned, offset)
-        consumer._tasks[queue].wake()
+        consumer._member._tasks[queue].wake()
         wait_until("messages from there", lambda: consumer.cached_messages == 20)
 
     monkeypatch.setattr(AssignedQueue, "seek", seek_and_pull)
@@ -308,7 +310,7 @@ def test_an_offset_that_does_not_exist_is_corrected(cluster, lite, stored):
     cluster.store_offset(group, topic, stored)
     consumer = lite(group, topic)
     wait_until("a queue", consumer.assignment)
-    assigned = consumer._assigned.get(cluster.queue(topic))
+    assigned = consumer._member._assigned.get(cluster.queue(topic))
     wait_until("the end", lambda: assigned.begin()[1] == 10)
     cluster.send(topic, "new", queue_id=0)
     assert polled(consumer, 1) == ["new"]
@@ -380,7 +382,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._take_share(topic, Share(queues, queues))  # of a rebalance that began before
+    consumer._member._take_share(topic, Share(queues, queues))  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
 
 
@@ -439,7 +441,7 @@ def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, 
 
 def test_a_thread_that_polls_for_an_hour_keeps_no_other_waiting(cluster, lite, monkeypatch):
     consumer, at_it, ended = lite(topic=cluster.topic()), threading.Event(), []
-    cache = consumer._cache
+    cache = consumer._member._cache
     poll = cache.poll
     monkeypatch.setattr(cache, "poll", lambda *given: (at_it.set(), poll(*given))[1])
     patient = threading.Thread(target=lambda: consumer.poll(3_600_000))
@@ -486,7 +488,7 @@ def test_operators_see_and_move_a_consumer(cluster, lite):
     assert info.mq_table[queue].commit_offset == 10
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
     assert [each.topic for each in info.subscription_set] == [topic]
-    assert consumer.consume_status(topic) == {queue: 10}
-    consumer.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
+    assert consumer._member.consume_status(topic) == {queue: 10}
+    consumer._member.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
     assert cluster.stored_offset(group, topic) == 4
     assert polled(consumer, 6) == numbers(10)[4:]

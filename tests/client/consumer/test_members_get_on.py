@@ -50,7 +50,7 @@ def unsubscribes(cluster, consumer, topic):
 
 
 def is_reset(cluster, consumer, topic):
-    consumer.reset_offsets(topic, {cluster.queue(topic): 0})
+    consumer._member.reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic):
@@ -58,7 +58,7 @@ def shuts_down(cluster, consumer, topic):
 
 
 def only_rebalances(cluster, consumer, topic):
-    consumer.rebalance_soon()
+    consumer._member.rebalance_soon()
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])

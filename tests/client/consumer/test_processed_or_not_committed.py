@@ -245,7 +245,7 @@ def suspends(cluster, consumer, topic, _):
 
 
 def resets(cluster, consumer, topic, _):
-    consumer.reset_offsets(topic, {cluster.queue(topic): 0})
+    consumer._member.reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic, _):
@@ -254,14 +254,14 @@ def shuts_down(cluster, consumer, topic, _):
 
 
 def loses_its_lock(cluster, consumer, topic, _):
-    for request in consumer._requests.values():
+    for request in consumer._member._requests.values():
         request.process_queue.set_locked(0, locked=False)
 
 
 def is_joined_by_another(cluster, consumer, topic, join_another):
     join_another()
     wait_until("another member", lambda: len(cluster.members(consumer.group)) == 2)
-    consumer.rebalance_soon()
+    consumer._member.rebalance_soon()
 
 
 INTERFERENCE = [

@@ -10,7 +10,7 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.group_consumer import SHUTDOWN_MS
+from rmq_spark.client.consumer.group_member import SHUTDOWN_MS
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -170,7 +170,7 @@ def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeyp
         refused.append(1)
         raise BrokerRefused(1, "no", "b:1", 36)
 
-    monkeypatch.setattr(consumer._brokers, "send_back", send_back)
+    monkeypatch.setattr(consumer._member._brokers, "send_back", send_back)
     cluster.send(topic, "bad", queue_id=0, colour="red")
     assert listener.wait_for(2) == ["bad", "bad"]
     assert refused == [1]
@@ -347,9 +347,9 @@ def test_an_operator_sets_a_group_back(cluster, push):
     cluster.send(topic, *numbers(10), queue_id=0)
     consumer = push(listener, group, topic)
     listener.wait_for(10)
-    consumer.reset_offsets(topic, {queue: 6})
+    consumer._member.reset_offsets(topic, {queue: 6})
     assert sorted(listener.wait_for(14)[10:]) == numbers(10)[6:]
-    wait_until("an offset", lambda: consumer.consume_status(topic) == {queue: 10})
+    wait_until("an offset", lambda: consumer._member.consume_status(topic) == {queue: 10})
 
 
 def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_its_own(
@@ -362,13 +362,15 @@ def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_g
     consumer = push(listener, topic=topic, orderly=True, rebalance_interval_ms=1_000)
     try:
         listener.wait_for(1)
-        consumer.reset_offsets(topic, {queue: 0})
-        anew = consumer._requests[queue]
+        consumer._member.reset_offsets(topic, {queue: 0})
+        anew = consumer._member._requests[queue]
         wait_until(
             "a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1
         )
         assert len(listener.messages) == 1
-        assert not consumer._let_go(anew)  # another consumer would have the queue at the same time
+        assert not consumer._member._let_go(
+            anew
+        )  # another consumer would have the queue at the same time
     finally:
         free.set()
     assert listener.wait_for(4) == ["000", *numbers(3)]
@@ -392,7 +394,7 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
     consumer = push(listener, group, topic)
     listener.wait_for(1)
     (client_id,) = cluster.members(group)
-    wait_until("an offset", lambda: consumer.consume_status(topic))
+    wait_until("an offset", lambda: consumer._member.consume_status(topic))
     info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
     assert info.mq_table[cluster.queue(topic)].commit_offset == 1
     assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
@@ -416,9 +418,11 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
     consumer.unsubscribe(topic)
     with monkeypatch.context() as patched:
         patched.setattr(
-            consumer._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
+            consumer._member._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
         )
-        consumer._take_share(topic, Share((queue,), (queue,)))  # of a rebalance that began before
+        consumer._member._take_share(
+            topic, Share((queue,), (queue,))
+        )  # of a rebalance that began before
     assert queue not in consumer.assignment()
     assert asked == []
     consumer.subscribe(topic)
@@ -435,7 +439,7 @@ def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behi
     cluster.send(topic, "000", queue_id=0)
     try:
         listener.wait_for(1)
-        request = consumer._requests[cluster.queue(topic)]
+        request = consumer._member._requests[cluster.queue(topic)]
         consumer.unsubscribe(topic)
         cluster.send(topic, "001", queue_id=0)
         assert request.process_queue.is_retired
@@ -461,7 +465,7 @@ def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_
         listener.wait_for(1)
         consumer.unsubscribe(topic)
         for _ in range(3):
-            consumer._rebalance()
+            consumer._member._rebalance()
         assert not another_may_have_it()
     finally:
         free.set()
@@ -475,7 +479,7 @@ def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
     queue = cluster.queue(topic)
     consumer = push(listener, topic=topic, orderly=True)
     wait_until("a queue", lambda: queue in consumer.assignment())
-    request = consumer._requests[queue]
+    request = consumer._member._requests[queue]
 
     def lock(queues):
         queues = frozenset(queues)
@@ -483,8 +487,8 @@ def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
         wait_until("another millisecond", lambda: monotonic_ms() > asked_at_ms[-1])
         return queues
 
-    monkeypatch.setattr(consumer._brokers, "lock", lock)
-    consumer._lock(queue.broker_name)
+    monkeypatch.setattr(consumer._member._brokers, "lock", lock)
+    consumer._member._lock(queue.broker_name)
     assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
@@ -547,7 +551,7 @@ def test_all_queues_are_reset_while_their_broker_is_away():
             wait_until("both", lambda: len(seen) == 2)
             queues = [lag.queue for lag in admin.lag("G", "T")]
             with broker.away():
-                consumer.reset_offsets("T", dict.fromkeys(queues, 0))
+                consumer._member.reset_offsets("T", dict.fromkeys(queues, 0))
             wait_until("both again", lambda: len(seen) == 4)
             wait_until(
                 "their offsets", lambda: {lag.consumer_offset for lag in admin.lag("G", "T")} == {1}

@@ -1,0 +1,491 @@
+"""GroupMember: what both kinds of consumers have in common, behind what users see of them.
+
+It registers with the client's instance (connections, routes, heartbeats), rebalances when the
+broker says that the group has changed and every 20 s, persists offsets every 5 s, and answers what
+brokers ask of consumers. What is asked of brokers in the background is asked in a lane for each of
+them: one that cannot be reached keeps no other's queues waiting. What a consumer does with its
+share of queues is left to the kinds: `lite_pull_member`, `push_member`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.consumer.dead_letters import DeadLetters
+from rmq_spark.client.consumer.first_offset import FirstOffset
+from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
+from rmq_spark.client.consumer.last_known import LastKnown, those_known
+from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.service_state import (
+    ConsumerInstance,
+    Life,
+    ServiceState,
+    own_instance,
+)
+from rmq_spark.client.consumer.settings import ConsumerSettings
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, RouteNotFound
+from rmq_spark.client.health import ConsumerHealth
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.names import check_group, check_topic
+from rmq_spark.client.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
+from rmq_spark.client.threads.crews import Crew, OwnCrew
+from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.scheduled_tasks import Repeated, Workers
+from rmq_spark.errors import excerpt
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.client_info import (
+        ConsumeMessageDirectlyResult,
+        ConsumerRunningInfo,
+        ProcessQueueInfo,
+    )
+
+_log = logging.getLogger(__name__)
+
+UNBALANCED_MS = 1_000
+"""Milliseconds until the next try, where a share could not be found out or taken over."""
+
+PERSIST_WAIT_MS = 500
+"""Milliseconds that brokers are waited for when offsets are persisted."""
+
+
+class GroupMember(ProcessBound, ABC):
+    """A member of a consumer group: the base class of both kinds.
+
+    Its methods may be called from any thread. Users hold a `GroupConsumer`, and never this.
+    """
+
+    consume_type: ConsumeType
+
+    def __init__(
+        self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
+    ) -> None:
+        """Check the settings, and make the parts of a consumer that is not started yet.
+
+        ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
+        """
+        self.group = check_group(group)
+        settings.check()
+        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
+        if not isinstance(instance, (str, NoneType)) and not is_instance:
+            raise wrong_kind(
+                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
+            )
+        self._settings = settings
+        self._own_instance: ClientInstance | None = None
+        if instance is None or isinstance(instance, str):
+            instance = self._own_instance = own_instance(instance, settings.message_model)
+        self._instance: ConsumerInstance = instance
+        self._life = Life()
+        self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._changing_subscriptions = threading.Lock()
+        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
+        self._brokers = GroupBrokers(self._instance, group, current)
+        self._offset_store = self._new_offset_store()
+        self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
+        self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
+        crew = self._crew()
+        self._lanes = crew.lanes(group)
+        self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
+        lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING
+        self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
+        self._services = crew.services(group)
+        rebalance_ms = settings.rebalance_interval_ms
+        self._rebalancing = Repeated(self._services, self._rebalance, rebalance_ms)
+        persist_ms = settings.persist_consumer_offset_interval_ms
+        self._persisting = Repeated(self._services, self._persist, persist_ms)
+        self._started_ms = 0
+        self._is_registered = False
+        self._has_joined = False
+        ProcessBound.__init__(self)
+
+    def _crew(self) -> Crew:
+        return OwnCrew()
+
+    def _new_offset_store(self) -> OffsetStore:
+        if self._settings.message_model is MessageModel.BROADCASTING:
+            from rmq_spark.client.consumer.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
+                LocalFileOffsetStore,
+                offset_file,
+            )
+
+            directory = self._settings.local_offset_directory
+            return LocalFileOffsetStore(
+                lambda: offset_file(self._instance.client_id, self.group, directory)
+            )
+        return RemoteBrokerOffsetStore(
+            self._brokers.consumer_offset, self._brokers.update_consumer_offset
+        )
+
+    # ---- life
+
+    @property
+    def service_state(self) -> ServiceState:
+        """The state that this consumer is in: created, starting, running, shut down."""
+        return self._life.state
+
+    @property
+    def is_running(self) -> bool:
+        """True if the consumer was started in this process, and it and its instance still run."""
+        return self._life.state is ServiceState.RUNNING and not self._instance.is_shut_down
+
+    def health(self) -> ConsumerHealth:
+        """Return the state of this consumer right now, without asking or waiting for anybody."""
+        queues, caches = sorted(self._queues()), self._process_queues()
+        return ConsumerHealth(
+            is_running=self.is_running,
+            queues=len(queues),
+            unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
+            cached_messages=sum(cache.message_count for cache in caches),
+            cached_bytes=sum(cache.body_bytes for cache in caches),
+            threads=sum(each.thread_count for each in self._schedulers()),
+            instance_threads=self._instance.thread_count,
+        )
+
+    def _schedulers(self) -> list[Workers | Lanes]:
+        return [self._services, self._lanes, self._retry_lanes]
+
+    def start(self) -> None:
+        """Join the group. A consumer can be started only once.
+
+        Raises:
+            ClientShutDown: The consumer was started before, or was shut down while it started.
+            RouteNotFound: The name servers do not know a topic that is subscribed to.
+            ClientError: The brokers cannot be reached, or refuse the subscriptions.
+        """
+        if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
+            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        try:
+            self._offset_store.load()
+            self._instance.start()
+            try:
+                self._join()
+            except BaseException:  # inside, as a failed `start` needs no `stop`
+                if self._is_registered:  # else another consumer may have the group
+                    self._instance.unregister_consumer(self.group)
+                self._instance.stop()
+                raise
+            self._has_joined = True
+        except BaseException:
+            self._stop_threads()
+            self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
+            raise
+        self._started_ms = time.time_ns() // 1_000_000
+        if not self._life.change(ServiceState.STARTING, ServiceState.RUNNING):
+            self._ending.run()
+            raise ClientShutDown("the consumer was shut down while it was being started")
+        self._persisting.start(self._settings.persist_consumer_offset_interval_ms)
+        self._rebalancing.start(0)
+
+    def _join(self) -> None:
+        for subscription in self._subscriptions.values():
+            if not subscription.topic.startswith(RETRY_PREFIX):  # created by the first heartbeat
+                self._instance.routes.route(subscription.topic)
+                self._brokers.check_subscription(subscription)
+        self._instance.register_consumer(self.group, self)
+        self._is_registered = True
+        self._instance.heartbeat()
+
+    def shutdown(self) -> None:
+        """Leave the group within two seconds, whatever is under way, and store the offsets.
+
+        A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
+        up and raises `ClientShutDown`.
+        """
+        if self._life.change(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+            if self._own_instance is not None:
+                self._own_instance.shutdown()  # so that `start` does not wait for brokers
+            return
+        self._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
+            self._ending.run()
+
+    def _leave(self) -> None:
+        if not self._has_joined:
+            return
+        self._rebalancing.stop()
+        self._persisting.stop()
+        for step in (
+            self._stop_consuming,
+            self._persist,
+            lambda: self._instance.unregister_consumer(self.group),
+            self._stop_threads,
+            self._instance.stop,
+        ):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
+                kind = type(error).__name__
+                _log.warning("%s could not leave in order: %s: %s", self.group, kind, error)
+
+    def _stop_threads(self) -> None:
+        self._services.stop(0)
+        self._lanes.stop()
+        self._retry_lanes.stop()
+
+    def _forked(self) -> None:
+        """Leave a consumer that was started to the parent process; here it is silent."""
+        self._life.forked()
+        self._changing_subscriptions = threading.Lock()
+
+    def _check_running(self) -> None:
+        if self._life.state is not ServiceState.RUNNING:
+            raise ClientShutDown(f"the consumer {self._life.state.value}")
+        if self._instance.is_shut_down:
+            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
+
+    def _check_not_over(self) -> None:
+        """Raise an error if the consumer neither runs nor can be started any more."""
+        if self._life.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
+            self._check_running()
+
+    # ---- subscriptions
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
+        """Consume a topic together with the group.
+
+        Args:
+            topic: Name of the topic.
+            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
+                by default.
+
+        Raises:
+            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
+                has changed.
+            ClientShutDown: The consumer has ended, or is the parent process's.
+        """
+        self._check_not_over()
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
+        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        if self.is_running:
+            self._brokers.check_subscription(data)
+        with self._changing_subscriptions:
+            self._subscriptions = {**self._subscriptions, topic: data}
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic, behind a listener that is busy; refuse as `subscribe` does."""
+        self._check_not_over()
+        check_topic(topic)
+        if topic.startswith(RETRY_PREFIX):
+            raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
+        with self._changing_subscriptions:
+            known = self._subscriptions.items()
+            self._subscriptions = {name: each for name, each in known if name != topic}
+        self._take_share(topic, Share((), ()))
+        self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self.is_running:
+            self._instance.heartbeat()
+            self._rebalancing.wake()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are subscribed to."""
+        return frozenset(self._subscriptions)
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the description of this consumer that heartbeats carry."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self._settings.message_model,
+            consume_from_where=self._settings.consume_from_where,
+            subscription_data_set=tuple(self._subscriptions.values()),
+        )
+
+    # ---- rebalancing and offsets
+
+    def _rebalance(self) -> int | None:
+        topics = sorted({*self._subscriptions, *self._topics_of_queues()})
+        balanced = [self._rebalance_topic(topic) for topic in topics]
+        return None if all(balanced) else UNBALANCED_MS
+
+    def _rebalance_topic(self, topic: str) -> bool:
+        if topic not in self._subscriptions:
+            return self._take_share(topic, Share((), ()))
+        try:
+            share = self._rule.share(topic, self._brokers)
+        except ClientError as error:
+            is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
+            level = logging.INFO if is_made_soon else logging.WARNING  # brokers make retry topics
+            _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
+            return False
+        except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
+            name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
+            _log.exception("%s keeps queues of %s: the strategy %s failed", self.group, topic, name)
+            return True
+        if share is None or not share.is_known:  # a broker restarted, or the topic is new
+            self._instance.heartbeat()
+        if share is None:
+            return False
+        if topic not in self._subscriptions or not self.is_running:
+            return True
+        return self._take_share(topic, share) and share.is_known
+
+    def _persist(self) -> None:
+        """Store all offsets: each broker is told in its lane, and waited for a moment."""
+        queues = by_broker(self._queues())
+        self._lanes.at_each(
+            queues, lambda broker: self._persist_known(queues[broker]), PERSIST_WAIT_MS
+        )
+
+    def _persist_known(self, queues: Iterable[MessageQueue]) -> None:
+        all_known = self._last_known()
+        known = {queue: all_known[queue] for queue in queues if queue in all_known}
+        for queue in those_known(known, self.message_at):
+            self._offset_store.persist_all((queue,))
+
+    def _persist_soon(self, queue: MessageQueue) -> None:
+        """Store the offset of one queue, after all earlier requests to its broker."""
+        self._lanes.of(queue.broker_name).schedule(lambda: self._persist_known((queue,)))
+
+    def _forget_offset(self, queue: MessageQueue, last_known: LastKnown) -> None:
+        """Store the offset of a queue that is given up, and then forget it here."""
+
+        def forget() -> None:
+            self._offset_store.persist_all([*those_known({queue: last_known}, self.message_at)])
+            self._offset_store.remove_offset(queue)
+
+        self._lanes.of(queue.broker_name).schedule(forget)
+
+    def take_back(self, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        known = self._offset_store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        if known is not None and offset < known:
+            self._offset_store.update_offset(queue, offset, increase_only=False)
+            self._persist_soon(queue)
+
+    def _offset_to_begin_at(self, queue: MessageQueue) -> int:
+        """Return the offset to begin a queue at, which another member may have moved."""
+        self._offset_store.remove_offset(queue)
+        return self._first_offset.of(queue, self._offset_store, self._brokers)
+
+    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
+        """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
+        return self._brokers.search_offset(queue, store_ms)
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
+        """Return the message at ``queue_offset`` of a queue, if it is there."""
+        return self._brokers.message_at(queue, queue_offset)
+
+    def _topics_of_queues(self) -> Iterable[str]:
+        """Return the topics of queues to give up, should they not be subscribed to any more."""
+        return ()
+
+    @abstractmethod
+    def _take_share(self, topic: str, share: Share) -> bool:
+        """Have these queues of a topic, and no others; return False to be called again soon.
+
+        Implementations must not wait for brokers or listeners.
+        """
+
+    @abstractmethod
+    def _queues(self) -> frozenset[MessageQueue]:
+        """Return the queues that this consumer has."""
+
+    @abstractmethod
+    def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
+        """Return what is known of each queue that this consumer pulls."""
+
+    @abstractmethod
+    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
+        """Return the cache of each queue that this consumer has."""
+
+    @abstractmethod
+    def _stop_consuming(self) -> None:
+        """Pull nothing more, and put the last offsets into the store."""
+
+    # ---- what brokers ask
+
+    def rebalance_soon(self) -> None:
+        """Rebalance soon: a broker says that the group has changed."""
+        if self.is_running:
+            self._rebalancing.wake()
+
+    def connection_ended(self, address: str) -> None:
+        """Note that the connection to ``address`` has ended, with all that it has granted."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
+        for queue, offset in offsets.items():
+            is_meant = queue.topic == topic and offset >= 0 and self.is_running
+            if is_meant and self._go_on_at(queue, offset):
+                _log.warning("%s: %s was reset to %d", self.group, queue, offset)
+                try:
+                    self._offset_store.persist(queue, offset)
+                except ClientError as error:  # it is stored with the next offsets
+                    _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+
+    @abstractmethod
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets that this consumer has reached in a topic, as they are in memory."""
+        return self._offset_store.offsets(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the report on this consumer that operators are shown."""
+        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
+
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),
+                "PROP_CONSUME_TYPE": self.consume_type.name,
+                "PROP_CLIENT_VERSION": f"V{CURRENT_VERSION}",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                **self._more_properties(),
+            },
+            subscription_set=tuple(self._subscriptions.values()),
+            mq_table=self._queue_infos(time.time_ns() // 1_000_000),
+        )
+
+    def consume_directly(
+        self,
+        message: MessageExt,  # noqa: ARG002  # there is no listener to call
+        broker_name: str,  # noqa: ARG002  # the same
+    ) -> ConsumeMessageDirectlyResult:
+        """Refuse an operator's message from ``broker_name``: there is no listener to call."""
+        from rmq_spark.wire.bodies.client_info import (  # noqa: PLC0415  # rarely needed
+            ConsumeMessageDirectlyResult,
+            ConsumeResult,
+        )
+
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"
+        )
+
+    def _more_properties(self) -> Mapping[str, str]:
+        return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "0"}
+
+    @abstractmethod
+    def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
+        """Return the report on each queue that operators are shown."""

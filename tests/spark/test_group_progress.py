@@ -1,0 +1,84 @@
+"""What brokers are told of a query's consumer group: what is written, never what is planned."""
+
+from source_parts import Clock, query, queue_of, send
+
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.spark.queues import Queues
+
+
+def told_of(monkeypatch):
+    """What brokers are told, as it is told."""
+    told = []
+    commit = Queues.commit
+
+    def heard(queues, group, offsets):
+        told.append(dict(offsets))
+        return commit(queues, group, offsets)
+
+    monkeypatch.setattr(Queues, "commit", heard)
+    return told
+
+
+def grouped(topic, **more):
+    return {"consumerGroup": f"group-{topic}", "startingOffsets": "earliest", **more}
+
+
+def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    given = grouped(rocketpoll_topic)
+    with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
+        batches.reached(batches.latest(batches.initial(), NO_LIMITS))
+        rocketpoll_broker.wait_until_consumed(given["consumerGroup"], rocketpoll_topic)
+
+
+def test_a_question_for_the_next_batch_tells_brokers_nothing(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    told = told_of(monkeypatch)
+    with query(rocketpoll_broker, rocketpoll_topic, **grouped(rocketpoll_topic)) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        assert batches.latest(end, NO_LIMITS) is end
+    assert told == []
+
+
+def test_what_brokers_know_they_are_not_told_again(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    told = told_of(monkeypatch)
+    with query(rocketpoll_broker, rocketpoll_topic, **grouped(rocketpoll_topic)) as batches:
+        start = batches.initial()
+        batches.reached(start)
+        end = batches.latest(start, NO_LIMITS)
+        batches.batch_ended(end)
+        batches.reached(end)
+    assert [sorted(each.values()) for each in told] == [[0, 0, 0, 0], [1]]
+
+
+def test_a_broker_that_could_not_be_told_is_told_a_second_later(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    """A source that is idle beside others asks many times in a second, and none may wait for it."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a")
+    given, clock, told = grouped(rocketpoll_topic), Clock(), told_of(monkeypatch)
+    with query(rocketpoll_broker, rocketpoll_topic, clock, **given) as batches:
+        end = batches.latest(batches.initial(), NO_LIMITS)
+        with monkeypatch.context() as broken:
+            broken.setattr(BrokerApi, "update_consumer_offset", fails)
+            batches.reached(end)
+            batches.reached(end)
+        assert len(told) == 1
+        send(rocketpoll_broker, rocketpoll_topic, 1, "b")
+        further = batches.latest(end, NO_LIMITS)
+        batches.reached(further)  # that is news
+        assert told[-1][queue_of(rocketpoll_topic, 1)] == 1
+        clock.now += 1
+        batches.reached(further)
+        rocketpoll_broker.wait_until_consumed(given["consumerGroup"], rocketpoll_topic)
+
+
+def fails(*_, **__):
+    raise ConnectionClosed("127.0.0.1:1", "gone")
