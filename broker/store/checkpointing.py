@@ -57,8 +57,8 @@ class Checkpointing:
         """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
         """The place in the log before which queues offer no entries of records."""
-        self.keeps_expired = False
-        """True if a queue offers some nevertheless, as it could not be read."""
+        self._kept: dict[tuple[str, int], None] = {}
+        """Queues that offer some nevertheless, as they could not be read."""
         self._noted_index_from = 0
         self._noted_spans: list[QueueSpan] = []
         """Queues with files that are not offered any more, by the last noted checkpoint."""
@@ -79,6 +79,11 @@ class Checkpointing:
         """Go on from the checkpoint that a start has found; None if it found none of ours."""
         self._noted = checkpoint
         self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
+
+    @property
+    def keeps_expired(self) -> bool:
+        """True if a queue offers entries of records that have expired, as it could not be read."""
+        return bool(self._kept)
 
     @property
     def set_aside(self) -> SetAside | None:
@@ -230,19 +235,39 @@ class Checkpointing:
     def expire_entries(self) -> None:
         """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
-        It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read, or
-        are damaged, keeps them until files expire the next time, or until the next start.
+        It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read
+        keeps them until `expire_kept` can read it; one whose entries are damaged, until files
+        expire the next time, or until the next start.
         """
         first, queues = self._parts.log.min_offset, self._parts.queues
-        told = [self._expire_queue(topic, queue_id, first) for topic, queue_id, _ in queues]
+        kept = [
+            (topic, queue_id)
+            for topic, queue_id, _ in queues
+            if not self._expire_queue(topic, queue_id, first)
+        ]
         with self.maintenance:
-            self.keeps_expired = not all(told)
+            self._kept = dict.fromkeys(kept)
             dispatcher = self._parts.dispatcher
-            kept = dispatcher.deleted_topics.items()
-            dispatcher.deleted_topics = {name: at for name, at in kept if at > first}
+            deleted = dispatcher.deleted_topics.items()
+            dispatcher.deleted_topics = {name: at for name, at in deleted if at > first}
             self.expired_offset = first
-            if not self.keeps_expired:
+            if not self._kept:
                 queues.expired_before = first
+
+    def expire_kept(self) -> bool:
+        """Expire the queues that could not be read, as far as they can be now.
+
+        Returns:
+            True if one of them could be read: a checkpoint is to note it.
+        """
+        first = self.expired_offset
+        expired = [key for key in self._kept if self._expire_queue(*key, first)]
+        with self.maintenance:
+            for key in expired:
+                del self._kept[key]
+            if expired and not self._kept:
+                self._parts.queues.expired_before = first
+        return bool(expired)
 
     def _expire_queue(self, topic: str, queue_id: int, first: int) -> bool:
         with self.maintenance:
@@ -253,7 +278,8 @@ class Checkpointing:
                         max(first, self._parts.dispatcher.deleted_topics.get(topic, 0))
                     )
             except UnreadableFile as error:
-                _log.error("%s. All other queues expire", error)
+                if (topic, queue_id) not in self._kept:
+                    _log.error("%s. All other queues expire; this one is tried again", error)
                 return False
         return True
 

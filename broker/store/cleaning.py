@@ -50,16 +50,22 @@ class Cleaning:
             self._save_checkpoint()
         deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
         self._refuse_when_full()
-        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
-            checkpointing.expire_entries()
-            if not checkpointing.is_under_way:  # else that one notes it
-                self._save_checkpoint()
+        if self._expire() and not checkpointing.is_under_way:  # else that one notes it
+            self._save_checkpoint()
         checkpointing.delete_expired()
         self._staging.forget_old()
         if deleted:
             begin = self._log.min_offset
             _log.info("%d old files are deleted: the commit log begins at %d now", deleted, begin)
         return deleted
+
+    def _expire(self) -> bool:
+        """Let queues offer nothing that has expired; return whether that has changed anything."""
+        checkpointing = self._checkpointing
+        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
+            checkpointing.expire_entries()
+            return True
+        return checkpointing.expire_kept()
 
     def _refuse_when_full(self) -> None:
         used = self._disk.usage(self.config.store_path_root_dir).ratio

@@ -114,3 +114,24 @@ def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, who
     store.clean()
     assert files_of(tmp_path)["1"] < before["1"] // 2
     store.shutdown()
+
+
+def test_a_queue_that_could_not_be_read_begins_where_the_log_does_once_it_can(tmp_path, caplog):
+    disk = FullDisk()
+    store = open_store(tmp_path, disk)
+    for number in range(240):
+        store.put_message(message(f"body {number}", queue_id=number % 2))
+    disk.refusals = [Refusal("1")]
+    assert store.clean() > 0
+    store.clean()
+    assert store.queue_offsets("T", 1).first == 0
+    assert sum("cannot be read" in text for text in caplog.messages) == 1
+    disk.refusals.clear()
+    saved = store._checkpointing._serial
+    store.clean()
+    first = store.queue_offsets("T", 1).first
+    assert bodies(store, queue_id=1)[0] == f"body {2 * first + 1}"
+    assert not store._checkpointing.keeps_expired
+    assert store._checkpointing._serial > saved
+    assert first > 0
+    store.shutdown()
