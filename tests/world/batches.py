@@ -61,6 +61,11 @@ class Batches:
         committed = [each for each in self.all_of(sink) if each.state == "committed"]
         return committed[-1] if committed else None
 
+    def is_last(self, batch):
+        """Whether no later batch of its sink is committed, nor may be."""
+        later = self.all_of(batch.sink)[batch.batch_id + 1 :]
+        return not any(each.state in ("asked", "committed") for each in later)
+
     # ---- commits
 
     def committing(self, batch):

@@ -375,6 +375,7 @@ class File:
         self._disk = disk
         self._path = path
         self._node = node
+        self._is_open = True
         disk.open_files += 1
 
     @property
@@ -397,7 +398,9 @@ class File:
         return None if page is None else max(page * PAGE, position)
 
     def close(self):
-        """Nothing is left open: what is held goes with the file itself."""
+        if self._is_open:
+            self._is_open = False
+            self._disk.open_files -= 1
 
     def __del__(self):
-        self._disk.open_files -= 1
+        self.close()

@@ -153,7 +153,8 @@ async def _commit(player, batch):
         if (
             answer is not None
             and batch.state == "committed"
-            and (answer.code == ResponseCode.MESSAGE_ILLEGAL)
+            and answer.code == ResponseCode.MESSAGE_ILLEGAL
+            and batches.is_last(batch)
         ):
             player.ledger.complain(f"{batch} is committed, and refused: {answer.remark}")
         batches.unanswered(batch)
