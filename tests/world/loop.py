@@ -91,14 +91,12 @@ class Loop(asyncio.BaseEventLoop):
         """
         lack = self._network.accept_errno
         if lack is not None:
-            if self._process.is_alive:
-                self.call_soon_threadsafe(self.call_exception_handler, _not_accepted(lack))
-                again = partial(self._accept, protocol_factory, connect)
-                self._kernel.after(_ACCEPT_AGAIN_SECONDS, again)
-            return
+            self.call_soon_threadsafe(self.call_exception_handler, _not_accepted(lack))
+            return _ACCEPT_AGAIN_SECONDS
         transport = Transport(self, self._process)
         connect(transport)
         transport._soon(transport.begin, protocol_factory)
+        return None
 
 
 def _not_accepted(lack):

@@ -252,7 +252,8 @@ class Network:
 
     def listen(self, address, accept):
         """Give whoever connects to an address to ``accept(join)``;
-        ``join(end)`` joins the other end.
+        ``join(end)`` joins the other end. One that cannot accept returns the seconds
+        after which it is asked again, if it is still there.
 
         Port 0 is any that is free; the address that it is.
         """
@@ -315,14 +316,16 @@ class Network:
         end.address = (host, next(self._ports))
         self._kernel.after(self._late(), partial(self._reach, end, address))
 
-    def _reach(self, end, address):
+    def _reach(self, end, address, waits_for=None):
         if address[0] in self._swallowed:
             return
         accept = self._listening.get(address)
-        if accept is None:
+        if accept is None or waits_for not in (None, accept):  # who was waited for has gone
             self._kernel.after(self._late(), end.broken)
             return
-        accept(partial(self._join, end))
+        again_seconds = accept(partial(self._join, end))
+        if again_seconds is not None:
+            self._kernel.after(again_seconds, partial(self._reach, end, address, accept))
 
     def _join(self, end, accepted):
         self._accepted[accepted] = None

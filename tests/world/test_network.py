@@ -146,3 +146,27 @@ def test_only_the_connections_of_one_host_are_cut():
     room.network.cut_all("127.0.0.1")
     room.kernel.run(1)
     assert (room.server.events, room.client.events) == (["broken"], ["connected", "broken"])
+
+
+def test_who_waits_for_a_listener_that_goes_is_told_and_does_not_reach_the_next():
+    room, where = Room(), ("127.0.0.1", 81)
+    waiting, late = Peer(), Peer()
+    room.network.listen(where, lambda _: 1.0)
+    room.network.connect(waiting, where)
+    room.kernel.run(0.5)
+    room.network.listen_no_more(where)
+    room.network.listen(where, lambda connect: connect(Peer()))
+    room.network.connect(late, where)
+    room.kernel.run(2)
+    assert (waiting.events, late.events) == (["broken"], ["connected"])
+
+
+def test_who_cannot_accept_is_asked_again():
+    room, where, answers = Room(), ("127.0.0.1", 81), [1.0, 1.0]
+    waiting = Peer()
+    room.network.listen(where, lambda connect: answers.pop() if answers else connect(Peer()))
+    room.network.connect(waiting, where)
+    room.kernel.run(1.5)
+    assert waiting.events == []
+    room.kernel.run(2)
+    assert waiting.events == ["connected"]
