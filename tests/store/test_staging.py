@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 from zlib import crc32
 
@@ -142,7 +143,7 @@ def test_what_is_staged_while_other_things_go_is_all_known(tmp_path, time):
 
     def put():
         try:
-            for number in range(400):
+            for number in range(1_500):
                 staging.put(A._replace(number=number), 1, b"r")
         except Exception as error:
             failures.append(error)
@@ -156,12 +157,17 @@ def test_what_is_staged_while_other_things_go_is_all_known(tmp_path, time):
             failures.append(error)
 
     threads = [threading.Thread(target=put), threading.Thread(target=forget)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switch_interval)
     assert failures == []
-    assert staging.size == 400 * 17
+    assert staging.size == 1_500 * 17
 
 
 def test_a_commit_reads_no_rows_before_it_copies_them(tmp_path, time):
