@@ -34,6 +34,14 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
+    items.sort(key=_is_short)
+
+
+def _is_short(item):
+    """Files of simulated worlds take longest, and come first: who runs files beside each other
+    has small ones left for the end.
+    """
+    return "world" not in item.path.parts
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -253,7 +253,7 @@ def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, m
 def test_in_a_child_process_nothing_is_there_and_nothing_is_said_to_the_peer(lines, wires):
     wire = lines.line(A).connection
     lines._lock.acquire()  # by a thread that is not there any more
-    lines.forked()
+    lines._forked()
     assert wire.is_forgotten
     assert wires.closed == []
     assert lines.line(A).connection is not wire
