@@ -55,26 +55,8 @@ FUNCTIONS = (
 OF_THE_CLIENT_ITSELF = {
     "Producer": {"publish_queues"},
     "Admin": set(),
-    "LitePullConsumer": {
-        *("first_offset", "offset_since", "message_at", "is_ready", "pull", "deliver", "bury"),
-        "take_back",
-        *("reset_offsets", "consume_status", "consume_directly", "connection_ended"),
-    },
-    "PushConsumer": {
-        *(
-            "may_pull",
-            "first_offset",
-            "offset_since",
-            "message_at",
-            "take_back",
-            "pull",
-            "bury",
-            "consume",
-            "correct_tags_offset",
-        ),
-        *("correct_illegal_offset", "reset_offsets", "consume_status", "consume_directly"),
-        "connection_ended",
-    },
+    "LitePullConsumer": set(),
+    "PushConsumer": set(),
     "ClientInstance": {
         *("register_consumer", "unregister_consumer", "register_producer", "unregister_producer"),
     },

@@ -14,7 +14,7 @@ class Bound(ProcessBound):
         self.told = []
         super().__init__()
 
-    def forked(self):
+    def _forked(self):
         self.told.append(os.getpid())
 
 
@@ -45,7 +45,7 @@ def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
     told = []
 
     class Gone(Bound):
-        def forked(self):
+        def _forked(self):
             told.append(self)
 
     Gone()
