@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, save_checkpoint
 from rocketpoll.broker.store.errors import DamagedTable, StoreFailed, UnreadableFile
 from rocketpoll.broker.store.file_pool import never
@@ -57,7 +58,7 @@ class Checkpointing:
         """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = 0
         """The place in the log before which queues offer no entries of records."""
-        self._kept: dict[tuple[str, int], None] = {}
+        self._kept: dict[QueueKey, None] = {}
         """Queues that offer some nevertheless, as they could not be read."""
         self._noted_index_from = 0
         self._noted_spans: list[QueueSpan] = []

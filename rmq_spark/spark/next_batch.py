@@ -169,7 +169,8 @@ class NextBatch:
         for queue in known:
             self._settled.pop(queue, None)
         breaks = self._continuity.breaks(start.positions, known)
-        self._report([each.loss for each in breaks.values()])
+        losses = [each.loss for each in breaks.values()]
+        report_losses(losses, is_failure=self._options.fail_on_data_loss)
         self._horizon.look_anew(breaks)
         for queue, each in breaks.items():
             if each.go_on < known[queue].next or start.positions[queue].stored_ms is None:
@@ -208,6 +209,3 @@ class NextBatch:
             within = rows_within_bytes(backlogs, sizes, limits.bytes)
             rows = within if rows is None else min(rows, within)
         return rows
-
-    def _report(self, losses: Sequence[str]) -> None:
-        report_losses(losses, is_failure=self._options.fail_on_data_loss)

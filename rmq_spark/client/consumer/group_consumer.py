@@ -23,13 +23,18 @@ _Result = TypeVar("_Result")
 def of_member(
     method: Callable[Concatenate[_Member, _Arguments], _Result],
 ) -> Callable[Concatenate[Any, _Arguments], _Result]:
-    """Return a method of a consumer that calls this one of its member, and is documented by it."""
+    """Return a method of a consumer that calls this one of its member, and is documented by it.
+
+    What is called is the member's own: a kind of member may do more than what both have in common.
+    """
+    name = method.__name__
 
     @functools.wraps(method)
     def call(
         self: GroupConsumer, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        return method(self._member, *args, **kwargs)  # type: ignore[arg-type]  # its own kind's
+        found: _Result = getattr(self._member, name)(*args, **kwargs)
+        return found
 
     return call
 

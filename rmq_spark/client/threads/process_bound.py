@@ -17,15 +17,15 @@ from typing import NoReturn
 class ProcessBound:
     """An object that a fork leaves without its threads and connections."""
 
+    _called: str | None = None
+    """The name of the object that users see, if that is another one."""
+
     def __init__(self) -> None:
         _living[next(_numbers)] = self
 
     def _forked(self) -> None:
         """Let go of what is the parent's: this process is a child now, and has one thread."""
         raise NotImplementedError
-
-    _called: str | None = None
-    """The name of the object that users see, if that is another one."""
 
     def __reduce__(self) -> NoReturn:
         name = self._called or type(self).__name__

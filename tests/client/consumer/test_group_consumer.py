@@ -399,3 +399,11 @@ def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, ki
         member.leave()
     wait_until("as few threads as before", lambda: threading.active_count() <= before)
     assert cluster.members(group) == ()
+
+
+def test_what_users_call_is_what_the_kind_of_member_does_of_its_own(monkeypatch):
+    consumer = PushConsumer("g", "127.0.0.1:1", listener=lambda *_: None)
+    kind = type(consumer._member)
+    monkeypatch.setattr(kind, "health", lambda _: "of this kind", raising=False)
+    assert consumer.health() == "of this kind"
+    consumer.shutdown()
