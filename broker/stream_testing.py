@@ -41,7 +41,7 @@ _ROWS_SHOWN: Final = 20
 _ROW_EXAMPLE: Final = 'check_answer((1, "ada"), (2, "bob"))'
 
 
-class StreamTestError(RocketPollError):
+class StreamTestError(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
     """A step that a stream test cannot take now, or a pipeline that it cannot run."""
 
 

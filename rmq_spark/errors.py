@@ -14,16 +14,43 @@ This module must not import anything of the project: every room imports it.
 from __future__ import annotations
 
 import reprlib
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PAGES: Final = "docs/"
+"""The folder of the pages; their address as soon as the project has one."""
 
 _EXCERPT_CHARACTERS = 60
 _PLACE_CHARACTERS = 200
 
 
 class RocketPollError(Exception):
-    """Base class of all errors that rocketpoll raises: catch it to catch every one of them."""
+    """Base class of all errors that rocketpoll raises: catch it to catch every one of them.
+
+    From Python 3.11 on, a traceback names the page about the error below its message.
+
+    Attributes:
+        page: The page, and the heading on it, that says more about such errors.
+    """
+
+    page: ClassVar[str] = "troubleshooting.md"
+
+    def __init_subclass__(cls, page: str | None = None) -> None:
+        """Take the page of a kind of errors; it is that of the base unless given."""
+        super().__init_subclass__()
+        if page is not None:
+            cls.page = page
+
+    def __new__(cls, *args: object, **_: object) -> Self:
+        """Make the error, with the address of its page as a note."""
+        error = super().__new__(cls, *args)
+        error.__dict__["__notes__"] = [f"See {PAGES}{cls.page}"]  # add_note() came with 3.11
+        return error
 
 
-class WireError(RocketPollError):
+class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-read"):
     """Bytes could not be decoded, or a value could not be encoded.
 
     Attributes:

@@ -1,9 +1,51 @@
+import importlib
 import pickle
+import pkgutil
+import re
+import sys
+import traceback
+from pathlib import Path
 
 import pytest
 
+import rmq_spark
+import rocketpoll
 from rmq_spark import errors
-from rmq_spark.errors import FrameError, RocketPollError, Verbatim, WireError, excerpt, legible
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import (
+    PAGES,
+    FrameError,
+    RocketPollError,
+    Verbatim,
+    WireError,
+    excerpt,
+    legible,
+)
+
+ROOT = Path(__file__).parent.parent
+UNSEEN = {"Doubtful", "NotForUs"}
+"""Errors that never leave their room."""
+
+
+def kinds_of(kind):
+    for each in kind.__subclasses__():
+        yield each
+        yield from kinds_of(each)
+
+
+def every_error():
+    for package in (rmq_spark, rocketpoll):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    rooms = ("rmq_spark.", "rocketpoll.")
+    return [
+        kind
+        for kind in kinds_of(RocketPollError)
+        if kind.__module__.startswith(rooms)
+        and not kind.__name__.startswith("_")
+        and kind.__name__ not in UNSEEN
+    ]
 
 
 def test_an_error_says_what_where_what_was_needed_and_what_was_there():
@@ -70,3 +112,30 @@ def test_text_can_be_shown_without_quotes():
 def test_all_errors_are_of_one_tree_and_stand_in_its_drawing(kind):
     assert issubclass(kind, RocketPollError)
     assert kind.__name__ in (errors.__doc__ or "")
+
+
+def test_each_error_has_a_page_which_names_it_below_the_heading_of_its_address():
+    for kind in every_error():
+        page, _, anchor = kind.page.partition("#")
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        sections = {
+            re.sub(r"[^a-z ]", "", heading.lower()).replace(" ", "-"): section
+            for heading, section in re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", text, re.MULTILINE)
+        }
+        assert f"`{kind.__name__}`" in sections[anchor], kind
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="notes of errors came with Python 3.11")
+def test_a_traceback_ends_with_the_address_of_the_errors_page():
+    note = f"See {PAGES}troubleshooting.md#topics-groups-names"
+    error = RouteNotFound("orders")
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))  # noqa: S301  # ours
+    for each in (error, again):
+        assert traceback.format_exception_only(type(each), each)[1:] == [f"{note}\n"]
+        assert "See" not in str(each)
+
+
+def test_the_pages_are_where_the_project_is_kept():
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    repository = re.search(r'^repository = "(.*)"$', metadata, re.MULTILINE)[1].rstrip("/")
+    assert (f"{repository}/blob/HEAD/docs/" if repository else "docs/") == PAGES

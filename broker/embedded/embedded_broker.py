@@ -45,7 +45,7 @@ _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
 
-class EmbeddedBrokerError(RocketPollError):
+class EmbeddedBrokerError(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
     """An embedded broker does not run, cannot be started, or belongs to another process."""
 
 

@@ -48,7 +48,7 @@ LOOK_AGAIN_SECONDS: Final = 0.01
 _HELD: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
-class NotInTime(RocketPollError):
+class NotInTime(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
     """Messages or commits did not arrive within the timeout; the error says what was there."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmq_spark.errors import RocketPollError, excerpt
 
 
-class FilterError(RocketPollError):
+class FilterError(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
     """An expression is wrong; the message says where, what was needed there, and what was found.
 
     ``at`` is the number of the character, counted from 1; None where the text as a whole is wrong.

@@ -41,7 +41,7 @@ _DECODERS = {
 }
 
 
-class RequestRejected(RocketPollError):
+class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
     """A refusal, which becomes an answer with this code and this remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:

@@ -27,7 +27,7 @@ _FEWEST: Final = 32
 """With fewer a start may fail anywhere, or serve nobody."""
 
 
-class TooFewDescriptors(RocketPollError):
+class TooFewDescriptors(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """The system does not allow as many descriptors as a broker needs."""
 
 

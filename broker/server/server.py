@@ -34,7 +34,7 @@ _FINISH_SECONDS = 2.0
 _READS_NOT = "its requests wait, as it does not read its answers"
 
 
-class CannotListen(RocketPollError):
+class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """The port is in use, or the address is not this machine's."""
 
 

@@ -20,7 +20,7 @@ from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.keys import KEYS, SECTIONS
 
 
-class ConfigError(RocketPollError):
+class ConfigError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """A setting is unknown, its value cannot be parsed, or settings contradict each other."""
 
 

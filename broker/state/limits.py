@@ -9,7 +9,7 @@ from __future__ import annotations
 from rmq_spark.errors import RocketPollError
 
 
-class TooMany(RocketPollError, ValueError):
+class TooMany(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a-broker"):
     """A limit is reached: nothing more is made, and what exists goes on as before."""
 
 

@@ -24,7 +24,7 @@ from rmq_spark.errors import RocketPollError
 _RESTART: Final = "; restart the broker"
 
 
-class StoreError(RocketPollError):
+class StoreError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """The base of all errors that the store reports."""
 
 

@@ -46,15 +46,18 @@ from typing import Final
 from rmq_spark.errors import RocketPollError, excerpt, legible
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
+_NOBODY_ANSWERS: Final = "troubleshooting.md#nobody-answers"
+_TOPICS: Final = "troubleshooting.md#topics-groups-names"
 
-class ClientError(RocketPollError):
+
+class ClientError(RocketPollError, page="troubleshooting.md#sending-and-consuming"):
     """Base class of all errors that the client raises.
 
     Constructor arguments stay in ``args``, so that every error can be pickled.
     """
 
 
-class ConnectionFailed(ClientError):
+class ConnectionFailed(ClientError, page=_NOBODY_ANSWERS):
     """No connection could be made to an address.
 
     Check the address and the port, or try again later.
@@ -104,7 +107,7 @@ class NoNameServer(ConnectionFailed):
         return f"no name server answers: {self.why}"
 
 
-class ConnectionClosed(ClientError):
+class ConnectionClosed(ClientError, page=_NOBODY_ANSWERS):
     """A connection ended before the response came. The broker may have acted on the request.
 
     Attributes:
@@ -121,7 +124,7 @@ class ConnectionClosed(ClientError):
         return f"the connection to {self.address} is closed: {self.why}"
 
 
-class RequestTimeout(ClientError):
+class RequestTimeout(ClientError, page=_NOBODY_ANSWERS):
     """A response did not come in time. The broker may have acted on the request.
 
     Attributes:
@@ -141,7 +144,7 @@ class RequestTimeout(ClientError):
         return f"{self.address} has not answered {name} within {self.timeout_ms} ms"
 
 
-class ProtocolError(ClientError):
+class ProtocolError(ClientError, page=_NOBODY_ANSWERS):
     """A response cannot be a broker's: another program may listen at the address.
 
     Attributes:
@@ -161,7 +164,7 @@ class ProtocolError(ClientError):
 CONNECTION_FAULTS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError)
 
 
-class RouteNotFound(ClientError):
+class RouteNotFound(ClientError, page=_TOPICS):
     """The name servers know no such ``topic``; ``why`` is the reason."""
 
     def __init__(self, topic: str, why: str = "the name servers know no such topic") -> None:
@@ -183,7 +186,7 @@ class TopicNotUsable(RouteNotFound):
         return f"no route to topic {legible(self.topic)}: {self.why}"
 
 
-class BrokerNotFound(ClientError):
+class BrokerNotFound(ClientError, page=_TOPICS):
     """No route leads to a broker, or it has no master now.
 
     Attributes:
@@ -200,7 +203,7 @@ class BrokerNotFound(ClientError):
         return f"no way to broker {legible(self.broker_name)}: {self.why}"
 
 
-class BrokerRefused(ClientError):
+class BrokerRefused(ClientError, page="troubleshooting.md#refused-by-a-broker"):
     """A broker, or a name server, answered a request with an error code.
 
     Attributes:
@@ -241,19 +244,19 @@ class NoPermission(BrokerRefused):
     """The topic, the group, the broker or its access list forbids the request (16)."""
 
 
-class TopicNotFound(BrokerRefused):
+class TopicNotFound(BrokerRefused, page=_TOPICS):
     """The broker does not have the topic (17): create it."""
 
 
-class NotFound(BrokerRefused):
+class NotFound(BrokerRefused, page=_TOPICS):
     """The broker does not have the offset, message or key asked for (22, 208)."""
 
 
-class SubscriptionRejected(BrokerRefused):
+class SubscriptionRejected(BrokerRefused, page=_TOPICS):
     """The broker cannot filter by the subscription, or does not know it yet (23 to 28)."""
 
 
-class ConsumerNotOnline(BrokerRefused):
+class ConsumerNotOnline(BrokerRefused, page=_TOPICS):
     """No member of the consumer group could be asked (206, 207)."""
 
 
@@ -412,7 +415,7 @@ class OffsetOutOfRange(ClientError):
         return f"{legible(str(queue))} has offsets {least} to {most}, not {offset}"
 
 
-class SubscriptionConflict(ClientError):
+class SubscriptionConflict(ClientError, page=_TOPICS):
     """A consumer was both subscribed to topics and assigned queues: make another consumer."""
 
     def __str__(self) -> str:
@@ -466,7 +469,7 @@ class OffsetFileFailed(ClientError):
         )
 
 
-class ManifestError(ClientError):
+class ManifestError(ClientError, page="troubleshooting.md#spark"):
     """A manifest of committed rows cannot be read, or its rows cannot, or are others by now.
 
     Attributes:

@@ -25,7 +25,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 
-class SparkError(RocketPollError):
+class SparkError(RocketPollError, page="troubleshooting.md#spark"):
     """The base class of the errors of source and sink."""
 
 
@@ -103,7 +103,7 @@ class RecordFault(SparkError):
         )
 
 
-class BrokersAway(SparkError):
+class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
     """A broker has not answered for too long."""
 
     def __init__(self, broker_name: str, timeout_ms: int, fault: Exception) -> None:
@@ -120,7 +120,7 @@ class BrokersAway(SparkError):
         )
 
 
-class BrokersGone(SparkError):
+class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     """No name server knows the brokers any more, while other brokers answer."""
 
     def __init__(self, broker_names: Sequence[str], known: Sequence[str]) -> None:

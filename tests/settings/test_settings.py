@@ -145,7 +145,7 @@ def test_a_key_that_is_misspelt_is_refused_with_the_nearest(name, nearest):
 
 
 def test_a_key_that_is_like_none_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no setting 'zzz'$"):
+    with pytest.raises(ConfigError, match=r"(?m)there is no setting 'zzz'$"):
         config_of({"zzz": "1"})
 
 

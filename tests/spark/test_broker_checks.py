@@ -30,10 +30,10 @@ def test_what_brokers_do_not_have_is_said_before_a_query_starts(
 def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is(rocketpoll_broker):
     rocketpoll_broker.create_topic("Orders", 1)
     with pytest.raises(
-        OptionError, match=r"topic order: the name servers know .*\. Did you mean Orders\?$"
+        OptionError, match=r"(?m)topic order: the name servers know .*\. Did you mean Orders\?$"
     ):
         check_with_brokers(options_for(rocketpoll_broker, "order"))
-    with pytest.raises(OptionError, match=r"or check its name$"):
+    with pytest.raises(OptionError, match=r"(?m)or check its name$"):
         check_with_brokers(options_for(rocketpoll_broker, "SCHEDULE_TOPIC_XXX"))
 
 

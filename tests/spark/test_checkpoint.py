@@ -60,7 +60,7 @@ def test_sources_that_have_names_are_known_by_them(checkpoint):
     assert starting_offsets(checkpoint, source="orders") == '{"T": {"b": {"0": 10}}}'
     assert starting_offsets(checkpoint) == '{"T": {"b": {"0": 10}}}'
     with pytest.raises(
-        CheckpointError, match=r"source rate of batch 1 is none of rocketpoll's; .*: orders, 0$"
+        CheckpointError, match=r"(?m)source rate of batch 1 is none of rocketpoll's; .*: orders, 0$"
     ):
         starting_offsets(checkpoint, source="rate")
 

@@ -65,7 +65,7 @@ def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
 
 def test_a_refusal_is_the_end_at_once_with_the_remedy_of_who_asks(made):
     tries = made(remedies=[(MessageIllegal, "do otherwise")])
-    with pytest.raises(WriteError, match=r"^partition 3: .*; do otherwise$"):
+    with pytest.raises(WriteError, match=r"(?m)^partition 3: .*; do otherwise$"):
         tries.wait_after(MessageIllegal(13, "no", "a:1", 10), "T")
 
 

@@ -63,7 +63,7 @@ def test_there_are_so_many_and_each_is_so_long_and_no_more(tmp_path, monkeypatch
     for namespace, key in (("n", "a"), ("n", "b"), ("m", "a")):
         kv.put(namespace, key, "1")
     with pytest.raises(
-        TooMany, match=r"there are 3 key-value configurations already, and no more are made$"
+        TooMany, match=r"(?m)there are 3 key-value configurations already, and no more are made$"
     ):
         kv.put("m", "b", "1")
     kv.put("m", "a", "2")
