@@ -156,6 +156,7 @@ class Processors:
             (processor.handlers() for processor in families),
             config.server.json_body_bytes_max,
             self.parked.park,
+            around.loop.time,
         )
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
@@ -165,10 +166,8 @@ class Processors:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.excused(held.connection, held.request, error)
 
-    def _excused(
-        self, connection: Connection, request: RemotingCommand, error: Exception
-    ) -> RemotingCommand:
-        return self.dispatch.excused(connection, request, error)
+    def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
+        return self.dispatch.beside(connection, request, steps)
 
     def _dispatch_again(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         """Dispatch a request beside the turns of its connection; return what is left to do."""
@@ -286,7 +285,7 @@ class Processors:
                 work=around.work,
                 loop=around.loop,
                 why_busy=around.why_busy,
-                excused=self._excused,
+                answered=self._beside,
             ),
             MessageBackProcessor(
                 config=around.config,

@@ -24,23 +24,26 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 @dataclass(frozen=True, slots=True)
 class Values(Generic[_Value]):
-    """A kind of values: a function that parses their text, and one that shows them as text."""
+    """A kind of values: a function that parses their text, and one that shows them as text.
+
+    Attributes:
+        bounds: The lowest and the highest, both included, if they are numbers.
+    """
 
     parse: Callable[[str], _Value]
     show: Callable[[_Value], str] = str
+    bounds: tuple[int, int] | None = None
 
 
-def number(low: int, high: int = (1 << 63) - 1) -> Values[int]:
+def number(low: int, high: int) -> Values[int]:
     """Return the kind of whole numbers from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
-            raise ValueError(
-                f"a number from {low} to {high}" if high < 1 << 31 else f"a number from {low} on"
-            )
+            raise ValueError(f"a number from {low} to {high}")
         return int(text)
 
-    return Values(parse)
+    return Values(parse, bounds=(low, high))
 
 
 def choice(choices: type[_Choice], more: str = "") -> Values[_Choice]:
@@ -85,20 +88,30 @@ def _directory(text: str) -> Path:
 
 
 def _hours(text: str) -> tuple[int, ...]:
-    hours = tuple(int(hour) for hour in text.split(";") if re.fullmatch(r"\d{1,2}", hour.strip()))
+    hours = tuple(
+        int(hour) for hour in text.split(";") if re.fullmatch(r"[0-9]{1,2}", hour.strip())
+    )
     if not hours or len(hours) != len(text.split(";")) or max(hours) > 23:
         raise ValueError("hours of the day, as 04 or 04;16")
     return hours
 
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVELS_MAX: Final = 1_024
+"""Each level has a queue."""
+_DELAY_MS_MAX: Final = 36_500 * _UNITS_MS["d"]
 
 
 def _delay_levels(text: str) -> tuple[int, ...]:
-    levels = [re.fullmatch(r"(\d{1,9})([smhd])", word) for word in text.split()]
-    if not levels or None in levels:
+    words = [re.fullmatch(r"([0-9]{1,9})([smhd])", word) for word in text.split()]
+    levels = [int(word[1]) * _UNITS_MS[word[2]] for word in words if word]
+    if not levels or len(levels) < len(words):
         raise ValueError("delays separated by spaces, as 1s 5s 10m 2h 1d")
-    return tuple(int(level[1]) * _UNITS_MS[level[2]] for level in levels if level)
+    if len(levels) > _LEVELS_MAX or max(levels) > _DELAY_MS_MAX:
+        raise ValueError(
+            f"up to {_LEVELS_MAX} delays of up to {_DELAY_MS_MAX // _UNITS_MS['d']}d each"
+        )
+    return tuple(levels)
 
 
 def _show_delay_levels(levels: Iterable[int]) -> str:
@@ -109,7 +122,10 @@ def _show_delay_levels(levels: Iterable[int]) -> str:
     return " ".join(words)
 
 
-SIZE: Final = number(1)
+SIZE: Final = number(1, 1 << 50)
+SIZE_OR_NOTHING: Final = number(0, 1 << 50)
+JAVA_INT_MAX: Final = (1 << 31) - 1
+"""The number of bytes up to which RocketMQ opens a file."""
 MS: Final = number(0, 1 << 40)
 COUNT: Final = number(1, 1 << 30)
 FLAG: Final = Values(_flag, lambda value: str(value).lower())
@@ -119,10 +135,11 @@ ADDRESS_OR_NOTHING: Final = Values(lambda text: _address(text) if text else "")
 PORT_OR_NOTHING: Final[Values[int | None]] = Values(
     lambda text: number(0, 65_535).parse(text) if text else None,
     lambda port: "" if port is None else str(port),
+    (0, 65_535),
 )
 DIRECTORY: Final = Values(_directory)
 PERCENT: Final = Values(
-    lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100))
+    lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)), (1, 100)
 )
 HOURS: Final = Values(_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours))
 DELAY_LEVELS: Final = Values(_delay_levels, _show_delay_levels)

@@ -6,6 +6,7 @@
     with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one
                                                 of them
         ...
+    with MemoryFault(files, within="_write") as none:   # of these functions' lines alone
 
 Only lines count that call, build or reckon something, as often as they are run,
 in the thread of the test.
@@ -24,12 +25,25 @@ _NEED_MEMORY = ("CALL", "BUILD", "BINARY_OP", "FORMAT", "LIST_EXTEND", "MAKE_FUN
 class MemoryFault:
     """From one thread's lines in some files, one cannot be run: there is no memory for it."""
 
-    def __init__(self, files, number=None):
+    def __init__(self, files, number=None, within=""):
         self._files = tuple(files)
         self._number = number
-        self.lines = 0
+        self._within = within
+        self.places = []
+        """The lines that need memory, as they were run."""
         self.where = None
         """The line that was hit: a file and its number."""
+
+    @property
+    def lines(self):
+        """The number of lines that need memory, each as often as it was run."""
+        return len(self.places)
+
+    def first_and_last_of_each(self):
+        """The numbers at which each line was run the first time, and the last."""
+        first = {place: number for number, place in reversed([*enumerate(self.places)])}
+        last = {place: number for number, place in enumerate(self.places)}
+        return sorted({*first.values(), *last.values()})
 
     def __enter__(self):
         self._before = sys.gettrace()
@@ -40,7 +54,9 @@ class MemoryFault:
         sys.settrace(self._before)
 
     def _called(self, frame, _event, _argument):
-        return self._traced if frame.f_code.co_filename.endswith(self._files) else None
+        code = frame.f_code
+        is_one = code.co_filename.endswith(self._files) and self._within in code.co_qualname
+        return self._traced if is_one else None
 
     def _traced(self, frame, event, _argument):
         if (
@@ -48,9 +64,9 @@ class MemoryFault:
             and self.where is None
             and frame.f_lineno in _lines_that_need_memory(frame.f_code)
         ):
-            self.lines += 1
+            self.places.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
             if self._number is not None and self.lines > self._number:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                self.where = self.places[-1]
                 raise MemoryError
         return self._traced
 

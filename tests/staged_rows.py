@@ -89,6 +89,9 @@ class Sink:
     def abort(self, batch_id):
         result_of(self.store.batches.abort(self.sink, batch_id, self.owner, at_once))
 
+    def forget(self):
+        return result_of(self.store.batches.forget_sink(self.sink, at_once))
+
     @property
     def last(self):
         last = self.store.batches.last(self.sink)

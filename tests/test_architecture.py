@@ -29,6 +29,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/spark/next_batch.py": "spark/test_micro_batches.py",
     "rmq_spark/spark/task_pieces.py": "spark/test_micro_batches.py",
     "broker/store/batch_journal.py": "store/test_batch_table.py",
+    "broker/store/batch_recovery.py": "store/test_damaged_batches.py",
     "rmq_spark/client/admin/sinks.py": "cli/test_sink_command.py",
     "pyspark_rocketpoll.py": "test_testing.py",
     "setup.py": "test_packaging.py",

@@ -14,6 +14,7 @@ import pytest
 from broker_clients import BrokerClients, pull_request, pulled, send_request
 from broker_processes import BrokerProcess
 from broker_stories import tell
+from logged_lines import lines_of
 
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
@@ -119,7 +120,7 @@ def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else
         assert broker.controller.server.connections == 1
 
     tell(story, tmp_path)
-    assert len(caplog.records) == 3
+    assert len(lines_of(caplog)) == 3
 
 
 def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_path, caplog):
@@ -141,7 +142,7 @@ def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_pa
         await good.put("after")
 
     tell(story, tmp_path)
-    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
         "its requests wait, as it does not read its answers"
     ]
 

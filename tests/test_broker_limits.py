@@ -16,6 +16,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.settings.keys import KEYS
 from rocketpoll.broker.state.queue_locks import LOCK_BYTES_MAX, STRANGER_SHARE
 
 
@@ -114,6 +115,23 @@ def test_max_message_size(tmp_path):
         assert (await client.call(send_request("x" * 1_001))).code == 13
 
     tell(story, tmp_path, maxMessageSize=1_000)
+
+
+def test_the_largest_message_that_any_broker_may_take_can_be_pulled_with_all_its_properties(
+    tmp_path,
+):
+    """Its record is longer than what was sent, and no client reads a longer frame."""
+    _, most = KEYS["maxMessageSize"].setting.values.bounds
+
+    async def story(broker):
+        client = await broker.connect()
+        properties = {"large": "p" * 32_000}
+        assert (await client.call(send_request(bytes(most), properties=properties))).code == 0
+        client.send(pull_request(0, suspend_ms=5_000))
+        (message,) = pulled(await client.receive()).messages
+        assert (len(message.body), message.properties["large"]) == (most, properties["large"])
+
+    tell(story, tmp_path, maxMessageSize=most, mappedFileSizeCommitLog=32 << 20)
 
 
 TIMES = {

@@ -13,6 +13,7 @@ from broker_clients import BrokerClients, batch_request, pull_request, pulled, s
 from broker_processes import BrokerProcess
 from broker_stories import tell
 from disks import FaultyDisk
+from logged_lines import lines_of
 from stores import encoded, message
 
 from rmq_spark.wire.codes import RequestCode
@@ -237,7 +238,7 @@ def test_a_broker_that_stops_answers_what_waits_for_a_topic(tmp_path, caplog):
         await stopping
 
     tell(story, tmp_path, disk)
-    assert not caplog.records
+    assert lines_of(caplog) == []
 
 
 @each_loop

@@ -9,6 +9,7 @@ import pytest
 from broker_clients import BrokerClients, pull_request, send_request
 from broker_processes import BrokerProcess
 from broker_stories import run, small_broker, started, tell
+from logged_lines import lines_of
 from rocketmq_peer import free_broker_port
 
 from rmq_spark.wire.codes import RequestCode
@@ -97,7 +98,7 @@ def test_a_broker_on_any_port_that_is_free_has_none(tmp_path, caplog):
         assert len(broker.controller.server.descriptors()) == 2
 
     tell(story, tmp_path)
-    assert not caplog.records
+    assert lines_of(caplog) == []
 
 
 @pytest.mark.parametrize("port", [1, 2])

@@ -7,6 +7,7 @@ knows no processor, only their handlers.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
@@ -50,11 +51,23 @@ _WITH_MESSAGES: Final = frozenset(
 )
 """The requests whose bodies are messages, with limits of their own; all other bodies are JSON."""
 
+_CALM_SECONDS: Final = 10.0
+"""Seconds without a request that is hindered, after which those of its kind are hindered no more.
+
+Where a file or a descriptor is lacking, some requests succeed, and others do not.
+"""
+
 
 class RequestDispatcher:
     """The table of all handlers of a broker, callable with a request."""
 
-    def __init__(self, families: Iterable[Handlers], json_body_bytes_max: int, park: Park) -> None:
+    def __init__(
+        self,
+        families: Iterable[Handlers],
+        json_body_bytes_max: int,
+        park: Park,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take each processor's handlers; no code may have two.
 
         A JSON body beyond the limit is refused, as reading it would keep all others waiting.
@@ -62,8 +75,11 @@ class RequestDispatcher:
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
+        self._clock = clock
         self._hindrances = Hindrances[int]()
         """What hinders requests, by code: the disk fails, or something is lacking."""
+        self._hindered_at: dict[int, float] = {}
+        self._worked_on_beside: set[int] = set()
         self.refused: Counter[tuple[int, int]] = Counter()
         """The number of refused requests, by their code and that of their answer."""
         self._handlers: dict[int, Handler] = {}
@@ -98,7 +114,8 @@ class RequestDispatcher:
         else:
             if not (answer is None or isinstance(answer, RemotingCommand)):
                 return self._excused_steps(connection, request, answer)
-            self._hindrances.end(request.code)
+            if answer is not None or request.code not in self._worked_on_beside:
+                self._note_success(request.code)
             if answer is not None and answer.code:
                 self._note(request, answer)
         return None if request.flag & _ONE_WAY else answer
@@ -128,10 +145,17 @@ class RequestDispatcher:
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.excused(connection, request, error)
         else:
-            self._hindrances.end(request.code)
+            self._note_success(request.code)
             if answer is not None and answer.code:
                 self._note(request, answer)
         return None if request.flag & _ONE_WAY else answer
+
+    def _note_success(self, code: int) -> None:
+        """Note that a request was not hindered; others of its kind may be, for the moment."""
+        hindered_at = self._hindered_at.get(code)
+        if hindered_at is not None and self._clock() - hindered_at >= _CALM_SECONDS:
+            del self._hindered_at[code]
+            self._hindrances.end(code)
 
     def _refuse_body(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         raise RequestRejected(
@@ -139,6 +163,14 @@ class RequestDispatcher:
             f"the body of request {request.code} has {len(request.body)} bytes, over "
             f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
         )
+
+    def beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Steps:
+        """Return steps to an answer with a refusal in place of any exception.
+
+        Its handler has returned None, which says nothing of a success.
+        """
+        self._worked_on_beside.add(request.code)
+        return self._excused_steps(connection, request, steps)
 
     def excused(
         self, connection: Connection, request: RemotingCommand, error: Exception
@@ -158,6 +190,7 @@ class RequestDispatcher:
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         if isinstance(error, OSError) or is_lack(error):  # what the disk says names a file
+            self._hindered_at[request.code] = self._clock()
             self._hindrances.begin(request.code, f"requests {request.code} are refused", error)
             return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)

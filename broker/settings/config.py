@@ -290,7 +290,7 @@ class BrokerConfig:
     )
     max_transfer_bytes: int = setting(
         "maxTransferBytesOnMessageInMemory",
-        SIZE,
+        number(1, 15 * _MIB),
         "maximum size of the answer to one pull, in bytes",
         default=USUAL_LIMITS.bytes_max,
     )

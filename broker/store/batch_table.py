@@ -64,6 +64,8 @@ class StagedBatchesTable:
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     under_way: OpenBatch | None = None
     generation: int = 0
+    newest_mark: int | None = None
+    """The highest mark of a commit with rows; None if no release that notes it has begun one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,10 @@ class BatchTableChange:
             sinks = {**sinks, **self.sinks}
             for sink in self.forgotten:
                 sinks.pop(sink, None)
-        return replace(table, sinks=sinks, under_way=self.under_way)
+        newest_mark = table.newest_mark
+        if self.under_way is not None:
+            newest_mark = max(newest_mark or 0, self.under_way.mark)
+        return replace(table, sinks=sinks, under_way=self.under_way, newest_mark=newest_mark)
 
 
 class BatchTable:
@@ -122,6 +127,24 @@ class BatchTable:
             f"being committed, but the rows of that, from {first_row} of the commit log on, are "
             "in their consume queues already"
         )
+
+    def check_newest(self, mark: int, by: str) -> None:
+        """Refuse a table that does not know of a commit, by whose mark something tells of it.
+
+        Raises:
+            DamagedTable: It is of an older copy.
+        """
+        known = self.newest_mark
+        if known is not None and mark > known:
+            raise self._journal.damaged(
+                f"it is of an older copy: the newest commit of rows that it knows of began at "
+                f"{known - 1} of the commit log, and by {by} one has begun at {mark - 1}"
+            )
+
+    @property
+    def newest_mark(self) -> int | None:
+        """The highest mark that rows of a commit may have; None if nobody has noted one."""
+        return self._known.newest_mark
 
     @property
     def under_way(self) -> OpenBatch | None:

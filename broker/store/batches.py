@@ -14,7 +14,8 @@ commit is under way at a time.
 
 Others wait from 3 to 7, which is the copy, a flush of the log and a write of the table for which
 room was taken in 2. A disk that refuses that write is asked again a few times, and the batch is
-rolled back; if it refuses that as many times, only a restart can decide.
+rolled back. While it refuses that, too, nothing is taken, and it is asked again until it gives in;
+a restart in between rolls the batch back. Only a failed flush is for a restart alone.
 
 Everything here is called on one thread; what waits for the disk is run aside. This module must not
 know who commits, nor how they are told.
@@ -27,6 +28,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Final, TypeAlias, TypeVar
 
 from rmq_spark.errors import RecordError
@@ -48,7 +50,7 @@ from rocketpoll.broker.store.rolling_back import roll_back
 from rocketpoll.broker.store.staging import StagedName, check_batch
 
 ATTEMPTS: Final = 5
-"""The number of times that a disk is asked for what must not be left half done."""
+"""The number of times that a disk is asked to note a commit, before the batch is rolled back."""
 _CRC_MASK: Final = 0xFFFF_FFFF
 _SPAN_ROWS_MAX: Final = 50_000
 _SPAN_BYTES_MAX: Final = 4 << 20
@@ -97,6 +99,7 @@ class StagedBatches:
         self._clock = clock
         self._held_since = 0.0
         self.hindrance = Hindrance("a batch is neither committed nor given up")
+        self._is_taken_back = False
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
@@ -111,6 +114,10 @@ class StagedBatches:
     def staged_bytes(self) -> int:
         """The number of bytes that are staged now."""
         return self._staging.size
+
+    def why_stuck(self) -> str | None:
+        """Return why a batch that cannot be committed cannot be rolled back yet either, or None."""
+        return self.hindrance.text if self._is_taken_back else None
 
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
         """Return whether a batch is the last that its sink has committed.
@@ -158,6 +165,7 @@ class StagedBatches:
             BatchRefused: What is staged is not what is named.
             Lacking, OSError: There is no room; nothing of it is seen.
             StoreFailed: The disk has failed; a restart decides.
+            StoreError: Nothing is taken now.
         """
         check_batch(sink, batch_id)
         yield from self._begin()
@@ -166,7 +174,7 @@ class StagedBatches:
                 return self._known(sink)
             refusal = self._refusal()  # what a start has not finished yet, too
             if refusal is not None:
-                raise Lacking(refusal)
+                raise StoreError(refusal)
             if attempts:
                 yield from chunks.when_loaded()
             found: list[StagedName] = []
@@ -201,6 +209,7 @@ class StagedBatches:
 
         Raises:
             BatchRefused: The sink is another's.
+            StoreError: A batch can be neither committed nor rolled back now.
         """
         yield from self._begin()
         try:
@@ -222,6 +231,7 @@ class StagedBatches:
 
         Raises:
             OSError: The disk refuses.
+            StoreError: A batch can be neither committed nor rolled back now.
         """
         yield from self._begin()
         try:
@@ -239,6 +249,9 @@ class StagedBatches:
         self._staging.forget_old()
 
     def _begin(self) -> Waiting[None]:
+        why_stuck = self.why_stuck()
+        if why_stuck is not None:  # that may take hours, for which nobody waits
+            raise StoreError(why_stuck)
         while self._under_way is not None:
             yield self._under_way
         self._under_way = Future()
@@ -272,7 +285,7 @@ class StagedBatches:
                 batch_id=batch.batch_id, owner=owner, rows=rows, spans=_joined(put)
             )
             finish = partial(self._table.finish, batch.sink, committed)
-            yield from self._insist(finish, aside, pause)
+            yield from self._insist(finish, aside, pause, ATTEMPTS)
         except StoreFailed:
             raise
         except Exception:
@@ -290,14 +303,13 @@ class StagedBatches:
         """Roll back a batch that cannot be committed, and let others go on.
 
         Raises:
-            StoreFailed: The disk refuses that, too.
+            StoreFailed: A flush has failed.
         """
+        self._is_taken_back = True
         try:
             yield from self._insist(partial(self._roll_back, batch), aside, pause)
-        except StoreFailed:
-            raise
-        except Exception as error:
-            raise self._failed(error) from error
+        finally:
+            self._is_taken_back = False
         self.rollbacks += 1
         for span in reversed(put):
             queue, first = (span.topic, span.queue_id), span.queue_offset
@@ -305,6 +317,7 @@ class StagedBatches:
         self._let_go()
 
     def _let_go(self, together_until: int = 0) -> None:
+        self.hindrance.end()
         self._reput.let_go(together_until)
         self.held.add(self._clock() - self._held_since)
         self._wake()
@@ -331,7 +344,7 @@ class StagedBatches:
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)
             if result.status is not PutMessageStatus.PUT_OK:
-                raise Lacking(result.remark or "messages are not taken")
+                raise StoreError(result.remark or "messages are not taken")
             put.append(_span(checked, result))
             end_offset = result.end_offset
             if result.message_count < checked.rows:
@@ -365,30 +378,33 @@ class StagedBatches:
         self._table.give_up()
 
     def _insist(
-        self, job: Callable[[], object], aside: RunAside, pause: Callable[[], Future[None]]
+        self,
+        job: Callable[[], object],
+        aside: RunAside,
+        pause: Callable[[], Future[None]],
+        attempts: int | None = None,
     ) -> Waiting[None]:
-        """Do what must not be left half done, again a few times if something is lacking for it.
+        """Do what must not be left half done, again if something is lacking for it.
 
         Raises:
             StoreFailed: Nobody knows what is on the disk by now.
-            Exception: What was lacking the last time, too; nothing was done.
+            Exception: What was lacking at the last of the attempts, too; nothing was done.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in count(1):
             try:
                 yield from _beside(job, aside)
             except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not may_succeed_later(error):
                     raise self._failed(error) from error
-                if attempt == ATTEMPTS:
-                    self.hindrance.end()
-                    raise
                 self.hindrance.begin(error)
+                if attempt == attempts:
+                    raise
                 yield pause()
             else:
-                self.hindrance.end()
                 return
 
     def _failed(self, error: Exception) -> StoreFailed:
+        self.hindrance.give_up()
         failure = StoreFailed("a batch is neither committed nor given up", error)
         self._fail(failure)
         return failure

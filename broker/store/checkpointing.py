@@ -155,6 +155,7 @@ class Checkpointing:
                         holes=holes,
                         deleted_topics=parts.dispatcher.deleted_topics,
                         half_deleted=self.half_deleted,
+                        newest_mark=parts.batches.newest_mark,
                     )
                 )
                 log = parts.log

@@ -26,7 +26,7 @@ from rocketpoll.broker.store.large_batch import LargeBatch
 from rocketpoll.broker.store.queue_table import topic_fault
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
-from rocketpoll.broker.store.rolling_back import mark_rows
+from rocketpoll.broker.store.rolling_back import NO_MARK, mark_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -94,6 +94,7 @@ class ChunkAppender:
         checked = yield from self.checked(records, sizes)
         if isinstance(checked, PutMessageResult):
             return checked
+        checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
         admit()
         return self.put_checked(checked)
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from rmq_spark.wire.framing import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from rocketpoll.broker.setting import (
     COUNT,
     DELAY_LEVELS,
     DIRECTORY,
     FLAG,
     HOURS,
+    JAVA_INT_MAX,
     PERCENT,
+    SIZE_OR_NOTHING,
     choice,
     number,
     required_setting,
@@ -20,7 +23,11 @@ from rocketpoll.broker.setting import (
 )
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.file_pool import OPEN_FILES_MAX
-from rocketpoll.broker.store.index_file import INDEX_HOPS_MAX
+from rocketpoll.broker.store.index_file import (
+    HASH_SLOT_NUM_MAX,
+    INDEX_HOPS_MAX,
+    INDEX_NUM_MAX,
+)
 
 _MIB = 1 << 20
 _DELAY_SECONDS = (
@@ -71,7 +78,7 @@ class StoreConfig:
     )
     max_message_size: int = setting(
         "maxMessageSize",
-        number(1, 16 * _MIB - 1),
+        number(1, FRAME_BYTES_MAX - HEADER_BYTES_MAX),
         "maximum size of one message, in bytes",
         default=4 * _MIB,
     )
@@ -92,25 +99,25 @@ class StoreConfig:
     )
     mapped_file_size_commit_log: int = setting(
         "mappedFileSizeCommitLog",
-        number(4_096),
+        number(4_096, JAVA_INT_MAX),
         "size of a commit log file, in bytes; never change it for an existing store",
         default=1024 * _MIB,
     )
     mapped_file_size_consume_queue: int = setting(
         "mappedFileSizeConsumeQueue",
-        number(20),
+        number(ENTRY_BYTES, JAVA_INT_MAX),
         "size of a consume queue file, in bytes; never change it for an existing store",
         default=300_000 * ENTRY_BYTES,
     )
     max_hash_slot_num: int = setting(
         "maxHashSlotNum",
-        COUNT,
+        number(1, HASH_SLOT_NUM_MAX),
         "hash slots of an index file; never change it for an existing store",
         default=5_000_000,
     )
     max_index_num: int = setting(
         "maxIndexNum",
-        number(2, 1 << 30),
+        number(2, INDEX_NUM_MAX),
         "entries of an index file; never change it for an existing store",
         default=20_000_000,
     )
@@ -138,13 +145,13 @@ class StoreConfig:
     )
     check_whole_log_bytes: int = setting(
         "checkWholeLogBytes",
-        number(0),
+        SIZE_OR_NOTHING,
         "a commit log up to this size, in bytes, is checked as a whole at every start",
         default=256 * _MIB,
     )
     staged_bytes_max: int = setting(
         "maxStagedBytes",
-        number(0),
+        SIZE_OR_NOTHING,
         "maximum size of all staged batches together, in bytes, and so of one",
         default=1024 * _MIB,
     )

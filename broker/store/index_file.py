@@ -60,6 +60,11 @@ _PAGE_SLOTS_BITS = 10  # a page of 4096 bytes
 _HEADER_SLOTS = _HEADER.size // _SLOT.size
 _RESUMED_SLOTS = 1 << 12
 
+HASH_SLOT_NUM_MAX = 1 << 26
+"""Slots of a quarter of a GiB, which lie in memory while a file grows."""
+INDEX_NUM_MAX = (_INT_MAX - _HEADER.size - HASH_SLOT_NUM_MAX * _SLOT.size) // _ENTRY.size
+"""Entries behind so many slots in a file that RocketMQ can open, too."""
+
 
 @dataclass(frozen=True)
 class IndexSizes:

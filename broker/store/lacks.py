@@ -121,6 +121,10 @@ class Hindrance:
             self.text = None
             _tell("it is over that %s", self._what)
 
+    def give_up(self) -> None:
+        """Forget what was in the way, which nobody tries again any more."""
+        self.text = None
+
 
 class Hindrances(Generic[Key]):
     """Things of one kind that cannot be done for now, by key.

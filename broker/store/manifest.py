@@ -42,6 +42,8 @@ class Manifest:
     """Topics, and the places before which their records are not to be dispatched again."""
     half_deleted: tuple[str, ...] = ()
     """Deleted topics of which others may still keep something."""
+    newest_mark: int | None = None
+    """The highest mark of a commit of staged rows; None without one that was noted."""
 
     def __post_init__(self) -> None:
         """Raise `BodyError` for spans that no queues, or holes that no log could have had."""

@@ -432,7 +432,7 @@ class MessageStore:
 
     def why_nothing_is_taken(self) -> str | None:
         """Return why messages are refused now, or None if they are taken."""
-        hindrance = self._starting.text or self._log.flushing.text
+        hindrance = self._starting.text or self._log.flushing.text or self.batches.why_stuck()
         return self._failure or self._ending or self._refusal or hindrance
 
     def _refuse(self, why: str | None) -> None:

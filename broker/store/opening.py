@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.batch_recovery import check_batches, forget_batch
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
@@ -46,7 +47,6 @@ from rocketpoll.broker.store.recovery import (
     wipe_behind,
     write_again,
 )
-from rocketpoll.broker.store.rolling_back import first_row, roll_back
 
 _log = logging.getLogger(__name__)
 _IS_DAMAGED = (
@@ -129,7 +129,7 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     }
     _warn_of_holes(parts, recovered)
     led_to = _led_to(parts, manifest, recovered.end_offset) if crashed else 0
-    _check_batch(parts, max(led_to if was_ours else 0, manifest.safe_offset or 0))
+    check_batches(parts, manifest, led_to if was_ours else 0, is_newest=is_newest)
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)
     _warn_of_a_lost_end(parts, led_to, recovered.end_offset)
@@ -175,7 +175,7 @@ def _settle_log(
     if crashed:
         write_again(parts.log.files, checkpoint, recovered)
     wipe_behind(parts.log.files, recovered.end_offset)
-    _forget_batch(parts)
+    forget_batch(parts)
 
 
 def _load(parts: StoreParts) -> None:
@@ -188,39 +188,6 @@ def _load(parts: StoreParts) -> None:
     under_way = parts.batches.under_way
     if under_way is not None:
         parts.reput.hold_from(under_way.log_offset)
-
-
-def _check_batch(parts: StoreParts, carried_to: int) -> None:
-    """Refuse a table by which a batch is to be rolled back that has been committed.
-
-    Nothing of the log from its rows on is carried to queues before the table knows how it ended.
-
-    Raises:
-        DamagedTable: Rows of it were carried: the entry that says that it is committed is lost.
-        UnreadableFile: The disk does not give what lies there.
-    """
-    under_way = parts.batches.under_way
-    if under_way is None or carried_to <= under_way.log_offset:
-        return
-    first = first_row(parts.log, under_way.log_offset, under_way.mark)
-    if first is not None and first < carried_to:
-        raise parts.batches.lost_entry(first)
-
-
-def _forget_batch(parts: StoreParts) -> None:
-    """Roll back what is in the log of a commit that was under way: nobody was told of it."""
-    under_way = parts.batches.under_way
-    if under_way is not None:
-        _log.warning(
-            "batch %d of sink %s was being committed when the broker ended: nothing of it is "
-            "seen, and its sink may commit it again",
-            under_way.batch_id,
-            under_way.sink,
-        )
-        roll_back(parts.log, under_way.log_offset, under_way.mark)
-        parts.log.files.flush()
-        parts.batches.give_up()
-        parts.reput.let_go()
 
 
 def _take_queues(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
 
+NO_MARK = 0
+"""What records have that are no rows of a commit."""
 _PIECE_BYTES = 4 << 20
 _PIECE_RECORDS = 8_192
 _PREPARED_AT = 4
@@ -70,7 +72,31 @@ def first_row(log: CommitLog, start: int, mark: int) -> int | None:
     return None
 
 
+def newest_row(log: CommitLog, start: int) -> tuple[int, int] | None:
+    """Return, behind a place in the log, the highest mark that a row has, and its first place.
+
+    Raises:
+        UnreadableFile: The disk does not give what lies there.
+    """
+    newest, place = 0, 0
+    for position, chunk in _chunks_behind(log, start):
+        marks = np.where(
+            chunk.sys_flag & TRANSACTION_MASK, 0, chunk.tail["prepared_transaction_offset"]
+        )
+        row = int(marks.argmax())
+        if marks[row] > newest:
+            newest, place = int(marks[row]), position + int(chunk.starts[row])
+    return (newest, place) if newest else None
+
+
 def _rows_behind(log: CommitLog, start: int, mark: int) -> Iterator[_Rows]:
+    for position, chunk in _chunks_behind(log, start):
+        rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
+        if len(rows):
+            yield _Rows(position, chunk, rows)
+
+
+def _chunks_behind(log: CommitLog, start: int) -> Iterator[tuple[int, RecordChunk]]:
     check = RecordCheck(log.sealed_from)
     position = max(start, log.min_offset)
     while position < log.written_offset:
@@ -79,9 +105,7 @@ def _rows_behind(log: CommitLog, start: int, mark: int) -> Iterator[_Rows]:
             found = record_behind(log.files, position + 1, log.sealed_from)
             position = log.written_offset if found is None else found
             continue
-        rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
-        if len(rows):
-            yield _Rows(position, chunk, rows)
+        yield position, chunk
         position += len(chunk.data)
 
 

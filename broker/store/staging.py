@@ -32,7 +32,7 @@ from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import BatchRefused
-from rocketpoll.broker.store.lacks import Lacking
+from rocketpoll.broker.store.lacks import Hindrance, Lacking
 
 STAGING: Final = "staging"
 KEPT_SECONDS: Final = 24 * 3600
@@ -44,6 +44,10 @@ _VERSION: Final = 1
 _SINK = re.compile(r"[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,199}")
 _ATTEMPT = re.compile(r"[a-zA-Z0-9_.]{1,64}")
 _NAME = re.compile(r"([0-9]+)-([0-9]+)-([a-zA-Z0-9_.]+)")
+
+
+class StagingFull(Lacking):
+    """All that may be staged is staged."""
 
 
 class StagedName(NamedTuple):
@@ -122,6 +126,8 @@ class Staging:
         self._staged: dict[StagedName, _Staged] = {}
         self._directories: set[str] = set()
         self._look_again_seconds = 0.0
+        self._full = Hindrance("rows are not staged")
+        self._room_wanted = 0
         self.size = 0
         """The number of bytes that are staged now."""
 
@@ -142,7 +148,7 @@ class Staging:
         """Stage a chunk, in place of one of the same name.
 
         Raises:
-            Lacking: All that may be staged is staged.
+            StagingFull: There is no room among what is staged.
             OSError: The disk refuses. What there was of that name is gone; what is left of it, if
                 the disk refuses to delete that as well, takes room until its batch goes.
         """
@@ -153,10 +159,7 @@ class Staging:
             known = self._staged.get(name)
             others = self.size - (known.size if known else 0)
             if others + size > self._bytes_max:
-                raise Lacking(
-                    f"{self.size} bytes are staged, and {size} more would be over "
-                    f"{self._bytes_max} (maxStagedBytes)"
-                )
+                raise self._note_full(size)
             if known is not None:
                 self._delete([name])
             if name.sink not in self._directories:
@@ -173,6 +176,7 @@ class Staging:
                     self._delete([name])
                 raise
             self._note(name, _Staged(size, head))
+            self._end_if_there_is_room()
 
     def read(self, name: StagedName) -> bytes:
         """Return a staged chunk.
@@ -257,6 +261,7 @@ class Staging:
                     and (not attempts or name.attempt in attempts)
                 ]
             )
+            self._end_if_there_is_room()
 
     def forget_old(self) -> None:
         """Delete what was staged a day ago, or earlier, and directories that are empty."""
@@ -271,6 +276,7 @@ class Staging:
                     if self._modified_at(name) <= now - KEPT_SECONDS:
                         old.append(name)
             self._delete(old)
+            self._end_if_there_is_room()
             for sink in self._directories - {name.sink for name in self._staged}:
                 with suppress(OSError):  # something else lies there
                     self._disk.delete(self._root / sink)
@@ -309,6 +315,26 @@ class Staging:
         if staged is not None:
             self._staged[name] = staged
             self.size += staged.size
+
+    def _end_if_there_is_room(self) -> None:
+        """Note that no chunk would be refused any more, if so."""
+        if self.size + self._room_wanted <= self._bytes_max:
+            self._full.end()
+            self._room_wanted = 0
+
+    def _note_full(self, size: int) -> StagingFull:
+        """Note that a chunk is refused; that is over when all that were refused have room.
+
+        One that is over the limit alone is its sender's matter.
+        """
+        full = StagingFull(
+            f"{self.size} bytes are staged, and {size} more would be over {self._bytes_max} "
+            "(maxStagedBytes)"
+        )
+        if size <= self._bytes_max:
+            self._room_wanted = max(self._room_wanted, size)
+            self._full.begin(full)
+        return full
 
     def _delete(self, names: Sequence[StagedName]) -> None:
         for name in names:

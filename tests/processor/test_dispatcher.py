@@ -8,6 +8,7 @@ import os
 import pytest
 from broker_connections import FakeConnection, finished
 from brokers import never_parked
+from logged_lines import lines_of
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
@@ -81,41 +82,83 @@ def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, c
     assert ("secret" in caplog.text) is isinstance(error, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
-@pytest.mark.parametrize("is_of_many_steps", [False, True])
-def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_twice(
-    is_of_many_steps, number, caplog
-):
-    lacks = []
+class Hindered:
+    """Requests 12, of which those for what is lacking are refused."""
 
-    def answer(request):
-        if lacks:
-            raise OSError(number, os.strerror(number), "/store/index/1")
+    def __init__(self, number, way):
+        self.now = 0.0
+        self._lacking, self._number, self._way = set(), number, way
+        self._sent = []
+        self._dispatch = RequestDispatcher(
+            [{12: handler(self._handle)}], 1_000, never_parked, lambda: self.now
+        )
+
+    def lack(self, *wanted):
+        self._lacking = set(wanted)
+
+    def _answer(self, request):
+        if request.ext_fields["wanted"] in self._lacking:
+            raise OSError(self._number, os.strerror(self._number), "/store/index/1")
         return request.respond(0)
 
-    def steps(request):
+    def _steps(self, request):
         yield
-        return answer(request)
+        return self._answer(request)
 
-    dispatch = RequestDispatcher(
-        [{12: handler(steps if is_of_many_steps else answer)}], 1_000, never_parked
-    )
+    def _handle(self, request):
+        if self._way == "at once":
+            return self._answer(request)
+        if self._way == "in steps":
+            return self._steps(request)
+        self._sent.append(self._dispatch.beside(FakeConnection(), request, self._steps(request)))
+        return None
 
-    def ask():
-        answered = dispatch(FakeConnection(), RemotingCommand(12))
-        return finished(answered) if is_of_many_steps else answered
+    def ask(self, wanted="a"):
+        answered = self._dispatch(
+            FakeConnection(), RemotingCommand(12, ext_fields={"wanted": wanted})
+        )
+        return finished(self._sent.pop() if self._sent else answered)
 
-    lacks.append("descriptors")
+
+@pytest.fixture(params=["at once", "in steps", "beside"])
+def hindered(request):
+    return Hindered(errno.EMFILE, request.param)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("way", ["at once", "in steps", "beside"])
+def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_twice(
+    way, number, caplog
+):
+    hindered = Hindered(number, way)
+    hindered.lack("a")
     for _ in range(3):
-        refused = ask()
+        hindered.now += 60
+        refused = hindered.ask()
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert os.strerror(number) in refused.remark
         assert "/store/index/1" in refused.remark
-    lacks.clear()
-    assert [ask().code for _ in range(3)] == [0, 0, 0]
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert "requests 12 are refused" in caplog.records[0].message
-    assert "it is over" in caplog.records[1].message
+    hindered.lack()
+    hindered.now += 60
+    assert [hindered.ask().code for _ in range(3)] == [0, 0, 0]
+    begun, over = lines_of(caplog)
+    assert begun.startswith("requests 12 are refused: ")
+    assert over == "it is over that requests 12 are refused"
+
+
+def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_each_time(
+    hindered, caplog
+):
+    hindered.lack("a")
+    for _ in range(100):
+        assert [hindered.ask(wanted).code for wanted in "ab"] == [2, 0]
+        hindered.now += 9
+    hindered.lack()
+    assert hindered.ask().code == 0
+    assert len(lines_of(caplog)) == 1
+    hindered.now += 1
+    assert hindered.ask().code == 0
+    assert lines_of(caplog)[1:] == ["it is over that requests 12 are refused"]
 
 
 @pytest.mark.parametrize("refusal", [None, "busy"])

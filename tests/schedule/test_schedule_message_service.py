@@ -11,6 +11,7 @@ from disks import ManualClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from logged_lines import lines_of
 from stores import bodies, message, open_store, read_all
 from tables import table_in
 
@@ -196,7 +197,7 @@ def test_a_message_whose_topic_was_deleted_is_passed_over_and_named_in_the_log(b
         broker.deliver_all()
     assert bodies(broker.store) == ["y"]
     assert bodies(broker.store, "gone") == []
-    (line,) = caplog.messages
+    (line,) = lines_of(caplog, "rocketpoll.broker.schedule")
     assert "its topic gone was deleted" in line
     assert read_all(broker.store, "SCHEDULE_TOPIC_XXXX", 0)[0].offset_message_id in line
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from broker_stories import run as run_story
+from logged_lines import lines_of
 from raw_clients import RawClients, until
 
 from rmq_spark.wire.codes import SerializeType
@@ -147,7 +148,7 @@ def test_who_says_nothing_is_closed_and_so_is_who_stops_in_the_middle(caplog):
         await asyncio.gather(silent.closed(), half.closed())
 
     serve(story, first_frame_timeout_ms=50, partial_frame_timeout_ms=50)
-    assert sorted(record.getMessage().partition("closed: ")[2] for record in caplog.records) == [
+    assert sorted(line.partition("closed: ")[2] for line in lines_of(caplog)) == [
         "it says nothing",
         "its request does not end",
     ]
@@ -173,7 +174,7 @@ def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_
         await slow.closed()
 
     serve(story, first_frame_timeout_ms=10_000, partial_frame_timeout_ms=30_000)
-    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
         "it says nothing",
         "its request does not end",
     ]
@@ -209,7 +210,7 @@ def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
         assert len((await newcomer.receive()).body) == 1 << 20
 
     serve(story, in_flight_bytes_max=1 << 18, first_frame_timeout_ms=10_000)
-    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
         "its request does not end"
     ]
 
@@ -280,7 +281,7 @@ def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_the
             assert len((await client.receive()).body) == 1 << 20
 
     serve(story, in_flight_bytes_max=4 << 20)
-    assert not caplog.records
+    assert lines_of(caplog) == []
 
 
 def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
@@ -300,7 +301,7 @@ def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
     serve(
         story, in_flight_bytes_max=1 << 18, partial_frame_timeout_ms=30_000, idle_timeout_ms=120_000
     )
-    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
         "its request does not end"
     ]
 
@@ -332,7 +333,7 @@ def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(c
 
     times = {"partial_frame_timeout_ms": 30_000, "slow_reader_timeout_ms": 100_000}
     serve(story, unread_bytes_max=1 << 28, **times)
-    assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
+    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
         "its requests wait, as it does not read its answers"
     ]
 

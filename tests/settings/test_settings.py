@@ -39,7 +39,7 @@ OTHERS = {
     "autoCreateTopicEnable": ("false", ""),
     "autoCreateSubscriptionGroup": ("false", "no"),
     "defaultTopicQueueNums": ("4", "1025"),
-    "maxMessageSize": ("1048576", "16777216"),
+    "maxMessageSize": ("1048576", "16515073"),
     "messageDelayLevel": ("1s 2m 3h 4d", "1s two"),
     "longPollingEnable": ("false", "off"),
     "suspendTimeoutMillsMax": ("7000", "-1"),

@@ -5,20 +5,22 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from logged_lines import lines_of
 from slow_disks import SlowDisk
 from staged_rows import Sink, admitted, at_once, no_pause, result_of
-from stores import Listener, bodies, crash, message, open_store
+from stores import Listener, bodies, crash, encoded, message, open_store
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rocketpoll.broker.store import batch_journal, batches
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
-from rocketpoll.broker.store.lacks import FlushFailed, Lacking
+from rocketpoll.broker.store.lacks import FlushFailed, Lacking, is_lack
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -290,6 +292,37 @@ def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
     assert rows_seen(store) == ROWS
 
 
+def test_what_another_appends_with_the_mark_of_a_commit_is_not_rolled_back_with_it(tmp_path):
+    """Records that come ready-made may have anything there: the place to guess is the log's end."""
+    store = open_store(tmp_path)
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    sent = []
+
+    def look():
+        under_way = store._parts.batches.under_way
+        if under_way is not None:
+            text = f"other {len(sent)}"
+            record = encoded(
+                replace(message(text, "T", 0), prepared_transaction_offset=under_way.mark)
+            )
+            assert store.put_chunk(record, [len(record)]).status is PutMessageStatus.PUT_OK
+            sent.append(text)
+
+    def refuse(queue):
+        if len(sent) > 2:
+            raise BatchRefused("gone")
+
+    with pytest.raises(BatchRefused, match="gone"):
+        sink.commit(0, attempt, between=look, admit=refuse)
+    crash(store)
+    (tmp_path / "checkpoint").unlink(missing_ok=True)  # all is read from the log
+    store = open_store(tmp_path)
+    assert (rows_seen(store), of_others(store)) == ({}, sent)
+    assert sent != []
+    store.shutdown()
+
+
 def test_an_attempt_that_is_named_twice_has_its_rows_once_or_not_at_all(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -490,6 +523,7 @@ class Refusing:
         self.attempt = self.sink.stage(1, CHUNKS)
         self.times, self.directories = times, directories
         self.hindrances = []
+        self.looks = {}
 
     def _refuse(self, queue):
         if queue[0] == "U":
@@ -504,6 +538,7 @@ class Refusing:
             put(self.store, "other meanwhile", "U", 0)
         assert rows_seen(self.store) == {}
         assert of_others(self.store) == []
+        self.looks.get(len(self.hindrances), lambda: None)()
         if len(self.hindrances) == self.times:
             self.disk.plan = ()
         return no_pause()
@@ -543,16 +578,97 @@ def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_aga
     store.shutdown()
 
 
-def test_a_batch_that_can_neither_be_committed_nor_taken_back_is_for_a_restart(tmp_path):
-    refusing = Refusing(tmp_path, 1 << 30)
-    with pytest.raises(StoreFailed, match=r"neither committed nor given up.*restart"):
+MANY = 4 * batches.ATTEMPTS
+
+
+def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(tmp_path, caplog):
+    """However long that lasts: it is logged once, and over once it is over."""
+    refusing = Refusing(tmp_path, MANY)
+    store, sink, refused = refusing.store, refusing.sink, []
+
+    def look():
+        refused.append(store.put_message(message("refused", "T", 0)).remark)
+        for ask in (lambda: sink.commit(2), lambda: sink.abort(1), sink.forget):
+            with pytest.raises(StoreError, match="neither committed nor given up: the disk is"):
+                ask()
+
+    refusing.looks = {MANY - 1: look}
+    with pytest.raises(OSError, match="No space left"):
         refusing.commit()
-    assert len(refusing.hindrances) == 2 * (batches.ATTEMPTS - 1)
-    assert "neither committed nor given up" in refusing.store.state().failure
-    crash(refusing.store)
+    (remark,) = refused
+    assert "a batch is neither committed nor given up: the disk is full" in remark
+    assert [
+        line.partition(": ")[0] for line in lines_of(caplog, "rocketpoll.broker.store.lacks")
+    ] == [
+        "a batch is neither committed nor given up",
+        "it is over that a batch is neither committed nor given up",
+    ]
+    assert (store.state().failure, store.state().hindrance) == (None, None)
+    assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
+    put(store, "other behind", "U", 0)
+    sink.commit(1, refusing.attempt)
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+@pytest.mark.parametrize("end", ["a kill", "a stop"])
+def test_a_batch_that_is_neither_committed_nor_taken_back_is_rolled_back_by_a_restart(
+    tmp_path, end
+):
+    class Ended(BaseException):
+        pass
+
+    def give_up():
+        raise Ended
+
+    refusing = Refusing(tmp_path, MANY)
+    refusing.looks = {MANY - 1: give_up}
+    with pytest.raises(Ended):
+        refusing.commit()
+    refusing.disk.plan = ()
+    if end == "a stop":
+        refusing.store.shutdown()
+    else:
+        crash(refusing.store)
     store = open_store(tmp_path)
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
     Sink(store).commit(1, refusing.attempt)
+    assert rows_seen(store) == ROWS
+    store.shutdown()
+
+
+def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, caplog):
+    """What it says is what is so: nothing is tried again, and nothing is over."""
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, [("T", 1, ["earlier"])]))
+    attempt = sink.stage(1, CHUNKS)
+
+    def fail(queue):
+        if queue[0] == "U":
+            disk.plan = [
+                FaultIn(
+                    0,
+                    kinds=frozenset({"flush"}),
+                    persistent=True,
+                    error=errno.EIO,
+                    directory="config",
+                )
+            ]
+
+    with pytest.raises(StoreFailed, match=r"neither committed nor given up.*restart"):
+        sink.commit(1, attempt, admit=fail)
+    with pytest.raises(StoreError, match=r"restart the broker$") as refused:
+        sink.commit(1, attempt)
+    assert not is_lack(refused.value)  # or it would be said to be tried again
+    assert "neither committed nor given up" in store.state().failure
+    assert store.state().hindrance is None
+    assert lines_of(caplog, "rocketpoll.broker.store.lacks") == []
+    crash(store)
+    store = open_store(tmp_path)
+    assert rows_seen(store) in ({}, ROWS)
+    Sink(store).commit(1, attempt)
     assert rows_seen(store) == ROWS
     store.shutdown()
 

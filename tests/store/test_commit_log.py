@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from disks import Fault, FaultyDisk, ManualClock
+from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
@@ -173,13 +174,15 @@ def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clo
             append(log, "x" * 5_000)
         append(log, "small")
         assert "the disk is full" in log.writing.text
-    assert [record.message.split(":")[0] for record in caplog.records] == [
+    assert [line.split(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
         "the commit log is not written to"
     ]
     disk.capacity = None
     append(log, "x" * 5_000)
     assert log.writing.text is None
-    assert caplog.messages[1:] == ["it is over that the commit log is not written to"]
+    assert lines_of(caplog, "rocketpoll.broker.store")[1:] == [
+        "it is over that the commit log is not written to"
+    ]
 
 
 def test_a_disk_that_refuses_nothing_for_a_while_is_full_no_more(tmp_path, clock):

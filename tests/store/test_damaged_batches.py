@@ -6,6 +6,7 @@ nothing is seen. Or the start is refused, with the file's name, and has changed 
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 
@@ -163,3 +164,128 @@ def test_rows_that_were_rolled_back_may_be_so_again(tmp_path):
     store = open_store(tmp_path)
     assert bodies(store) == [*texts_of(0), "behind"]
     store.shutdown()
+
+
+# ---- older copies of both files
+
+
+def one_more(root, batch_id, *, checkpoint=False, end=MessageStore.shutdown):
+    """A further batch of the sink, which a copy that was made before does not know."""
+    store = open_store(root, **SYNC)
+    sink = Sink(store)
+    sink.commit(batch_id, sink.stage(batch_id, [(*queue, texts_of(batch_id)) for queue in QUEUES]))
+    store.reput()
+    if checkpoint:
+        store.save_checkpoint()
+    found = seen(store)
+    end(store)
+    return found
+
+
+def put_back(copy, root, *names):
+    """Files of a copy of the store in place of those that are there."""
+    for name in names:
+        shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
+        copied = copy / name
+        (shutil.copytree if copied.is_dir() else shutil.copy)(copied, root / name)
+
+
+BOTH = ("config/stagedBatches.json", "config/stagedBatches.journal")
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("what", [BOTH, ("config",)], ids=["both files", "all of config"])
+def test_both_files_of_an_older_copy_are_refused(tmp_path, end, checkpoint, what):
+    """Else the sink would commit batches a second time that are seen already."""
+    root = tmp_path / "s"
+    committed(root, "stopped", 2, **SYNC)
+    shutil.copytree(root, tmp_path / "copy")
+    whole = one_more(root, 2, checkpoint=checkpoint, end=ENDS[end])
+    shutil.copytree(root / "config", tmp_path / "newest")
+    put_back(tmp_path / "copy", root, *what)
+    log = tree_in(root / "commitlog")
+    for _ in range(2):
+        with pytest.raises(DamagedTable, match=r"it is of an older copy: the newest commit"):
+            open_store(root, **SYNC)
+    assert tree_in(root / "commitlog") == log
+    for name in BOTH:
+        shutil.copy(tmp_path / "newest" / name.removeprefix("config/"), root / name)
+    store = open_store(root, **SYNC)
+    assert seen(store) == whole
+    assert Sink(store).commit(2).batch_id == 2
+    assert seen(store) == whole
+    store.shutdown()
+
+
+def test_an_older_copy_of_the_whole_store_is_one_and_served(tmp_path):
+    root = tmp_path / "s"
+    whole = committed(root, "stopped", 2, **SYNC)
+    shutil.copytree(root, tmp_path / "copy")
+    one_more(root, 2)
+    assert one_more(tmp_path / "copy", 2) == [[*each, *texts_of(2)] for each in whole]
+
+
+def test_what_has_left_no_row_is_not_missed(tmp_path):
+    """A batch without rows, and a sink that was forgotten: nothing tells of them."""
+    root = tmp_path / "s"
+    whole = committed(root, "stopped", 2, **SYNC)
+    shutil.copytree(root, tmp_path / "copy")
+    store = open_store(root, **SYNC)
+    Sink(store).commit(2)
+    Sink(store, "another").forget()
+    store.shutdown()
+    put_back(tmp_path / "copy", root, *BOTH)
+    store = open_store(root, **SYNC)
+    assert (seen(store), Sink(store).last) == (whole, 1)
+    store.shutdown()
+
+
+def test_a_table_of_an_earlier_release_is_believed(tmp_path):
+    """It does not say which commit was the newest, and the next one has it say so."""
+    whole = committed(tmp_path, "stopped", 2, **SYNC)
+    manifest, table = (tmp_path / "config" / name for name in ("manifest.json", BOTH[0][7:]))
+    journal = tmp_path / BOTH[1]
+    for path in (manifest, table):
+        said = json.loads(path.read_bytes())
+        assert said.pop("newestMark", None) or path == table
+        said.pop("checksum", None)
+        path.write_text(json.dumps(said))
+    entries = journal.read_bytes()
+    journal.write_bytes(bytes(len(entries)))
+    store = open_store(tmp_path, **SYNC)
+    assert seen(store) == whole
+    store.shutdown()
+    one_more(tmp_path, 2)
+    assert store._parts.batches.newest_mark is None
+    assert open_newest_mark(tmp_path) is not None
+
+
+def open_newest_mark(root):
+    store = open_store(root, **SYNC)
+    store.shutdown()
+    return store._parts.batches.newest_mark
+
+
+def test_a_row_whose_commit_is_not_noted_any_more_is_not_shown(tmp_path):
+    """The entry that says that it is under way is damaged, and rows of it are in the log."""
+    store = open_store(tmp_path, **SYNC)
+    sink, calls = Sink(store), []
+    sink.commit(0, sink.stage(0, [("T", 0, texts_of(0))]))
+    attempt = sink.stage(1, [(*queue, texts_of(1)) for queue in QUEUES])
+
+    def look():
+        calls.append(store.state().written_offset)
+        if calls[-1] > calls[0]:
+            raise Killed
+
+    with suppress(Killed):
+        sink.commit(1, attempt, between=look)
+    store.flushed(store.state().written_offset).result(5)
+    crash(store)
+    journal = tmp_path / BOTH[1]
+    data = bytearray(journal.read_bytes())
+    data[entries_in(data)[-1][1] - 1] ^= 1
+    journal.write_bytes(data)
+    with pytest.raises(DamagedTable, match="it is of an older copy"):
+        open_store(tmp_path, **SYNC)

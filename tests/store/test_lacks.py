@@ -8,6 +8,7 @@ import os
 
 import pytest
 from lacking_disks import ERRNOS, LackingDisk
+from logged_lines import lines_of
 from stores import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
@@ -237,7 +238,7 @@ def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog
         hindrance.end()
         hindrance.end()
         assert hindrance.text is None
-    assert [each.message.partition(":")[0] for each in caplog.records] == [
+    assert [line.partition(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
         "nothing is done",
         "it is over that nothing is done",
     ] * 2
@@ -251,7 +252,7 @@ def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
         hindrances.begin(2, "two waits", UnreadableFile("a page is bad"))
     for _ in range(2):
         hindrances.end(1)
-    assert [each.message.partition(":")[0] for each in caplog.records] == [
+    assert [line.partition(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
         "one waits",
         "two waits",
         "it is over that one waits",

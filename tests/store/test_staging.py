@@ -8,12 +8,13 @@ from zlib import crc32
 
 import pytest
 from disks import Fault, FaultyDisk
+from logged_lines import lines_of
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.staging import KEPT_SECONDS, StagedName, Staging
+from rocketpoll.broker.store.staging import KEPT_SECONDS, StagedName, Staging, StagingFull
 
 A = StagedName("s", 3, "a", 0)
 
@@ -70,6 +71,27 @@ def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, tim
         staging.put(A._replace(number=1), 1, b"more")
     staging.forget("s", last=3)
     staging.put(A._replace(number=1), 1, b"more")
+
+
+def test_while_there_is_no_room_that_is_told_once_and_over_when_all_that_were_refused_have_some(
+    tmp_path, time, caplog
+):
+    """Others may find room for less, and go on: it is not over for that."""
+    staging = opened(tmp_path, time, 100)
+    staging.put(A, 1, b"a" * 44)
+    for number in range(1, 9):
+        with pytest.raises(StagingFull, match="maxStagedBytes"):
+            staging.put(A._replace(number=number), 1, b"b" * 34)
+        staging.put(A._replace(sink="t", batch_id=number), 1, b"c" * 4)
+        staging.forget("t")
+    (begun,) = lines_of(caplog, "rocketpoll.broker.store")
+    assert begun.startswith("rows are not staged: 60 bytes are staged, and 50 more would be over")
+    staging.forget("s", last=3)
+    _, over = lines_of(caplog, "rocketpoll.broker.store")
+    assert over == "it is over that rows are not staged"
+    with pytest.raises(StagingFull):  # more than ever has room, as its sender hears
+        staging.put(A, 1, b"a" * 200)
+    assert len(lines_of(caplog, "rocketpoll.broker.store")) == 2
 
 
 @pytest.mark.parametrize("kind", ["create", "write"])

@@ -45,7 +45,7 @@ from rocketpoll.broker.processor.sends.extensions import refuse_other_queue
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.staging import StagedName
+from rocketpoll.broker.store.staging import StagedName, StagingFull
 
 _AGAIN_SECONDS: Final = 1.0
 
@@ -61,12 +61,12 @@ class StagedBatchesProcessor:
         work: Callable[[Work], None],
         loop: asyncio.AbstractEventLoop,
         why_busy: Callable[[], str | None],
-        excused: Callable[[Connection, RemotingCommand, Exception], RemotingCommand],
+        answered: Callable[[Connection, RemotingCommand, Steps], Steps],
     ) -> None:
         """Take the store, and what work beside the turns needs.
 
-        ``excused`` makes an answer of an exception; ``why_busy`` returns why no sends are taken
-        now, or None.
+        ``answered`` has steps end with an answer, whatever they raise; ``why_busy`` returns why no
+        sends are taken now, or None.
         """
         self._store = store
         self._batches = store.batches
@@ -75,7 +75,7 @@ class StagedBatchesProcessor:
         self._work = work
         self._loop = loop
         self._why_busy = why_busy
-        self._excused = excused
+        self._answered = answered
 
     def handlers(self) -> Handlers:
         """Return the handlers by request code."""
@@ -194,13 +194,11 @@ class StagedBatchesProcessor:
         return over
 
     def _beside(self, connection: Connection, request: RemotingCommand, steps: Steps) -> None:
-        self._work(self._told(connection, request, self._refusing(request, steps)))
+        answered = self._answered(connection, request, self._refusing(request, steps))
+        self._work(self._told(connection, request, answered))
 
     def _told(self, connection: Connection, request: RemotingCommand, steps: Steps) -> Work:
-        try:
-            told = yield from steps
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
-            told = self._excused(connection, request, error)
+        told = yield from steps
         if told is not None:
             reply(connection, request, told)
 
@@ -208,6 +206,8 @@ class StagedBatchesProcessor:
         """Pass on steps; answer that a batch cannot be, which no other broker would mend."""
         try:
             return (yield from steps)
+        except StagingFull as full:  # of which the log has heard
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, str(full)) from full
         except BatchRefused as error:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, f"{error} (request {request.code})"

@@ -1,4 +1,5 @@
 import pytest
+from logged_lines import lines_of
 from moved_tasks import MovedTasks
 from received_messages import received
 
@@ -47,7 +48,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logg
     assert done == []  # not by the thread that reads
     tasks.move(0)
     assert (brokers.taken, done) == ([(7, -1, 0)], [0])
-    [line] = caplog.messages
+    [line] = lines_of(caplog, "rmq_spark.client.consumer")
     assert "offset 7" in line
     assert "id-7" in line
     assert "it goes to %DLQ%G" in line

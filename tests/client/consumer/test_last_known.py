@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from logged_lines import lines_of
 from received_messages import received
 
 from rmq_spark.client.consumer.group_brokers import Pulled
@@ -61,7 +62,7 @@ def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
     assert last.find(QUEUE, 6, searches(asked, 0)) == 0
     assert asked == [(QUEUE, received(5).store_timestamp - 1)]
     assert not last.must_be_found
-    [line] = caplog.messages
+    [line] = lines_of(caplog, "rmq_spark.client.consumer")
     assert "going on at offset 0, not 6" in line
 
 
@@ -69,7 +70,7 @@ def test_a_queue_that_is_where_it_was_is_not_told(caplog):
     last = known()
     last.failed(GONE)
     assert last.find(QUEUE, 6, searches([], 6)) == 6
-    assert caplog.messages == []
+    assert lines_of(caplog, "rmq_spark.client.consumer") == []
 
 
 def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_on_there():

@@ -6,7 +6,8 @@ import zlib
 
 import pytest
 from broker_connections import FakeConnection, body_in, finished
-from brokers import never_parked, nobody_waits, saved_at_once
+from brokers import never_parked, nobody_waits, open_parts, saved_at_once
+from logged_lines import lines_of
 from staged_rows import at_once, no_pause, result_of, sized
 from stores import bodies, message, small_config
 
@@ -47,13 +48,13 @@ class Room:
             result_of,
             None,
             lambda: self.busy,
-            self._excused,
+            self._beside,
         )
         processor._pause = no_pause
         self._dispatch = RequestDispatcher([processor.handlers()], 1_024, never_parked)
 
-    def _excused(self, connection, request, error):
-        return self._dispatch.excused(connection, request, error)
+    def _beside(self, connection, request, steps):
+        return self._dispatch.beside(connection, request, steps)
 
     def ask(self, code, header, body=None):
         answer = finished(self._dispatch(self.connection, self.connection.ask(code, header, body)))
@@ -221,7 +222,24 @@ def test_a_store_that_takes_nothing_commits_nothing(parts, room):
     room.stage("a")
     parts.store.take_no_more("the broker is stopping")
     answer = room.commit("a")
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_BUSY, "the broker is stopping")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "the broker is stopping",
+    )
+
+
+def test_a_broker_without_room_for_what_is_staged_says_so_and_logs_that_once(tmp_path, caplog):
+    parts = open_parts(tmp_path, staged_bytes_max=400)
+    parts.make_topic("T")
+    room = Room(parts)
+    room.stage("b" * 200)
+    for _ in range(3):
+        answer = room.stage("a", "b" * 100, number=1)
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "(maxStagedBytes)" in answer.remark
+        assert room.stage("b" * 190).code == 0
+    assert len(lines_of(caplog)) == 1
+    parts.store.shutdown()
 
 
 def test_who_has_not_agreed_sees_none_of_it(room):
