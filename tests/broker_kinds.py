@@ -142,9 +142,12 @@ class RocketMQBroker:
 class RocketPollBroker:
     """Ours: name server and broker behind one port."""
 
-    def __init__(self, version: str, directory: Path, flush: FlushDiskType) -> None:
+    def __init__(
+        self, version: str, directory: Path, flush: FlushDiskType, name: str = NAME
+    ) -> None:
         self.version = version
         self.root = directory / "store"
+        self._name = name
         self._port = free_broker_port()
         self.address = self.name_server = f"127.0.0.1:{self._port}"
         self._log = directory / "broker.log"
@@ -155,7 +158,7 @@ class RocketPollBroker:
         config = store_config(self.root)
         return {
             "brokerClusterName": CLUSTER,
-            "brokerName": NAME,
+            "brokerName": self._name,
             "brokerIP1": "127.0.0.1",
             "listenPort": self._port,
             "storePathRootDir": config.store_path_root_dir,

@@ -1,5 +1,5 @@
 """What may stand between a client and a broker, or in its place: a NAT that forgets,
-a host that is down."""
+a host that is down, or goes down and comes back."""
 
 from __future__ import annotations
 
@@ -82,3 +82,78 @@ class BlackHole:
 
     def __exit__(self, *error):
         self._stack.__exit__(*error)
+
+
+class Host:
+    """Passes bytes on both ways as long as it is there; its address stays when it vanishes.
+
+    Then nothing passes on what was connected, not even that it has ended, and who connects gets no
+    answer. When it comes back it knows nothing of what was connected before.
+    """
+
+    def __init__(self, address):
+        """Take where bytes go to."""
+        host, _, port = address.rpartition(":")
+        self._target = (host, int(port))
+        self._is_there = threading.Event()
+        self._is_there.set()
+        self._sockets, self._waiting = [], []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def vanish(self):
+        """Pass nothing on any more, and let nobody in."""
+        self._is_there.clear()
+        with suppress(TimeoutError):
+            while True:  # until there is no room for others to wait in
+                self._waiting.append(socket.create_connection(self._listener.getsockname(), 0.2))
+
+    def come_back(self):
+        """Let clients in again."""
+        _end(self._sockets)
+        _end(self._waiting)
+        self._is_there.set()
+
+    def close(self):
+        """End all that was connected."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._is_there.set()
+        self._accepting.join(10)
+        _end(self._sockets)
+        _end(self._waiting)
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._is_there.wait()
+                self._sockets.append(client)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:  # nobody listens there: so it is told
+                    client.close()
+                    continue
+                self._sockets.append(server)
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source, target):
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._is_there.wait()
+                target.sendall(data)
+        self._is_there.wait()
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+def _end(sockets):
+    while sockets:
+        each = sockets.pop()
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()

@@ -1,6 +1,8 @@
 """Programs that fork with clients in their hands, each run as a process of its own by `test_forks`.
 
-python forking_programs.py PROGRAM NAME_SERVER     prints what came of it as JSON, in its last line
+python forking_programs.py PROGRAM NAME_SERVER BROKER TOPIC GROUP
+
+prints what came of it as JSON, in its last line. BROKER is the address of broker-a.
 
 A child says what it has seen through a pipe, and ends without what its parent would do at its end.
 """
@@ -38,7 +40,8 @@ from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-QUEUE = MessageQueue("T", "broker-a", 0)
+BROKER, TOPIC, GROUP = sys.argv[3:]
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 PATIENCE_S = 30
 MESSAGES = 100
 
@@ -92,7 +95,7 @@ def send_all(producer, who):
     """Send some; each with where it is stored, by the word of the broker."""
     found = []
     for number in range(MESSAGES):
-        result = producer.send(Message("T", f"{who}-{number}".encode()), QUEUE)
+        result = producer.send(Message(TOPIC, f"{who}-{number}".encode()), QUEUE)
         found.append([f"{who}-{number}", result.queue_offset, result.message_id])
     return found
 
@@ -117,8 +120,8 @@ def producer_started_before(address):
     by the children without a word more."""
     producer = Producer("P", address)
     producer.start()
-    producer.send(Message("T", b"before"), QUEUE)
-    own = producer.instance.connections._lines.there(address).connection
+    producer.send(Message(TOPIC, b"before"), QUEUE)
+    own = producer.instance.connections._lines.there(BROKER).connection
 
     def work():
         sent = send_all(producer, os.getpid())
@@ -129,8 +132,8 @@ def producer_started_before(address):
     children = [Child(work) for _ in range(3)]
     found = {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
     said = [child.said() for child in children]
-    producer.send(Message("T", b"behind"), QUEUE)
-    is_kept = producer.instance.connections._lines.there(address).connection is own
+    producer.send(Message(TOPIC, b"behind"), QUEUE)
+    is_kept = producer.instance.connections._lines.there(BROKER).connection is own
     producer.shutdown()
     return {"parent": found, "children": said, "connection is kept": is_kept}
 
@@ -139,9 +142,9 @@ def futures_of_the_parent(address):
     """What the parent waits for when it forks comes to the parent, and its callbacks run there."""
     called = []
     with Producer("P", address) as producer:
-        producer.send(Message("T", b"before"), QUEUE)
+        producer.send(Message(TOPIC, b"before"), QUEUE)
         futures = [
-            producer.send_async(Message("T", b"%d" % n), QUEUE, 20_000) for n in range(MESSAGES)
+            producer.send_async(Message(TOPIC, b"%d" % n), QUEUE, 20_000) for n in range(MESSAGES)
         ]
         for future in futures:
             future.add_done_callback(lambda _: called.append(os.getpid()))
@@ -149,7 +152,7 @@ def futures_of_the_parent(address):
 
         def work():
             refused = [raised_by(lambda future=future: future.result(5)) for future in before]
-            own = producer.send_async(Message("T", b"own"), QUEUE).result(10).send_status.name
+            own = producer.send_async(Message(TOPIC, b"own"), QUEUE).result(10).send_status.name
             return {"refused": refused, "own": own, "called here": called.count(os.getpid())}
 
         said = Child(work).said()
@@ -165,7 +168,7 @@ def polled_by(consumer, seconds):
     """What a consumer gets in this time, once it has its share."""
     found = []
     with consumer:
-        consumer.subscribe("T")
+        consumer.subscribe(TOPIC)
         until(consumer.assignment)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -175,11 +178,11 @@ def polled_by(consumer, seconds):
 
 def lite_made_before(address):
     """Made in the parent, started in two children: they share the queues."""
-    consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
+    consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
     with Admin(address) as admin:
-        until(lambda: len(admin.members("G")) == 2)
-        clients = [member.client_id for member in admin.members("G")]
+        until(lambda: len(admin.members(GROUP)) == 2)
+        clients = [member.client_id for member in admin.members(GROUP)]
     time.sleep(0.5)
     sent = send_to_all_queues(address)
     return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
@@ -189,22 +192,22 @@ def push_made_before(address):
     """The same of one with a listener."""
     seen = []
     consumer = PushConsumer(
-        "G",
+        GROUP,
         address,
         listener=lambda messages, _: seen.extend(each.body.decode() for each in messages),
         settings=PushSettings(consume_from_where=FIRST),
     )
 
     def work():
-        consumer.subscribe("T")
+        consumer.subscribe(TOPIC)
         with consumer:
             time.sleep(4)
         return seen
 
     children = [Child(work) for _ in range(2)]
     with Admin(address) as admin:
-        until(lambda: len(admin.members("G")) == 2)
-        clients = [member.client_id for member in admin.members("G")]
+        until(lambda: len(admin.members(GROUP)) == 2)
+        clients = [member.client_id for member in admin.members(GROUP)]
     time.sleep(0.5)
     sent = send_to_all_queues(address)
     return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
@@ -212,16 +215,16 @@ def push_made_before(address):
 
 def send_to_all_queues(address):
     with Producer("Senders", address) as producer:
-        queues = producer.publish_queues("T")
+        queues = producer.publish_queues(TOPIC)
         for number in range(40):
-            producer.send(Message("T", f"{number}".encode()), queues[number % len(queues)])
+            producer.send(Message(TOPIC, f"{number}".encode()), queues[number % len(queues)])
     return [f"{number}" for number in range(40)]
 
 
 def lite_started_before(address):
     """Started in the parent: in the child it refuses in a line, and the parent's is not touched."""
-    consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
-    consumer.subscribe("T")
+    consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
+    consumer.subscribe(TOPIC)
     consumer.start()
     until(consumer.assignment)
 
@@ -233,7 +236,7 @@ def lite_started_before(address):
                 consumer.commit,
                 consumer.start,
                 lambda: consumer.subscribe("U"),
-                lambda: consumer.unsubscribe("T"),
+                lambda: consumer.unsubscribe(TOPIC),
             )
         ]
         consumer.shutdown()
@@ -253,7 +256,7 @@ def lite_started_before(address):
         )
     )
     with Admin(address) as admin:
-        members = len(admin.members("G"))
+        members = len(admin.members(GROUP))
     consumer.shutdown()
     return {"child": said, "sent": sent, "seen": found, "members": members}
 
@@ -262,14 +265,14 @@ def push_started_before(address):
     """The same of one with a listener; the child's copy calls it no more."""
     seen = []
     consumer = PushConsumer(
-        "G",
+        GROUP,
         address,
         listener=lambda messages, _: seen.extend(
             (os.getpid(), each.body.decode()) for each in messages
         ),
         settings=PushSettings(consume_from_where=FIRST),
     )
-    consumer.subscribe("T")
+    consumer.subscribe(TOPIC)
     consumer.start()
     until(consumer.assignment)
 
@@ -279,7 +282,7 @@ def push_started_before(address):
             for action in (
                 consumer.start,
                 lambda: consumer.subscribe("U"),
-                lambda: consumer.unsubscribe("T"),
+                lambda: consumer.unsubscribe(TOPIC),
                 consumer.suspend,
                 consumer.resume,
             )
@@ -293,7 +296,7 @@ def push_started_before(address):
     until(lambda: len(seen) == 40)
     said = child.said()
     with Admin(address) as admin:
-        members = len(admin.members("G"))
+        members = len(admin.members(GROUP))
     consumer.shutdown()
     return {"child": said, "sent": sent, "seen": [body for _, body in seen], "members": members}
 
@@ -315,9 +318,9 @@ def listener_that_forks(address):
         seen.append(body)
 
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=1)
-    consumer = PushConsumer("G", address, listener=listen, settings=settings)
+    consumer = PushConsumer(GROUP, address, listener=listen, settings=settings)
     sent = send_to_all_queues(address)
-    consumer.subscribe("T")
+    consumer.subscribe(TOPIC)
     consumer.start()
     until(lambda: len(seen) == 40)
     until(lambda: os.waitpid(children[0], os.WNOHANG) != (0, 0))
@@ -337,7 +340,7 @@ def instance_started_before(address):
     instance = ClientInstance(address)
     instance.start()
     with Producer("P", instance=instance) as producer:
-        producer.send(Message("T", b"before"), QUEUE)
+        producer.send(Message(TOPIC, b"before"), QUEUE)
 
         def work():
             with Producer("P", instance=instance) as own:
@@ -354,10 +357,10 @@ def admin_and_api_used_before(address):
     connections = Connections()
     api = BrokerApi(connections)
     with Admin(address) as admin:
-        before = [admin.topics() is not None, api.max_offset(address, QUEUE)]
+        before = [admin.topics() is not None, api.max_offset(BROKER, QUEUE)]
 
         def work():
-            return [admin.topics() is not None, api.max_offset(address, QUEUE)]
+            return [admin.topics() is not None, api.max_offset(BROKER, QUEUE)]
 
         return {"before": before, "child": Child(work).said(), "parent": work()}
 
@@ -369,7 +372,7 @@ def bulk_pull_half_way(address):
     connections = Connections()
     pulls = iter(
         BulkPull(
-            BrokerApi(connections), address, "G", QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000)
+            BrokerApi(connections), BROKER, GROUP, QUEUE, 0, MESSAGES, PullRules(chunk_bytes=1_000)
         )
     )
     first = next(pulls)
@@ -386,8 +389,8 @@ def parent_that_is_killed(address):
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
-        consumer = LitePullConsumer("G", address)
-        consumer.subscribe("T")
+        consumer = LitePullConsumer(GROUP, address)
+        consumer.subscribe(TOPIC)
         consumer.start()
         until(consumer.assignment)
         if os.fork() == 0:
@@ -398,10 +401,10 @@ def parent_that_is_killed(address):
         os._exit(0)
     grandchild = int(os.read(reading, 100))
     with Admin(address) as admin:
-        before = len(admin.members("G"))
+        before = len(admin.members(GROUP))
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
-        until(lambda: not admin.members("G"))
+        until(lambda: not admin.members(GROUP))
     os.kill(grandchild, signal.SIGKILL)
     return {"before": before}
 
@@ -410,12 +413,12 @@ def threads_that_fork(address):
     """Forks at any moment of a producer that many threads use, with locks held in all places."""
     stopped, failures = threading.Event(), []
     with Producer("P", address) as producer:
-        producer.send(Message("T", b"before"), QUEUE)
+        producer.send(Message(TOPIC, b"before"), QUEUE)
 
         def send():
             try:
                 while not stopped.is_set():
-                    producer.send_async(Message("T", b"x")).result(20)
+                    producer.send_async(Message(TOPIC, b"x")).result(20)
             except ClientError as error:
                 failures.append(message_of(error))
 
@@ -424,7 +427,7 @@ def threads_that_fork(address):
             thread.start()
         said = []
         for _ in range(40):
-            child = Child(lambda: producer.send(Message("T", b"child")).send_status.name)
+            child = Child(lambda: producer.send(Message(TOPIC, b"child")).send_status.name)
             said.append(child.said())
         stopped.set()
         for thread in threads:
@@ -441,9 +444,9 @@ class Application:
     def __init__(self, address):
         self.producer = Producer("P", address)
         self.producer.start()
-        self.producer.send(Message("T", b"before"), QUEUE)
-        self.consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
-        self.consumer.subscribe("T")
+        self.producer.send(Message(TOPIC, b"before"), QUEUE)
+        self.consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
+        self.consumer.subscribe(TOPIC)
 
 
 application = None
@@ -475,7 +478,7 @@ def preloaded_workers(address):
     workers = [worker() for _ in range(3)]
     doomed = os.fork()
     if doomed == 0:
-        app.producer.send(Message("T", b"doomed"))
+        app.producer.send(Message(TOPIC, b"doomed"))
         time.sleep(PATIENCE_S)
     os.kill(doomed, signal.SIGKILL)
     os.waitpid(doomed, 0)

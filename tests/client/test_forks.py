@@ -28,7 +28,6 @@ from rmq_spark.client import (
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.client.requests.broker_api import BrokerApi
-from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.message_queue import MessageQueue
 
 PROGRAMS = Path(__file__).with_name("forking_programs.py")
@@ -37,20 +36,17 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 @pytest.fixture
-def run(running_broker, api):
-    api.admin.create_topic(
-        running_broker.address, TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
-    )
+def topic(cluster):
+    return cluster.topic()
 
+
+@pytest.fixture
+def run(cluster, topic):
     def run(program):
         ended = subprocess.run(
             [
-                sys.executable,
-                "-W",
-                "ignore::DeprecationWarning",
-                str(PROGRAMS),
-                program,
-                running_broker.address,
+                *(sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAMS), program),
+                *(cluster.name_server, cluster.address, topic, cluster.group()),
             ],
             capture_output=True,
             text=True,
@@ -64,14 +60,15 @@ def run(running_broker, api):
 
 
 @pytest.fixture
-def stored(running_broker, api):
+def stored(cluster, topic):
     """What a queue holds, by offset."""
 
     def stored():
-        end = api.max_offset(running_broker.address, QUEUE)
+        queue = cluster.queue(topic)
+        end = cluster.api.max_offset(cluster.address, queue)
         return {
             message.queue_offset: message
-            for chunk in BulkPull(api, running_broker.address, "Readers", QUEUE, 0, end)
+            for chunk in BulkPull(cluster.api, cluster.address, "Readers", queue, 0, end)
             for message in decode_messages(chunk.records, "broker-a")
         }
 
@@ -188,17 +185,15 @@ def test_what_has_threads_and_connections_does_not_travel_and_says_so(number):
         pickle.dumps(thing)
 
 
-def sends_one(address, body):
-    with Producer("P", address) as producer:
-        return producer.send(Message("T", body), QUEUE).send_status.name
+def sends_one(name_server, topic, body):
+    with Producer("P", name_server) as producer:
+        return producer.send(Message(topic, body), MessageQueue(topic, "broker-a", 0)).send_status
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_process_that_is_no_copy_makes_its_own(running_broker, api, method, stored):
-    api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
+def test_a_process_that_is_no_copy_makes_its_own(cluster, topic, method, stored):
+    bodies = [b"%d" % number for number in range(4)]
     with multiprocessing.get_context(method).Pool(2) as pool:
-        assert (
-            pool.starmap(sends_one, [(running_broker.address, b"%d" % n) for n in range(4)])
-            == ["SEND_OK"] * 4
-        )
-    assert sorted(message.body for message in stored().values()) == [b"0", b"1", b"2", b"3"]
+        sent = pool.starmap(sends_one, [(cluster.name_server, topic, body) for body in bodies])
+    assert [each.name for each in sent] == ["SEND_OK"] * 4
+    assert sorted(message.body for message in stored().values()) == bodies

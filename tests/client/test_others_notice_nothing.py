@@ -42,11 +42,11 @@ def topic(running_broker, api):
     return "T"
 
 
-def bodies_of(api, address, queue=QUEUE):
-    end = api.max_offset(address, queue)
+def bodies_of(cluster, queue):
+    end = cluster.api.max_offset(cluster.address, queue)
     return [
         message.body
-        for chunk in BulkPull(api, address, "Readers", queue, 0, end)
+        for chunk in BulkPull(cluster.api, cluster.address, "Readers", queue, 0, end)
         for message in decode_messages(chunk.records, "broker-a")
     ]
 
@@ -54,23 +54,23 @@ def bodies_of(api, address, queue=QUEUE):
 # ---- a user in a hurry
 
 
-def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stored_twice(
-    running_broker, api, topic
-):
-    with ClientInstance(running_broker.address) as instance:
+def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stored_twice(cluster):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    with ClientInstance(cluster.name_server) as instance:
         producer = Producer("P", instance=instance)
         with producer:
-            producer.send(Message(topic, b"first"), QUEUE)
-            own = instance.connections._lines.there(running_broker.address)
+            producer.send(Message(topic, b"first"), queue)
+            own = instance.connections._lines.there(cluster.address)
             for number in range(20):
                 futures = [
-                    producer.send_async(Message(topic, b"%d" % n), QUEUE, 20_000) for n in range(50)
+                    producer.send_async(Message(topic, b"%d" % n), queue, 20_000) for n in range(50)
                 ]
                 with suppress(ClientError):
                     producer.send(Message(topic, b"hurry"), timeout_ms=1)
                 assert [future.result(20) for future in futures], number
-            assert instance.connections._lines.there(running_broker.address) == own
-    stored = Counter(bodies_of(api, running_broker.address))
+            assert instance.connections._lines.there(cluster.address) == own
+    stored = Counter(bodies_of(cluster, queue))
     assert [stored[b"%d" % n] for n in range(50)] == [20] * 50
 
 
@@ -109,8 +109,8 @@ def two_brokers(running_broker, topic, monkeypatch):
         instance.shutdown()
 
 
-def lite(instance, seen):
-    consumer = LitePullConsumer("G", instance, LitePullSettings(consume_from_where=FIRST))
+def lite(instance, seen, group="G"):
+    consumer = LitePullConsumer(group, instance, LitePullSettings(consume_from_where=FIRST))
 
     def poll():
         wait_until("a start", lambda: consumer.is_running)
@@ -122,17 +122,20 @@ def lite(instance, seen):
     return consumer
 
 
-def push(instance, seen):
+def push(instance, seen, group="G"):
     settings = PushSettings(consume_from_where=FIRST)
     return PushConsumer(
-        "G", instance, listener=lambda messages, _: seen.append(messages[0].body), settings=settings
+        group,
+        instance,
+        listener=lambda messages, _: seen.append(messages[0].body),
+        settings=settings,
     )
 
 
-def orderly(instance, seen):
+def orderly(instance, seen, group="G"):
     settings = PushSettings(consume_from_where=FIRST)
     return PushConsumer(
-        "G",
+        group,
         instance,
         orderly_listener=lambda messages, _: seen.append(messages[0].body),
         settings=settings,
@@ -212,46 +215,37 @@ def send_damaged(producer, queue):
     rules = SendRules("P", compress_body_bytes=1 << 20)
     sys_flag = MessageSysFlag.COMPRESSED.value
     text = "UNIQ_KEY\x01damaged\x02"
-    damaged = Outgoing(rules, "T", b"not compressed", "damaged", text, sys_flag, 0, 1)
+    damaged = Outgoing(rules, queue.topic, b"not compressed", "damaged", text, sys_flag, 0, 1)
     address = producer.instance.routes.master_address(queue.broker_name)
     producer.instance.api.send(address, damaged.header(queue), damaged.body, "damaged", 3_000)
 
 
 @pytest.mark.parametrize("kind", [lite, push, orderly])
 @pytest.mark.parametrize("place", ["first", "in the middle", "last"])
-def test_a_message_that_nobody_can_read_is_a_dead_letter_and_all_others_come(
-    running_broker, api, topic, kind, place
-):
+def test_a_message_that_nobody_can_read_is_a_dead_letter_and_all_others_come(cluster, kind, place):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    queue = cluster.queue(topic)
     seen, expected = [], [b"%d" % number for number in range(6)]
-    with Producer("P", running_broker.address) as producer:
+    with Producer("P", cluster.name_server) as producer:
         producer.publish_queues(topic)
         at = {"first": 0, "in the middle": 3, "last": 6}[place]
         for number in range(7):
             if number == at:
-                send_damaged(producer, QUEUE)
+                send_damaged(producer, queue)
             if number < 6:
-                producer.send(Message(topic, expected[number]), QUEUE)
-        with ClientInstance(running_broker.address) as instance:
-            consumer = kind(instance, seen)
+                producer.send(Message(topic, expected[number]), queue)
+        with ClientInstance(cluster.name_server) as instance:
+            consumer = kind(instance, seen, group)
             consumer.subscribe(topic)
             consumer.start()
             wait_until("all others", lambda: len(seen) >= 6, PATIENCE_S)
             assert sorted(seen) == expected
-
-            def dead_letters():
-                try:
-                    return api.max_offset(
-                        running_broker.address, MessageQueue("%DLQ%G", "broker-a", 0)
-                    )
-                except ClientError:
-                    return 0
-
-            wait_until("a dead letter", lambda: dead_letters() == 1, PATIENCE_S)
+            wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1, PATIENCE_S)
             wait_until("nothing is left", lambda: is_through(consumer), PATIENCE_S)
             if kind is lite:
                 consumer.commit()
             consumer.shutdown()
-    assert api.query_consumer_offset(running_broker.address, "G", QUEUE) == 7
+    assert cluster.stored_offset(group, topic) == 7
 
 
 def is_through(consumer):

@@ -1,0 +1,204 @@
+"""Two brokers and a name server that leads to both, of each kind: ours, and a real RocketMQ.
+
+Clients may reach each broker by way of a host of its own, which may vanish: then it takes part in
+nothing, and says nothing. A test learns the same of all kinds.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import java_vectors
+import pytest
+from breadth import PEERS
+from broker_kinds import RocketPollBroker, settings, store_config, wait_until
+from consumer_clusters import Cluster
+from fake_servers import FakeServer, answering
+from middle_boxes import Host
+from rocketmq_peer import CLUSTER, RocketMQ, free_broker_port
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll.broker.store.config import FlushDiskType
+
+NAMES = ("broker-a", "broker-b")
+QUEUES = 4
+STARTS_SECONDS_MAX = 90
+
+EVERY_PAIR = [
+    pytest.param("rocketpoll", id="rocketpoll"),
+    *(
+        pytest.param(version, id=f"rocketmq-{version}", marks=pytest.mark.interop)
+        for version in java_vectors.VERSIONS
+        if PEERS
+    ),
+]
+
+
+class RocketMQPair:
+    """A name server and two masters."""
+
+    def __init__(self, version, directory):
+        self._directory = directory
+        self._rocketmq = RocketMQ(version, directory)
+        self.name_server = self._rocketmq.address
+        self._ports = {name: free_broker_port() for name in NAMES}
+        self._processes = {}
+        for name in NAMES:
+            self.start(name)
+
+    def address(self, name):
+        return f"127.0.0.1:{self._ports[name]}"
+
+    def start(self, name):
+        """Start it, or start it again; nobody waits for it."""
+        more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
+        config = store_config(self._directory / f"store-{name}")
+        self._processes[name] = self._rocketmq.start_broker(name, self._ports[name], config, more)
+
+    def end(self, name, how):
+        """As a crash would, or in order."""
+        self._processes[name].check_is_running()
+        getattr(self._processes[name], how)()
+
+    def close(self):
+        for process in self._processes.values():
+            process.kill()
+        self._rocketmq.kill()
+
+
+class RocketPollPair:
+    """Two of ours, each a process; the name server, which they lack, says what RocketMQ's would."""
+
+    def __init__(self, _, directory):
+        self._brokers = {}
+        self._stack = ExitStack()
+        for name in NAMES:
+            (directory / name).mkdir()
+            broker = RocketPollBroker("", directory / name, FlushDiskType.SYNC_FLUSH, name)
+            self._stack.callback(broker.close)
+            self._brokers[name] = broker
+        self._name_server = self._stack.enter_context(FakeServer(answering(self._answer)))
+        self.name_server = self._name_server.address
+
+    def address(self, name):
+        return self._brokers[name].address
+
+    def start(self, name):
+        """Start it again."""
+        self._brokers[name].start()
+
+    def end(self, name, how):
+        """As a crash would, or in order."""
+        getattr(self._brokers[name], how)()
+
+    def close(self):
+        self._stack.close()
+
+    def _answer(self, request):
+        brokers = {
+            name: BrokerData(cluster=CLUSTER, broker_name=name, broker_addrs={0: broker.address})
+            for name, broker in self._brokers.items()
+        }
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            info = ClusterInfo(
+                broker_addr_table=brokers, cluster_addr_table={CLUSTER: frozenset(brokers)}
+            )
+            return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
+        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported")
+        # All topics of the tests have as many; those of groups, which brokers make, have one.
+        queues = 1 if request.ext_fields["topic"].startswith("%") else QUEUES
+        route = TopicRouteData(
+            queue_datas=tuple(
+                QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+                for name in brokers
+            ),
+            broker_datas=tuple(brokers.values()),
+        )
+        return request.respond(ResponseCode.SUCCESS, body=encode_body(route))
+
+
+class PairOfHosts:
+    """A pair, and a host before each broker."""
+
+    def __init__(self, kind, directory):
+        make = RocketPollPair if kind == "rocketpoll" else RocketMQPair
+        self._stack = ExitStack()
+        self.pair = make(kind, directory)
+        self._stack.callback(self.pair.close)
+        self.name_server = self.pair.name_server
+        self.hosts = {}
+        for name in NAMES:
+            self.hosts[name] = Host(self.pair.address(name))
+            self._stack.callback(self.hosts[name].close)
+
+    def addresses(self):
+        """What clients are told in place of the addresses that the name server gives."""
+        return {name: host.address for name, host in self.hosts.items()}
+
+    def close(self):
+        self._stack.close()
+
+
+def running_pair(kind, directory):
+    """A pair that is ready, for as long as a fixture lasts."""
+    both = PairOfHosts(kind, directory)
+    try:
+        with Admin(both.name_server) as admin:
+            wait_until("both masters", lambda: _masters(admin) == set(NAMES), STARTS_SECONDS_MAX)
+        yield both
+    finally:
+        both.close()
+
+
+def _masters(admin):
+    try:
+        return set(admin.masters())
+    except ClientError:
+        return set()
+
+
+class PairCluster(Cluster):
+    """Makes clients, which may reach the brokers by way of their hosts."""
+
+    def __init__(self, both, *, by_hosts=False):
+        self._both = both
+        self._addresses = both.addresses() if by_hosts else {}
+        super().__init__(both.name_server, both.pair.address("broker-a"), "broker-a")
+
+    def instance(self, **more):
+        return super().instance(broker_addresses=self._addresses, **more)
+
+    def topic(self):
+        """A topic with `QUEUES` queues on each broker."""
+        topic = self.group().replace("Group", "Both")
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6
+        )
+        wait_until("a topic on both", lambda: self._is_made(config), STARTS_SECONDS_MAX)
+        return topic
+
+    def _is_made(self, config):
+        try:
+            for name in NAMES:
+                self.api.admin.create_topic(self._both.pair.address(name), config)
+            queues = self.sender.routes.refresh(config.topic_name).publish_queues
+        except ClientError:
+            return False
+        return len(queues) == 2 * QUEUES
+
+    def ends(self, topic):
+        """How many messages each queue has had."""
+        with Admin(self.name_server) as admin:
+            return {queue: each.max_offset for queue, each in admin.topic_offsets(topic).items()}
+
+    def committed(self, group, topic):
+        """How far a group has come in each queue, by the brokers' word."""
+        with Admin(self.name_server) as admin:
+            return {each.queue: each.consumer_offset for each in admin.lag(group, topic)}
