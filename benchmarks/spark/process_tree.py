@@ -1,8 +1,9 @@
-"""The processor time of a process and all its descendants, which Linux keeps in /proc."""
+"""The processor time of a process, with or without its descendants, which Linux keeps."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PARENT = 1
 _TIMES = slice(11, 15)
 """The fields of user and system time, of the process and of its children that have ended."""
+
+_CLOCK_BITS = 3
+_CLOCK_OF_ALL_THREADS = 2
+"""What clock_getcpuclockid(3) puts together of a process, which Python cannot call."""
 
 
 def tree_cpu_seconds(process_id: int) -> float:
@@ -33,6 +38,16 @@ def tree_cpu_seconds(process_id: int) -> float:
         total += ticks.get(each, 0)
         found += children[each]
     return total / _TICKS_PER_SECOND
+
+
+def process_cpu_seconds(process_id: int) -> float:
+    """Return the seconds of processor time of one process, to the nanosecond."""
+    return time.clock_gettime(~process_id << _CLOCK_BITS | _CLOCK_OF_ALL_THREADS)
+
+
+def children_of(process_id: int) -> list[int]:
+    """Return the processes that a process has started, and that run."""
+    return [each for each, fields in _processes() if int(fields[_PARENT]) == process_id]
 
 
 def _processes() -> Iterator[tuple[int, list[str]]]:

@@ -1,38 +1,49 @@
-"""The CPU of a task of the source: from pulls to the Arrow stream that it gives to Spark.
+"""The CPU of ingest without Spark: a broker, and a task from pulls to the Arrow stream for Spark.
 
     .venv/bin/python -m benchmarks.spark.tasks
     .venv/bin/python -m benchmarks.spark.tasks --megabytes 400 --rounds 9
 
 The tasks run in this process, one after the other, and what they give goes nowhere; the broker has
-a process of its own, which is not counted. Spark is not needed. The least CPU of all rounds is
-given, as other programs can only add to it. A ratio says how many times as much CPU as the case
-above, which leaves out the check of the bodies' CRCs.
+a process of its own. What both use is counted, and Spark, which is not needed, is not. The least
+CPU of all rounds is given, as other programs can only add to it. The ratio says how many times as
+much as the case above, which leaves out the check of the bodies' CRCs, both take together.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
-import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from benchmarks.spark.process_tree import children_of, process_cpu_seconds
 from rmq_spark.client import Producer
-from rmq_spark.spark.options import ReadOptions, read_options
+from rmq_spark.spark.options import read_options
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.spark.tasks import read_piece
 from rmq_spark.wire.chunk import COLUMNS
 from rocketpoll import EmbeddedBroker
 
-_SIZES: Final = (100, 1_000)
+_LENGTHS: Final = {
+    "100 B": (100, 100),
+    "80 to 120 B": (80, 120),
+    "1000 B": (1_000, 1_000),
+    "800 to 1200 B": (800, 1_200),
+}
+"""The least and most bytes of a body; of all lengths between them there are as many."""
+
 _COLUMNS: Final = {"default": DEFAULT_COLUMNS, "body": ("body",)}
 _ROWS_AT_ONCE: Final = 20_000
+_STEP: Final = 7
+"""From the length of a body to that of the next: a prime number, so that all come in turn."""
+
 _TARGET_CRC_SHARE: Final = 1.05
-"""The most that the check of the bodies may make of a task's CPU, beside one without."""
+"""The most that ingest may take with the check of the bodies, beside one without."""
 
 
 class _Nowhere(io.RawIOBase):
@@ -52,23 +63,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
     with EmbeddedBroker(own_process=True) as broker, Producer("tasks", broker.address) as producer:
-        for size in _SIZES:
-            rows = max(options.megabytes * 1_000_000 // size, 1)
-            piece = _filled(broker, producer, f"tasks-{size}", rows, size)
+        (broker_process,) = children_of(os.getpid())
+        for number, (lengths, (least, most)) in enumerate(_LENGTHS.items()):
+            rows = max(options.megabytes * 2_000_000 // (least + most), 1)
+            piece = _filled(broker, producer, f"tasks-{number}", rows, range(least, most + 1))
             for name, columns in _COLUMNS.items():
-                _report(f"{size} B, columns {name}", broker.address, piece, columns, options.rounds)
+                measured = _Measured(broker.address, broker_process, piece, columns)
+                measured.report(f"{lengths}, columns {name}", options.rounds)
 
 
-def _filled(broker: EmbeddedBroker, producer: Producer, topic: str, rows: int, size: int) -> Piece:
+def _filled(
+    broker: EmbeddedBroker, producer: Producer, topic: str, rows: int, lengths: Sequence[int]
+) -> Piece:
     """Send rows with keys and tags to one queue; return the piece that holds them all."""
     broker.create_topic(topic, 1)
     for first in range(0, rows, _ROWS_AT_ONCE):
-        count = min(_ROWS_AT_ONCE, rows - first)
+        numbers = range(first, min(first + _ROWS_AT_ONCE, rows))
         table = pa.table(
             {
-                "body": pa.array([b"%0*d" % (size, first + row) for row in range(count)]),
-                "keys": pa.array([f"order-{first + row:08}" for row in range(count)]),
-                "tags": pa.array(["paid"] * count),
+                "body": pa.array(
+                    [b"%0*d" % (lengths[row * _STEP % len(lengths)], row) for row in numbers]
+                ),
+                "keys": pa.array([f"order-{row:08}" for row in numbers]),
+                "tags": pa.array(["paid"] * len(numbers)),
             }
         )
         producer.send_table(table, topic)
@@ -76,40 +93,56 @@ def _filled(broker: EmbeddedBroker, producer: Producer, topic: str, rows: int, s
     return Piece(queue, 0, rows)
 
 
-def _report(subject: str, address: str, piece: Piece, columns: Sequence[str], rounds: int) -> None:
-    """Measure a piece with and without the check in turn, and print both."""
-    least = {"false": float("inf"), "true": float("inf")}
-    for number in range(rounds + 1):
-        for checked in ("false", "true"):
-            options = read_options(
-                {"namesrvAddr": address, "topic": piece.queue.topic, "checkCrc": checked}
+class _Measured(NamedTuple):
+    """A piece, and who gives and reads it."""
+
+    address: str
+    broker_process: int
+    piece: Piece
+    columns: Sequence[str]
+
+    def report(self, subject: str, rounds: int) -> None:
+        """Measure with and without the check in turn, and print both."""
+        took: dict[str, list[tuple[float, float]]] = {"false": [], "true": []}
+        for number in range(rounds + 1):
+            for checked, rounds_of in took.items():
+                of_both = self._cpu_seconds(checked)
+                if number:  # the first one learns how many messages the broker gives at once
+                    rounds_of.append(of_both)
+        least = {
+            checked: tuple(min(each) / self.piece.end * 1e6 for each in zip(*of_both, strict=True))
+            for checked, of_both in took.items()
+        }
+        for checked, (task, broker) in least.items():
+            sys.stdout.write(
+                f"{subject}, checkCrc={checked}: {task:.3f} s of CPU of the task and "
+                f"{broker:.3f} s of the broker for 1,000,000 rows\n"
             )
-            took = _cpu_seconds(options, piece, columns)
-            if number:  # the first one learns how many messages the broker gives at once
-                least[checked] = min(least[checked], took)
-    per_million = {name: took / piece.end * 1e6 for name, took in least.items()}
-    share = least["true"] / least["false"]
-    reached = "reached" if share <= _TARGET_CRC_SHARE else "missed"
-    sys.stdout.write(
-        f"{subject}, checkCrc=false: {per_million['false']:.3f} s of CPU for 1,000,000 rows\n"
-        f"{subject}, checkCrc=true: {per_million['true']:.3f} s, {share:.2f} times "
-        f"(<= {_TARGET_CRC_SHARE}: {reached})\n"
-    )
+        share = sum(least["true"]) / sum(least["false"])
+        reached = "reached" if share <= _TARGET_CRC_SHARE else "missed"
+        sys.stdout.write(
+            f"{subject}, with the check: {share:.2f} times (<= {_TARGET_CRC_SHARE}: {reached})\n"
+        )
 
-
-def _cpu_seconds(options: ReadOptions, piece: Piece, columns: Sequence[str]) -> float:
-    """Read a piece as a task does; return the CPU of this process, all threads of it."""
-    schema = pa.schema([pa.field(name, _type(name)) for name in columns])
-    began = time.process_time()
-    rows = 0
-    with pa.ipc.new_stream(_Nowhere(), schema) as stream:
-        for batch in read_piece(options, schema, piece):
-            stream.write_batch(batch)
-            rows += batch.num_rows
-    took = time.process_time() - began
-    if rows != piece.end:
-        raise AssertionError(f"{rows} of {piece.end} rows of {piece.queue}")
-    return took
+    def _cpu_seconds(self, checked: str) -> tuple[float, float]:
+        """Read the piece as a task does; return the CPU of this process and of the broker's."""
+        topic = self.piece.queue.topic
+        options = read_options({"namesrvAddr": self.address, "topic": topic, "checkCrc": checked})
+        schema = pa.schema([pa.field(name, _type(name)) for name in self.columns])
+        processes = (os.getpid(), self.broker_process)
+        began = [process_cpu_seconds(each) for each in processes]
+        rows = 0
+        with pa.ipc.new_stream(_Nowhere(), schema) as stream:
+            for batch in read_piece(options, schema, self.piece):
+                stream.write_batch(batch)
+                rows += batch.num_rows
+        task, broker = (
+            process_cpu_seconds(each) - before
+            for each, before in zip(processes, began, strict=True)
+        )
+        if rows != self.piece.end:
+            raise AssertionError(f"{rows} of {self.piece.end} rows of {self.piece.queue}")
+        return task, broker
 
 
 def _type(column: str) -> pa.DataType:

@@ -15,8 +15,10 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
     ClientError,
+    ConnectionClosed,
     NoNameServer,
     RouteNotFound,
+    TlsFailed,
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
@@ -114,7 +116,7 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
     try:
         yield instance
     except NoNameServer as error:
-        raise OptionError("namesrvAddr", str(error)) from None
+        raise OptionError("namesrvAddr", f"{error}{_options_of_tls(error, access)}") from None
     except RouteNotFound as error:
         raise OptionError(
             topic_option, f"{error}{_nearest(instance, error.topic, namespace)}"
@@ -123,6 +125,18 @@ def _asking(access: Access, topic_option: str, namespace: str | None) -> Iterato
         raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
     finally:
         instance.shutdown()
+
+
+def _options_of_tls(error: NoNameServer, access: Access) -> str:
+    """Return the options that mend what TLS, or the lack of it, may have to do with an error."""
+    if any(isinstance(each, TlsFailed) for each in error.tries):
+        return (
+            " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "
+            "tlsCertFile and tlsKeyFile for who asks; tls=false for none)"
+        )
+    if access.tls is None and any(isinstance(each, ConnectionClosed) for each in error.tries):
+        return " (options: tls=true, and tlsCaFile for the authority to trust)"
+    return ""
 
 
 def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str:

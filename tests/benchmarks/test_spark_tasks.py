@@ -1,13 +1,18 @@
 from benchmarks.spark import tasks
 
+SUBJECTS = [
+    f"{lengths}, columns {columns}"
+    for lengths in ("100 B", "80 to 120 B", "1000 B", "800 to 1200 B")
+    for columns in ("default", "body")
+]
 
-def test_a_task_is_measured_with_and_without_the_check_of_bodies(capsys):
+
+def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
     tasks.main(["--megabytes", "1", "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
-        f"{size} B, columns {columns}, checkCrc={checked}"
-        for size in (100, 1000)
-        for columns in ("default", "body")
-        for checked in ("false", "true")
+        subject + what
+        for subject in SUBJECTS
+        for what in (", checkCrc=false", ", checkCrc=true", ", with the check")
     ]
-    assert all("for 1,000,000 rows" in line or "times" in line for line in lines)
+    assert all("of the broker for 1,000,000 rows" in line or "times" in line for line in lines)

@@ -2,7 +2,7 @@
 what to do.
 
 Those that need brokers to be found, or Spark, are in `test_broker_checks` and
-`test_source_bad_input`.
+`test_source_bad_input`; those of TLS, of the client as well, in `test_tls_mistakes`.
 """
 
 import traceback
@@ -135,7 +135,10 @@ READ = [
     ),
     (
         {"tls": "true", "tlsCaFile": "/no/such.pem"},
-        "tlsCaFile: /no/such.pem cannot be read: No such file or directory",
+        (
+            "tlsCaFile: /no/such.pem cannot be read: No such file or directory; needed a PEM file "
+            "of this machine: correct the path, or put the file there"
+        ),
     ),
     (
         {"tlsVerify": "false"},

@@ -76,7 +76,7 @@ def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
     [
         (
             {"tlsCaFile": "/no/ca.pem"},
-            "option tlsCaFile: /no/ca.pem cannot be read: No such file or directory",
+            "option tlsCaFile: /no/ca.pem cannot be read: No such file or directory; needed a PEM",
         ),
         ({"tlsKeyPassword": "sesame"}, "option tlsKeyPassword: it does not open the key in "),
         (

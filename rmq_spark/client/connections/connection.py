@@ -361,9 +361,11 @@ class Connection:
             self.peer_version or self._frames.bytes_held >= PREFIX_BYTES
         ):  # an alert of TLS is shorter
             return why
-        is_plain = isinstance(self._socket, socket.socket)
-        wanted = "TLS" if is_plain else "a certificate from this client, or another one"
-        return f"{why}, and never answered anything: does it want {wanted}?"
+        if isinstance(self._socket, socket.socket):
+            wanted = "TLS? If so, turn TLS on here"
+        else:
+            wanted = "a certificate from this client, or another one? If so, give it"
+        return f"{why}, and never answered anything: does it want {wanted}"
 
     def _receive(self) -> int:
         """Read, and return the number of bytes; those of a large answer go to their place."""

@@ -32,6 +32,8 @@ _NOT_ITS_KEY: Final = frozenset(
 """OpenSSL's reasons for another key; the last two where that is of another kind,
 as EC is to RSA."""
 
+_COPY_AGAIN: Final = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
+
 _LEAST_SECONDS: Final = 0.001
 _NO_ANSWER: Final = (
     "no answer to the handshake in time: check that TLS is on there, or leave it out here"
@@ -106,7 +108,7 @@ def _trust(context: ssl.SSLContext, ca: Pem) -> None:
         context.load_verify_locations(cadata=ca.text)
     except (ssl.SSLError, ValueError) as error:
         raise TlsRejected(
-            "ca_file", f"{ca.name} holds no certificate that can be read: {error}"
+            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_COPY_AGAIN}"
         ) from error
 
 
@@ -125,17 +127,20 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) 
             context.load_cert_chain(cert_path, key_path, lambda: password)  # never prompt for it
     except ssl.SSLError as error:
         if error.reason in _NOT_ITS_KEY:
-            why = f"{key.name} is not the key of the certificate in {certificate.name}"
+            why = (
+                f"{key.name} is not the key of the certificate in {certificate.name}: needed the "
+                "one that this was made with"
+            )
             raise TlsRejected("key_file", why) from error
         if key.has_locked_key:
             why = (
                 f"it does not open the key in {key.name}, or this OpenSSL does not know how that "
-                "is locked"
+                "is locked: give the key's own password"
             )
             raise TlsRejected("key_password", why) from error
         why = (
             f"{certificate.name} and {key.name} hold no certificate and key that can be read: "
-            f"{error}"
+            f"{error}; {_COPY_AGAIN}"
         )
         raise TlsRejected("cert_file", why) from error
     except ValueError as error:

@@ -25,6 +25,7 @@ _PRIVATE_KEY: Final = "PRIVATE KEY"
 _OTHER_FORMS: Final = (
     "it has to be a text file with -----BEGIN {} in it (PEM); keytool and openssl make one"
 )
+_NEEDS_FILE: Final = "needed a PEM file of this machine: correct the path, or put the file there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class Pem:
             data = Path(path).read_bytes()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise TlsRejected(setting, f"{legible(path)} cannot be read: {legible(why)}") from error
+            raise TlsRejected(
+                setting, f"{legible(path)} cannot be read: {legible(why)}; {_NEEDS_FILE}"
+            ) from error
         blocks = (found[0] for found in _BLOCK.finditer(data.decode("ascii", "replace")))
         return cls(legible(path), "".join(f"{block}\n" for block in blocks))
 

@@ -1,61 +1,60 @@
 """Checks of the bodies of a chunk against their stored CRCs, many at a time.
 
-    XOR of all bodies, ends in line ──> its CRC = XOR of their CRCs?      yes: all are intact
+    XOR of many bodies, ends in line ──> its CRC = XOR of their CRCs?     yes: all are intact
                                                                           no: one by one
 
 A CRC is linear: that of what strings come to under XOR follows from theirs. To put bodies together
 in numpy takes a fraction of the time of a call of zlib for each. That misses no damage to one body,
-whatever it is. It would miss the very same damage to two bodies at one distance from their ends, in
-one part of the chunk.
+whatever it is. It would miss the very same damage to two bodies of one sum at one distance from
+their ends; so bodies that are neighbours go into different sums.
 
-    |      |        body 1 |    what all have of their ends is put together in one go,
-    |   |           body 2 |    the rest block by block, with a mask for the block in which
-    | a block | in common  |    a body begins
+    |  body 0  |  body 1  |  body 2  |    bodies of one length are rows as they lie in their
+    |  body 3  |  body 4  |  body 5  |    column, and are not copied; others get zeros in front,
+    |  sum 0   |  sum 1   |  sum 2   |    of which only the number counts
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from itertools import accumulate, pairwise, repeat
+from typing import Final
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
 
-_PARTS: Final = 4
-_PART_ROWS_MIN: Final = 64
-"""The fewest bodies to check together; of fewer, a call of zlib for each takes less time."""
-
-_BYTES_AT_ONCE: Final = 1 << 18
-"""Bytes that are picked out of a chunk and put together while they are in the cache."""
+_ROWS_MIN: Final = 16
+"""The fewest bodies of a sum; of fewer, a call of zlib for each takes less time."""
 
 _WIDE_ROW: Final = 4096
 """Bytes that numpy puts together in one go, of as many bodies as that is."""
 
-_SHORT: Final = 192
-_MIDDLING: Final = 512
-"""The mean length of bodies from which on to put those together that are of nearly one length."""
+_BYTES_AT_ONCE: Final = 1 << 20
+"""Bytes of bodies to put together at a time; copies are to stay in the cache meanwhile."""
 
-_LONG: Final = 4096
-"""Bodies up to this size are put together, in smaller blocks if their mean is below `_SHORT`."""
+_WASTE_MAX: Final = 2.2
+"""The room of bodies with zeros, by their bytes, from which on those of like lengths are sought.
+
+Of bodies of all lengths up to some size that is 2.
+"""
+
+_LONG: Final = 1 << 15
+"""Bodies up to this size are put together."""
+
+_LENGTH_CUTS: Final = np.array([0, *(1 << np.arange(_LONG.bit_length()))])
+"""Of those of like lengths the longest is at most twice as long as the shortest."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
     """Return the numbers of the records whose bodies do not have their stored CRC, in order."""
-    block_bytes = _block_bytes(chunk)
-    is_single = (chunk.body_length > _LONG) | (chunk.body_at < block_bytes)
-    parts = np.array_split(_in_turn(chunk, np.flatnonzero(~is_single)), _PARTS)
-    suspects = [
-        rows
-        for rows in parts
-        if len(rows) < _PART_ROWS_MIN or not _are_intact(chunk, rows, block_bytes)
-    ]
-    rows = np.sort(np.concatenate([*suspects, np.flatnonzero(is_single)]))
+    rows = np.sort(np.concatenate([*_suspects(chunk), np.zeros(0, np.int64)]))
     starts = chunk.body_at[rows]
     bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
     data = chunk.data.data
@@ -66,92 +65,65 @@ def damaged_bodies(chunk: RecordChunk) -> Positions:
     return damaged
 
 
-def _block_bytes(chunk: RecordChunk) -> int:
-    """Return how many bytes of a body to put together at a time."""
-    return 128 if not len(chunk) or chunk.body_length.mean() < _SHORT else 256
+def _suspects(chunk: RecordChunk) -> Iterator[Positions]:
+    """Yield the numbers of the records whose bodies are to be looked at one by one."""
+    bodies, lengths = chunk.stored_bodies, chunk.body_length
+    crcs = chunk.head["body_crc"].astype(np.uint32)
+    longest, total = int(lengths.max(initial=0)), int(lengths.sum())
+    if longest <= _LONG and longest * len(chunk) <= total * _WASTE_MAX:
+        yield from _that_do_not_fit(bodies, lengths, crcs)
+        return
+    yield np.flatnonzero(lengths > _LONG)
+    rows = np.flatnonzero(lengths <= _LONG)
+    rows = rows[np.argsort(lengths[rows].astype(np.uint16), kind="stable")]
+    bodies, lengths, crcs = bodies.take(pa.array(rows)), lengths[rows], crcs[rows]
+    for first, end in pairwise([*np.searchsorted(lengths, _LENGTH_CUTS).tolist(), len(rows)]):
+        alike = slice(first, end)
+        for found in _that_do_not_fit(bodies[alike], lengths[alike], crcs[alike]):
+            yield rows[alike][found]
 
 
-def _in_turn(chunk: RecordChunk, rows: Positions) -> Positions:
-    """Return the rows so that long bodies of nearly one length stand in one part."""
-    lengths = chunk.body_length[rows]
-    if not len(rows) or lengths.min() == lengths.max() or lengths.mean() < _MIDDLING:
-        return rows
-    in_turn: Positions = rows[np.argsort(lengths.astype(np.int16), kind="stable")]
-    return in_turn
+def _that_do_not_fit(bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs) -> Iterator[Positions]:
+    """Yield the numbers of the bodies whose sum does not have the CRC that follows from theirs."""
+    width = max(int(lengths.max(initial=0)), 1)
+    is_shorter = bool((lengths < width).any())
+    linear = crcs ^ _crcs_of_zeros()[lengths if is_shorter else width]
+    step = max(_BYTES_AT_ONCE // width, _ROWS_MIN)
+    for first in range(0, len(bodies), step):
+        part = bodies.slice(first, step)
+        in_line = _rows_of(_padded(part, width) if is_shorter else part, width)
+        yield first + _unlike_their_sum(in_line, linear[first : first + step])
 
 
-def _are_intact(chunk: RecordChunk, rows: Positions, block_bytes: int) -> bool:
-    """Tell whether these bodies come to what their CRCs come to.
-
-    What all of them have, counted from their ends, needs no mask, and is put together in one go.
-    Of short bodies that differ, that would be two ways for what one block does.
-    """
-    lengths = chunk.body_length[rows]
-    shortest, longest = int(lengths.min()), int(lengths.max())
-    common = shortest if shortest == longest or shortest >= block_bytes else 0
-    ends = chunk.body_at[rows] + (lengths - common)
-    blocks = [_put_together(chunk, ends, common).tobytes()] if common else []
-    if longest > common:
-        blocks += _blocks_of(chunk, ends, lengths - common, block_bytes)
-    together = b"".join(reversed(blocks))
-    found = crc32(together) ^ crc32(bytes(len(together)))
-    needed = int(np.bitwise_xor.reduce(chunk.head["body_crc"][rows].astype(np.uint32)))
-    needed ^= int(np.bitwise_xor.reduce(_crcs_of_zeros()[lengths]))
-    return not (found ^ needed) & layout.BODY_CRC_MASK
-
-
-def _blocks_of(
-    chunk: RecordChunk, ends: Positions, lengths: Positions, block_bytes: int
-) -> Iterator[bytes]:
-    """Yield what bodies of different lengths come to, block by block, the last block first."""
-    whole_blocks, rest = lengths // block_bytes, lengths % block_bytes
-    for at in range(int(whole_blocks.max()) + 1):
-        inside, first = whole_blocks > at, whole_blocks == at
-        block = _put_together(chunk, ends[inside] - block_bytes, block_bytes)
-        begun = _picked(chunk, ends[first] - block_bytes, block_bytes)
-        begun &= _masks(block_bytes).take(rest[first], axis=0)  # five times as fast as []
-        yield (block ^ _xor(begun)).tobytes()
-        ends = ends - block_bytes
-
-
-def _put_together(chunk: RecordChunk, starts: Positions, width: int) -> Bytes:
-    """Return the XOR of pieces of one width."""
-    rows_at_once = max(_BYTES_AT_ONCE // width, _PART_ROWS_MIN)
-    parts = [
-        _xor(_picked(chunk, starts[first : first + rows_at_once], width))
-        for first in range(0, len(starts), rows_at_once)
-    ]
-    together: Bytes = np.bitwise_xor.reduce(np.array(parts, np.uint8).reshape(-1, width), axis=0)
-    return together
-
-
-def _picked(chunk: RecordChunk, starts: Positions, width: int) -> Bytes:
-    pieces: Bytes = take_structures(chunk.data, starts, f"V{width}").view(np.uint8)
-    return pieces.reshape(-1, width)
-
-
-def _xor(rows: Bytes) -> Bytes:
-    """Return the XOR of all rows; many at once, as numpy is slow with rows that are short."""
-    width = rows.shape[1]
-    at_once = max(_WIDE_ROW // width, 1)
-    whole = len(rows) - len(rows) % at_once
-    wide = np.bitwise_xor.reduce(rows[:whole].reshape(-1, at_once * width), axis=0)
-    together: Bytes = np.bitwise_xor.reduce(
-        np.concatenate([wide.reshape(-1, width), rows[whole:]]), axis=0
+def _padded(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
+    """Return bodies of one length, with zeros in front of those that were shorter."""
+    as_text = pa.Array.from_buffers(
+        pa.string(), len(bodies), bodies.buffers(), offset=bodies.offset
     )
-    return together
+    return pc.ascii_lpad(as_text, width, "\0")
+
+
+def _rows_of(bodies: pa.Array, width: int) -> Bytes:
+    first = int(offsets_of(bodies)[0])
+    data = np.frombuffer(bodies.buffers()[2], np.uint8, len(bodies) * width, first)
+    return data.reshape(-1, width)
+
+
+def _unlike_their_sum(in_line: Bytes, linear: Crcs) -> Positions:
+    count, width = in_line.shape
+    sums = max(min(_WIDE_ROW // width, count // _ROWS_MIN), 1)
+    whole = count - count % sums if count >= _ROWS_MIN else 0
+    together = np.bitwise_xor.reduce(in_line[:whole].reshape(-1, sums * width), axis=0)
+    found = np.fromiter(map(crc32, together.reshape(sums, width)), np.uint32, sums)
+    needed = np.bitwise_xor.reduce(linear[:whole].reshape(-1, sums), axis=0)
+    differ = (found ^ _crcs_of_zeros()[width] ^ needed) & np.uint32(layout.BODY_CRC_MASK)
+    fit = np.zeros(count, np.bool_)
+    fit[:whole].reshape(-1, sums)[:] = differ == 0
+    return np.flatnonzero(~fit)
 
 
 @cache
-def _masks(block_bytes: int) -> Bytes:
-    """Return for each number of bytes what leaves so many of a block, the last ones."""
-    columns: npt.NDArray[Any] = np.arange(block_bytes)
-    kept = columns >= block_bytes - columns[:, None]
-    masks: Bytes = np.where(kept, np.uint8(255), np.uint8(0))
-    return masks
-
-
-@cache
-def _crcs_of_zeros() -> npt.NDArray[np.uint32]:
+def _crcs_of_zeros() -> Crcs:
     """Return the CRCs of so many zeros, by which a CRC is not linear."""
-    return np.fromiter((crc32(bytes(length)) for length in range(_LONG + 1)), np.uint32, _LONG + 1)
+    crcs = accumulate(repeat(b"\0", _LONG), lambda crc, zero: crc32(zero, crc), initial=0)
+    return np.fromiter(crcs, np.uint32, _LONG + 1)

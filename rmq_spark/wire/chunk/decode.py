@@ -26,6 +26,7 @@ from rmq_spark.wire.chunk.gather import (
     Structures,
     Widths,
     structure,
+    take_bytes,
     take_structures,
 )
 from rmq_spark.wire.chunk.properties import PropertyColumns
@@ -139,6 +140,11 @@ class RecordChunk:
     def store_host_at(self) -> Positions:
         """The position of each store host."""
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
+
+    @cached_property
+    def stored_bodies(self) -> pa.BinaryArray:
+        """The bodies as they are stored, which may be compressed, in one new buffer."""
+        return take_bytes(self.buffer, self.body_at, self.body_length)
 
     @cached_property
     def body_crcs(self) -> Crcs:

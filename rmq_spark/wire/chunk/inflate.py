@@ -42,7 +42,7 @@ def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
     """
     compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
     if not len(compressed):
-        yield BodySlice(0, take_bytes(chunk.buffer, chunk.body_at, chunk.body_length), {})
+        yield BodySlice(0, chunk.stored_bodies, {})
         return
     first = held = 0
     plain: dict[int, bytes | None] = {}

@@ -13,16 +13,19 @@ from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.record import StoredMessage, encode_record
 
-# Of one length, of nearly one, short and long ones, and of all: they are put together differently.
+# Of one length, of like lengths, and of all, which are put in order: three ways to one sum.
 KINDS = {
     "equal": [1000],
     "equal and short": [7],
+    "equal and long": [5000],
     "nearly equal": [900, 901, 1024, 1100],
     "short": [1, 7, 64, 127, 128, 129],
-    "short, and some long": [1, 7, 63, 64, 65, 127, 128, 129, 1000],
+    "all empty": [0],
+    "some empty": [0, 0, 30],
+    "short, and some long": [1, 7, 63, 64, 65, 127, 128, 129, 2000],
     "long": [0, 300, 1000, 2000, 4000, 4096, 4097],
 }
-LENGTHS = [0, 1, 7, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 10_000]
+LENGTHS = [0, 1, 7, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 32_768, 32_769]
 
 
 def chunk_of(lengths, seed=0):
@@ -53,13 +56,23 @@ def test_bodies_that_are_intact_are_found_to_be(count):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_intact_bodies_are_not_summed_one_by_one(kind, monkeypatch):
-    """The bodies over 4 KiB are; of the others, the first, and sums of many."""
+    """Sums of at least 16 are, and the few that are left when all are dealt out to sums."""
     found_in(chunk_of([100] * 300))  # after which what is computed once is there
     summed = []
     monkeypatch.setattr(body_checks, "crc32", lambda data: summed.append(data) or crc32(data))
     lengths = Random(kind).choices(KINDS[kind], k=1000)
     assert found_in(chunk_of(lengths)) == []
-    assert len(summed) < 20 + sum(length > 4096 for length in lengths)
+    assert len(summed) < len(lengths) / 10
+
+
+def test_bodies_over_32_kib_are_summed_one_by_one(monkeypatch):
+    """Those are few in a chunk; all others are still put together."""
+    found_in(chunk_of([100] * 300))
+    summed = []
+    monkeypatch.setattr(body_checks, "crc32", lambda data: summed.append(data) or crc32(data))
+    assert found_in(chunk_of([*[32_769] * 3, *[500] * 300])) == []
+    assert sorted(map(len, summed))[-3:] == [32_769] * 3
+    assert len(summed) < 50
 
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
@@ -81,6 +94,37 @@ def test_all_that_are_damaged_are_found_and_no_others(kind, count, seed, draw):
     data = chunk_of(lengths, seed)
     flip(data, rows)
     assert found_in(data) == rows
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 300), st.integers(0, 3000), st.sampled_from(LENGTHS)), max_size=40
+    ),
+    st.integers(1, 8),
+    st.data(),
+)
+def test_found_is_what_a_sum_of_each_body_finds(lengths, times, draw):
+    """Whatever changes in a chunk, but its lengths."""
+    lengths = lengths * times
+    data = chunk_of(lengths, len(lengths))
+    chunk = RecordChunk(bytes(data))
+    places = [
+        range(int(at), int(at + length))
+        for at, length in zip(chunk.body_at, chunk.body_length, strict=True)
+        if length
+    ]
+    if places:
+        for place in draw.draw(st.lists(st.sampled_from(places), max_size=4)):
+            data[draw.draw(st.sampled_from(place))] ^= draw.draw(st.integers(1, 255))
+    after = RecordChunk(bytes(data))
+    bodies = (
+        bytes(data[at : at + length])
+        for at, length in zip(after.body_at, after.body_length, strict=True)
+    )
+    stored = after.head["body_crc"].tolist()
+    assert found_in(data) == [
+        row for row, body in enumerate(bodies) if crc32(body) & 0x7FFFFFFF != stored[row]
+    ]
 
 
 def test_a_stored_crc_that_changes_is_found():
