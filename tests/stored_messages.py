@@ -6,6 +6,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.record import StoredMessage
 
@@ -43,3 +44,15 @@ def messages(draw):
         prepared_transaction_offset=draw(int64s),
         magic=layout.MAGIC_V2 if len(topic.encode()) > 127 else draw(st.sampled_from(MAGICS)),
     )
+
+
+def has_offset(message):
+    """Tell whether a message gets an offset in its queue: none that is part of a transaction and
+    not yet committed has one."""
+    return message.sys_flag & MessageSysFlag.TRANSACTION_MASK not in (
+        MessageSysFlag.TRANSACTION_PREPARED,
+        MessageSysFlag.TRANSACTION_ROLLBACK,
+    )
+
+
+plain_messages = messages().filter(has_offset)

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from rmq_spark.client.errors import ClientError, SystemBusy
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
-from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.producer import Producer, sender_of
 from rmq_spark.client.producer.staged_sends import StagedSends
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.committed_spans import Sums, sums_of
@@ -133,7 +133,7 @@ class _Staging:
         self._tries = tries
         self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
         self._sends = StagedSends(
-            self._producer.sender,
+            sender_of(self._producer),
             batch,
             self._attempt,
             self.queues_of,

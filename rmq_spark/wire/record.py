@@ -35,7 +35,6 @@ _PROPERTIES_LENGTH = struct.Struct(">h")
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
-_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
 
 _NO_HOST = Host(bytes(4), 0)
 
@@ -81,11 +80,6 @@ class StoredMessage:
     def keys(self) -> str | None:
         """The KEYS property: index keys, separated by spaces."""
         return self.properties.get(KEYS)
-
-    @property
-    def transaction_state(self) -> int:
-        """One of the TRANSACTION values of `MessageSysFlag`, or 0: not part of a transaction."""
-        return self.sys_flag & _TRANSACTION
 
     @property
     def offset_message_id(self) -> str:

@@ -56,15 +56,7 @@ def without_checksum(properties: bytes) -> bytes:
     return properties
 
 
-def seal_record(record: bytearray) -> None:
-    """Fill in the checksum of a record that ends with an empty one."""
-    record[-CHECKSUM_BYTES:] = _checksum_of(record)
-
-
 def is_intact(record: Buffer) -> bool:
     """Tell whether a record ends with the checksum of all that stands before it."""
-    return bytes(record[-CHECKSUM_BYTES:]) == _checksum_of(record)
-
-
-def _checksum_of(record: Buffer) -> bytes:
-    return checksum_pieces(crc32(memoryview(record)[:-CHECKSUM_BYTES]))
+    watched = memoryview(record)[:-CHECKSUM_BYTES]
+    return bytes(record[-CHECKSUM_BYTES:]) == checksum_pieces(crc32(watched))

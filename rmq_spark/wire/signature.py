@@ -57,18 +57,6 @@ def signed_fields(
     return {**fields, SIGNATURE: sign(fields, body, secret_key, without=without)}
 
 
-def signature_is_valid(
-    ext_fields: Mapping[str, str],
-    body: Buffer,
-    secret_key: str,
-    *,
-    without: Collection[str] = (),
-) -> bool:
-    """Return whether the request was signed with this key, in constant time if it was not."""
-    given = ext_fields.get(SIGNATURE, "").encode(errors="surrogatepass")
-    return hmac.compare_digest(sign(ext_fields, body, secret_key, without=without).encode(), given)
-
-
 def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode()

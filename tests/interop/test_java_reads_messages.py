@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from breadth import ends
+from sealed_records import sealed
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import encode_chunk
@@ -23,7 +24,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import KEYS, TAGS, encode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, seal_record, with_empty_checksum
+from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, with_empty_checksum
 from rmq_spark.wire.tags import tags_code
 
 pytestmark = pytest.mark.interop
@@ -93,14 +94,6 @@ def odd_messages() -> dict[str, StoredMessage]:
         "a\x011\x02" * 8,
     ]
     return {f"properties {text!r}": StoredMessage("T", b"body", text) for text in texts}
-
-
-def sealed(message: StoredMessage) -> bytes:
-    """The record of a message as our store writes it."""
-    text = with_empty_checksum(message.properties_text)
-    record = bytearray(encode_record(dataclasses.replace(message, properties_text=text)))
-    seal_record(record)
-    return bytes(record)
 
 
 def stored_messages(version: str) -> dict[str, StoredMessage]:

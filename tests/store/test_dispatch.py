@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored_messages import has_offset
 from stores import message
 
 from rmq_spark.wire.chunk import RecordChunk
@@ -26,9 +27,9 @@ def log_of(messages):
     records = []
     for each in messages:
         key = (each.topic, each.queue_id)
-        has_offset = each.transaction_state not in (0x4, 0xC)
-        offset = next_offsets.get(key, 0) if has_offset else 0
-        next_offsets[key] = next_offsets.get(key, 0) + has_offset
+        counts = has_offset(each)
+        offset = next_offsets.get(key, 0) if counts else 0
+        next_offsets[key] = next_offsets.get(key, 0) + counts
         records.append(
             encode_record(dataclasses.replace(each, queue_offset=offset, store_timestamp=TIME))
         )
@@ -94,7 +95,7 @@ def test_few_records_and_many_come_to_the_same_entries(sent):
     expected = {}
     position, offsets = 1000, {}
     for each, record in zip(sent, records, strict=True):
-        if each.transaction_state not in (0x4, 0xC):
+        if has_offset(each):
             key = (each.topic, each.queue_id)
             offset = offsets.get(key, 0)
             offsets[key] = offset + 1

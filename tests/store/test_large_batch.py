@@ -10,7 +10,7 @@ from broker_connections import finished
 from disks import Fault, FaultyDisk, ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stored_messages import int32s, int64s, messages, properties
+from stored_messages import int32s, int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
 from rocketpoll.broker.store import chunks
@@ -18,8 +18,6 @@ from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.record_draft import draft_of
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageStatus as Status
-
-plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,13 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sealed_records import sealed
 from stored_messages import int64s, messages
 from stores import message
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host
-from rmq_spark.wire.record import encode_record
-from rmq_spark.wire.record_checksum import is_intact, seal_record, with_empty_checksum
+from rmq_spark.wire.record_checksum import is_intact
 from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")
@@ -21,11 +21,8 @@ def as_the_wire_encodes_it(sent, queue_offset, physical_offset, store_timestamp)
         queue_offset=queue_offset,
         physical_offset=physical_offset,
         store_timestamp=store_timestamp,
-        properties_text=with_empty_checksum(sent.properties_text),
     )
-    record = bytearray(encode_record(whole))
-    seal_record(record)
-    return bytes(record)
+    return sealed(whole)
 
 
 def prepared(sent):

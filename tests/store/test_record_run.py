@@ -4,7 +4,7 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_messages import int64s, messages, properties
+from stored_messages import int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store
 
 from rocketpoll.broker.store.record_draft import draft_of, ready_properties
@@ -12,7 +12,6 @@ from rocketpoll.broker.store.record_run import RecordRun
 from rocketpoll.broker.store.record_template import RecordTemplate
 from rocketpoll.broker.store.results import PutMessageStatus
 
-plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
 parts = st.tuples(st.integers(0, 2), st.binary(max_size=50), properties, int64s)
 
 

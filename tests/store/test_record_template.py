@@ -5,14 +5,13 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_messages import int32s, int64s, messages, properties
+from stored_messages import int32s, int64s, plain_messages, properties
 from stores import message
 
 from rmq_spark.errors import RecordError
 from rocketpoll.broker.store.record_draft import BatchDraft, draft_of, ready_properties
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 
-plain_messages = messages().filter(lambda each: each.transaction_state not in (0x4, 0xC))
 bodies = st.binary(max_size=50)
 
 

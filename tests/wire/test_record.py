@@ -56,9 +56,6 @@ def test_what_a_message_says_of_itself():
     assert message.keys == "k1 k2"
     assert message.message_id == message.offset_message_id == "0A00000200002A9F000000000012D687"
     assert dataclasses.replace(message, properties_text="UNIQ_KEY\x01U1").message_id == "U1"
-    assert message.transaction_state == 0
-    for state in (0x4, 0x8, 0xC):
-        assert dataclasses.replace(message, sys_flag=state | 0x1).transaction_state == state
 
 
 @given(stored_messages())

@@ -1,20 +1,19 @@
-"""Whole worlds are told in processes of their own.
+"""Whole worlds are told in processes of their own, one for each file of tests.
 
 A world takes the place of the standard library's threads and clock. Of a process that has run other
 tests, threads may be left, as those of Spark's driver and of brokers in it: they must not get into
-it.
+it. A process tells all tests of its file, as its start takes longer than many a story.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 
 import pytest
+from world.apart import PIPE, Apart, report
 
-_ALONE = "ROCKETPOLL_WORLD_IS_ALONE"
 _OF_WORLDS = {
     "test_worlds.py",
     "test_client_worlds.py",
@@ -26,37 +25,51 @@ _OF_WORLDS = {
 _SECONDS = 390
 _OF_THE_DEAD = {"Event loop is closed", "generator already executing"}
 """What a generator meets that is closed when its loop or its thread has been killed."""
+_APART = pytest.StashKey[dict]()
+"""In a session: the process of each file that has been begun."""
+_WORST = pytest.StashKey[pytest.TestReport]()
+"""In a test of such a process: its first report that is no success, or else its last one."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Run a test of whole worlds by itself; None: as any other."""
-    if pyfuncitem.path.name not in _OF_WORLDS or os.environ.get(_ALONE):
+    """Wait for a test of whole worlds in its file's process; None: it runs here, as any other."""
+    if pyfuncitem.path.name not in _OF_WORLDS or PIPE in os.environ:
         return None
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            pyfuncitem.nodeid,
-        ],
-        cwd=pyfuncitem.config.rootpath,
-        env={**os.environ, _ALONE: "1"},
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    if ran.returncode == 5 or " skipped" in ran.stdout:
-        pytest.skip("it has nothing to run")
-    if ran.returncode:
-        pytest.fail(ran.stdout[-20_000:] + ran.stderr[-2_000:], pytrace=False)
+    outcome, text = _process_of(pyfuncitem).result_of(pyfuncitem.nodeid, _SECONDS)
+    if outcome == "skipped":
+        pytest.skip(text)
+    if outcome == "failed":
+        pytest.fail(text, pytrace=False)
     return True
+
+
+def _process_of(test):
+    processes = test.session.stash.setdefault(_APART, {})
+    process = processes.get(test.path)
+    if process is None or test.nodeid not in process.nodeids:
+        tests = test.session.items
+        behind = tests[tests.index(test) :]
+        nodeids = [each.nodeid for each in behind if each.path == test.path]
+        process = processes[test.path] = Apart(nodeids, test.config.rootpath)
+    return process
+
+
+def pytest_sessionfinish(session):
+    for process in session.stash.get(_APART, {}).values():
+        process.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    made = yield
+    if PIPE in os.environ:
+        worst = item.stash.get(_WORST, made)
+        item.stash[_WORST] = worst = made if worst.passed else worst
+        if made.when == "teardown":
+            why = worst.longrepr[2] if worst.skipped else worst.longreprtext
+            report(item.nodeid, worst.outcome, why + "".join(text for _, text in worst.sections))
+    return made
 
 
 @pytest.fixture(autouse=True)

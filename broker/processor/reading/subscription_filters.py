@@ -43,11 +43,6 @@ class SubscriptionFilters:
         self._of_texts = _Remembered()
         self._of_subscriptions = _Remembered()
 
-    @property
-    def remembered_bytes(self) -> int:
-        """Bytes that all remembered filters take with what they were made of, by an estimate."""
-        return self._of_texts.bytes + self._of_subscriptions.bytes
-
     def of_text(self, topic: str, text: str | None, expression_type: str | None) -> Filter:
         """Return the filter of a pull that brings its own subscription.
 

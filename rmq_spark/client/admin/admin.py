@@ -49,6 +49,18 @@ class Admin(GroupOffsets):
     their names: behind such an error the ones before it have the change, and the others have not.
     Any call may be repeated: it changes nothing twice.
 
+    Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
+    `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
+
+    Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`.
+
+    Offsets of groups: `lag`, `progress`, `set_offset`, `reset_to_time`, `clone_offsets`.
+
+    Messages: `messages_by_key`, `messages_by_unique_id`, `message_by_offset_id`, `message_at`,
+    `read_table`, `read_committed`.
+
+    Brokers: `cluster_info`, `masters`, `broker_info`, `runtime_info`.
+
     Example:
         with Admin("localhost:9876") as admin:
             admin.create_topic("orders", queue_nums=4)

@@ -27,6 +27,7 @@ from rmq_spark.client.producer.producer import (
     PENDING_MAX,
     RETRY_TIMES,
     SEND_TIMEOUT_MS,
+    sender_of,
 )
 from rmq_spark.client.producer.producer import Producer as ThreadedProducer
 from rmq_spark.client.producer.topic_sender import Selector
@@ -171,10 +172,11 @@ class Producer(Member["LoopProducer"]):
             prepared = await self._call(lambda one: one.prepared(message))
         fixed = None
         if queue is not None or message.sharding_key is not None:
-            queues = producer.sender.known_queues(message.topic) or await self._call(
-                lambda one: one.sender.publish_queues(message.topic)
+            sender = sender_of(producer)
+            queues = sender.known_queues(message.topic) or await self._call(
+                lambda one: sender_of(one).publish_queues(message.topic)
             )
-            fixed = producer.sender.fixed_queue(message, queue, queues)
+            fixed = sender.fixed_queue(message, queue, queues)
         return await self._answered(bridge, producer, prepared, fixed, timeout_ms)
 
     async def _answered(

@@ -137,7 +137,7 @@ class Producer(ProcessBound):
         check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         check_member(member)
         self.instance = instance or ClientInstance(name_servers)
-        self.sender = TopicSender(
+        self._sender = TopicSender(
             self.instance,
             rules or SendRules(group),
             send_latency_fault_enable=send_latency_fault_enable,
@@ -146,12 +146,12 @@ class Producer(ProcessBound):
         self.send_timeout_ms = send_timeout_ms
         self._member = member
         self._sends = Sends(
-            self.sender,
+            self._sender,
             retries=retry_times_when_send_failed,
             retries_not_ok=retry_another_broker_when_not_store_ok,
         )
         self._async_sends = AsyncSends(
-            self.sender,
+            self._sender,
             retries=retry_times_when_send_async_failed,
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
@@ -227,7 +227,7 @@ class Producer(ProcessBound):
         self._has_to_start_again |= self._is_running
         self._is_running = False
         self._changing_state = threading.RLock()
-        self.sender.forked()
+        self._sender.forked()
 
     def __enter__(self) -> Producer:
         self.start()
@@ -286,7 +286,7 @@ class Producer(ProcessBound):
     ) -> SendResult:
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
-        fixed = self.sender.fixed_queue(message, queue)
+        fixed = self._sender.fixed_queue(message, queue)
         if fixed is not None:
             return self._sends.send_once(prepared, fixed, timeout_ms)
         return self._sends.send(prepared, timeout_ms)
@@ -331,7 +331,7 @@ class Producer(ProcessBound):
     ) -> Future[SendResult]:
         prepared = self._prepared(message)
         timeout_ms = self._time(timeout_ms)
-        fixed = self.sender.fixed_queue(message, queue)
+        fixed = self._sender.fixed_queue(message, queue)
         return self._async_sends.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
@@ -358,7 +358,7 @@ class Producer(ProcessBound):
 
     def _send_one_way(self, message: Message, queue: MessageQueue | Selector | None) -> None:
         prepared = self._prepared(message)
-        fixed = self.sender.fixed_queue(message, queue)
+        fixed = self._sender.fixed_queue(message, queue)
         if fixed is not None:
             self._sends.send_one_way_once(prepared, fixed, self.send_timeout_ms)
         else:
@@ -450,14 +450,14 @@ class Producer(ProcessBound):
         self._check_runs()
         check_bulk_settings(settings)
         return arrow_sends.send_batches(
-            self.sender, self._sends.retries, batches, topic, **settings
+            self._sender, self._sends.retries, batches, topic, **settings
         )
 
     # ---- within
 
     def _prepared(self, message: Message) -> Outgoing:
         self._check_runs()
-        return self.sender.prepared(message)
+        return self._sender.prepared(message)
 
     def _time(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
@@ -476,4 +476,9 @@ class Producer(ProcessBound):
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, or will, once it is created."""
         check_topic(topic)
-        return self.sender.publish_queues(topic)
+        return self._sender.publish_queues(topic)
+
+
+def sender_of(producer: Producer) -> TopicSender:
+    """Return what a producer sends by: for rooms that send in a way of their own."""
+    return producer._sender

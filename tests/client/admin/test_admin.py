@@ -1,3 +1,6 @@
+import inspect
+import re
+
 import pytest
 from broker_kinds import wait_until
 from client_members import Consumer
@@ -32,6 +35,12 @@ def admin(running_broker):
 def producer(admin):
     with Producer("P", instance=admin.instance) as made:
         yield made
+
+
+def test_help_names_each_method_once_under_its_heading():
+    headings = re.findall(r"^[A-Z][a-z ]+: (?:`[^:]*`)\.$", inspect.getdoc(Admin), re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(headings))
+    assert sorted(listed) == [name for name in dir(Admin) if not name.startswith("_")]
 
 
 def fill(producer, *bodies, queue=QUEUES[0], **more):

@@ -25,6 +25,12 @@ OLD = [f"old {number}" for number in range(20)]
 LAST = "the last"
 PATIENCE_S = 30
 STORED_EVERY_MS = 200
+SMALL_FILES = {  # a copy is as large as they are, though they hold next to nothing
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "maxMessageSize": str(1 << 19),
+    "maxHashSlotNum": "64",
+    "maxIndexNum": "256",
+}
 
 
 class Member:
@@ -133,18 +139,17 @@ def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_o
 def test_of_an_older_copy_with_other_messages_the_first_of_these_is_next(tmp_path, kind, more):
     new = [f"new {number}" for number in range(len(OLD) + more)]
     store, copy = tmp_path / "store", tmp_path / "copy"
-    settings = {"mappedFileSizeCommitLog": str(1 << 20), "maxMessageSize": str(1 << 19)}
-    with EmbeddedBroker(store, **settings) as broker:
+    with EmbeddedBroker(store, **SMALL_FILES) as broker:
         broker.create_topic("T", queues=1)
         broker.send("T", *OLD)
         port = int(broker.address.rpartition(":")[2])
     shutil.copytree(store, copy)
-    with EmbeddedBroker(store, port=port, **settings) as broker:
+    with EmbeddedBroker(store, port=port, **SMALL_FILES) as broker:
         broker.send("T", *(f"lost {number}" for number in range(len(OLD))))
         member = Member(kind, broker.address)
         member.consumer.start()
         wait_until("all are there", lambda: member.has(["lost 19"]), PATIENCE_S)
-    with ended(member.consumer), EmbeddedBroker(copy, port=port, **settings) as broker:
+    with ended(member.consumer), EmbeddedBroker(copy, port=port, **SMALL_FILES) as broker:
         broker.send("T", *new)
         wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
     assert Counter(member.had).most_common(1)[0][1] == 1

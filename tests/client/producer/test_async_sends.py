@@ -17,7 +17,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.outgoing import SendRules
-from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.producer import Producer, sender_of
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -243,7 +243,7 @@ class Outcome:
 
 
 def begun(producer, outcome, timeout_ms=10_000):
-    prepared = producer.sender.prepared(X)
+    prepared = sender_of(producer).prepared(X)
     return producer._async_sends.begin(prepared, None, timeout_ms, outcome)
 
 
@@ -294,14 +294,14 @@ def test_a_send_that_nobody_wants_any_more_is_not_tried():
 def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch):
     asked, go_on = threading.Event(), threading.Event()
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
-        real = producer.sender.publish_queues
+        real = sender_of(producer).publish_queues
 
         def publish_queues(topic):
             asked.set()
             go_on.wait(10)
             return real(topic)
 
-        monkeypatch.setattr(producer.sender, "publish_queues", publish_queues)
+        monkeypatch.setattr(sender_of(producer), "publish_queues", publish_queues)
         outcomes = [Outcome() for _ in range(5)]  # one more than there are threads for them
         for outcome in outcomes:
             assert begun(producer, outcome)

@@ -11,7 +11,7 @@ from rmq_spark.client.errors import (
     NotSupported,
     SystemBusy,
 )
-from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.producer import Producer, sender_of
 from rmq_spark.client.producer.staged_sends import StagedSends
 from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -49,7 +49,7 @@ def producer(running_broker, api):
 
 
 def attempt_of(producer, tries, name="a", **more):
-    return StagedSends(producer.sender, BATCH, name, producer.publish_queues, tries, **more)
+    return StagedSends(sender_of(producer), BATCH, name, producer.publish_queues, tries, **more)
 
 
 def commit(producer, api, running_broker, *attempts):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sealed_records import sealed
 from strategies import fits_i16, stored_messages
 
 from rmq_spark.errors import RecordError
@@ -19,7 +20,6 @@ from rmq_spark.wire.record_checksum import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
     is_intact,
-    seal_record,
     with_empty_checksum,
     without_checksum,
 )
@@ -34,12 +34,6 @@ def ended(message):
 def with_room(message):
     text = with_empty_checksum(message.properties_text)
     return dataclasses.replace(message, properties_text=text)
-
-
-def sealed_one(message):
-    record = bytearray(encode_record(with_room(message)))
-    seal_record(record)
-    return bytes(record)
 
 
 def sealed_chunk(messages):
@@ -83,7 +77,7 @@ def test_a_chunk_gets_the_same_room_as_its_messages(messages):
 @given(many)
 def test_a_chunk_is_sealed_as_its_messages_are(messages):
     chunk = sealed_chunk(messages)
-    assert chunk.data.tobytes() == b"".join(map(sealed_one, messages))
+    assert chunk.data.tobytes() == b"".join(map(sealed, messages))
     assert intact_records(chunk).all()
     assert chunk.has_checksum.all()
 
@@ -92,7 +86,7 @@ def test_a_chunk_is_sealed_as_its_messages_are(messages):
 def test_what_is_intact_is_told_for_each_record(messages, data):
     is_sealed = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
     records = [
-        sealed_one(message) if seal else encode_record(message)
+        sealed(message) if seal else encode_record(message)
         for message, seal in zip(messages, is_sealed, strict=True)
     ]
     assert by_the_chunk(records) == is_sealed == one_at_a_time(records)
@@ -100,10 +94,10 @@ def test_what_is_intact_is_told_for_each_record(messages, data):
 
 @given(st.sampled_from(EVERY_SHAPE), st.data())
 def test_any_flipped_bit_is_noticed_in_its_record_alone(message, data):
-    record = bytearray(sealed_one(message))
+    record = bytearray(sealed(message))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8
-    other = sealed_one(A_MESSAGE)
+    other = sealed(A_MESSAGE)
     records = [other, bytes(record), other]
     try:
         intact = by_the_chunk(records)
@@ -114,7 +108,7 @@ def test_any_flipped_bit_is_noticed_in_its_record_alone(message, data):
 
 def test_records_of_every_shape_go_into_one_chunk():
     chunk = sealed_chunk(EVERY_SHAPE)
-    assert chunk.data.tobytes() == b"".join(map(sealed_one, EVERY_SHAPE))
+    assert chunk.data.tobytes() == b"".join(map(sealed, EVERY_SHAPE))
     read = [message.properties_text for message in decode_records(chunk.data.data)]
     assert read == [each.properties_text for each in EVERY_SHAPE]
 
@@ -152,7 +146,7 @@ def test_where_all_have_room_already_none_is_made():
     chunk = RecordChunk(bytearray(b"".join(map(encode_record, roomy))))
     assert with_empty_checksums(chunk) is chunk
     Sealing(chunk).seal()
-    assert chunk.data.tobytes() == b"".join(map(sealed_one, EVERY_SHAPE))
+    assert chunk.data.tobytes() == b"".join(map(sealed, EVERY_SHAPE))
     mixed = RecordChunk(encode_record(roomy[0]) + encode_record(A_MESSAGE))
     assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
 
@@ -187,7 +181,7 @@ def test_the_room_is_made_in_a_copy():
 
 
 def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_same_place():
-    moved = bytearray(b"".join(map(sealed_one, EVERY_SHAPE)))
+    moved = bytearray(b"".join(map(sealed, EVERY_SHAPE)))
     chunk = RecordChunk(moved)
     chunk.data[chunk.starts + layout.QUEUE_OFFSET_AT] ^= 1
     assert not intact_records(chunk).any()

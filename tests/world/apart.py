@@ -1,0 +1,86 @@
+"""A process that runs the tests of one file, one after the other; another waits for each of them.
+
+What became of a test is a line of JSON in a pipe: its id, its outcome, and why that is no better.
+It knows nothing of worlds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+PIPE = "ROCKETPOLL_WORLD_TELLS_INTO"
+"""In the environment of such a process: the descriptor that it writes to."""
+_OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+_TEXT_MAX = 20_000
+
+
+def report(nodeid, outcome, text):
+    """Tell the process that waits what became of a test in this one."""
+    line = json.dumps([nodeid, outcome, text[-_TEXT_MAX:]])
+    os.write(int(os.environ[PIPE]), line.encode() + b"\n")
+
+
+class Apart:
+    """The process of one file's tests, from its first test that was asked for on."""
+
+    def __init__(self, nodeids, root):
+        self.nodeids = list(nodeids)
+        """Those of which nothing has been heard yet."""
+        self._pipe, to_write = os.pipe()
+        self._unread = b""
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # `end` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *_OPTIONS, *self.nodeids],
+            cwd=root,
+            env={**os.environ, PIPE: str(to_write)},
+            pass_fds=[to_write],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        os.close(to_write)
+
+    def result_of(self, nodeid, seconds):
+        """Wait for a test: return its outcome, and the text that goes with it."""
+        until = time.monotonic() + seconds
+        while True:
+            line = self._next_line(until)
+            if line is None:
+                words = self._last_words()
+                self.end()
+                return "failed", f"nothing is heard of it; the last words:\n{words}"
+            told, outcome, text = json.loads(line)
+            self.nodeids.remove(told)
+            if told == nodeid:
+                return outcome, text
+
+    def end(self):
+        """Kill what still runs: nobody waits for it."""
+        self._process.kill()
+        self._process.wait()
+        self.nodeids.clear()
+        if not self._output.closed:
+            self._output.close()
+            os.close(self._pipe)
+
+    def _next_line(self, until):
+        """Return a line; None: the process has ended, or there is no time left."""
+        while b"\n" not in self._unread:
+            wait_seconds = max(0.0, until - time.monotonic())
+            if not select.select([self._pipe], [], [], wait_seconds)[0]:
+                return None
+            read = os.read(self._pipe, 1 << 16)
+            if not read:
+                return None
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _last_words(self):
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")[-_TEXT_MAX:]
