@@ -193,14 +193,11 @@ class Processors:
     def client_has_gone(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups, at once or bit by bit."""
         self.sends.connection_closed(connection)
-        groups = frozenset(self.consumers.groups_with(connection))
         self._around.work(self.clients.connection_closed(connection))
         self._around.work(
             self.locks.connection_closed(
                 connection,
-                lambda group, client_id: (
-                    group in groups or self.consumers.find(group, client_id) is not None
-                ),
+                lambda group, client_id: self.consumers.find(group, client_id) is not None,
             )
         )
 
@@ -255,6 +252,7 @@ class Processors:
             producers=self.producers,
             check_expression=self.filters.check,
             now_ms=around.monotonic_ms,
+            joined=self.locks.joined,
             expired_timeout_ms=around.config.client_expired_timeout_ms,
             max_groups_per_connection=around.config.max_groups_per_connection,
         )

@@ -111,6 +111,16 @@ class QueueLocks:
             if lock is not None and lock.client_id == client_id:
                 self._forget((group, queue))
 
+    def joined(self, connection: Connection, group: str) -> None:
+        """Count what a connection holds in a group as its member's: it has become one.
+
+        Behind a restart of the broker members ask for locks before their first heartbeat.
+        """
+        held = self._held.get(connection)
+        for key in held.keys if held is not None else ():
+            if key[0] == group:
+                self._locks[key].is_members = True
+
     def connection_closed(
         self, connection: Connection, is_at_work: Callable[[str, str], bool]
     ) -> Iterator[None]:

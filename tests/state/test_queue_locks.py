@@ -132,6 +132,16 @@ def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(l
     assert not lock(locks, "g", "b", {ONE, TWO, THREE})
 
 
+def test_who_has_become_a_member_since_is_no_stranger(locks):
+    lock(locks, "g", "a", {ONE}, is_member=False)
+    lock(locks, "h", "a", {ONE}, is_member=False)
+    locks.joined(CONNECTIONS["a"], "g")
+    locks.joined(FakeConnection(), "h")
+    close(locks, "a")
+    assert not lock(locks, "g", "b", {ONE})
+    assert lock(locks, "h", "b", {ONE}) == {ONE}
+
+
 def test_what_a_member_held_lasts_a_minute_without_its_connection(locks, clock):
     lock(locks, "g", "a", {ONE, TWO})
     close(locks, "a", is_member=True)
@@ -212,6 +222,12 @@ class LockMachine(RuleBasedStateMachine):
             is_renewed = before == client and self.clock.now_ms - at_ms <= 60_000
             is_members = is_member or (is_renewed and was_members)
             self.model[queue] = client, self.clock.now_ms, by, is_members
+
+    @rule(by=clients)
+    def join(self, by):
+        self.locks.joined(CONNECTIONS[by], "g")
+        for queue, (client, at_ms, holder, is_members) in self.model.items():
+            self.model[queue] = client, at_ms, holder, is_members or holder == by
 
     @rule(by=clients, is_member=st.booleans())
     def close(self, by, is_member):

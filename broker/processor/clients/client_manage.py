@@ -92,6 +92,7 @@ class ClientManageProcessor:
         producers: ProducerManager,
         check_expression: Callable[[SubscriptionData], None],
         now_ms: Callable[[], int],
+        joined: Callable[[Connection, str], None],
         *,
         expired_timeout_ms: int,
         max_groups_per_connection: int,
@@ -99,8 +100,9 @@ class ClientManageProcessor:
         """Take the tables of clients and their limits.
 
         ``check_expression`` raises RequestRejected for an expression that this broker does not
-        filter by. ``now_ms`` is a clock that never jumps. A client that is silent for
-        ``expired_timeout_ms`` has left.
+        filter by. ``now_ms`` is a clock that never jumps. ``joined`` is told of each connection
+        that has become a member of a group. A client that is silent for ``expired_timeout_ms`` has
+        left.
         """
         self._topics = topics
         self._groups = groups
@@ -108,6 +110,7 @@ class ClientManageProcessor:
         self._producers = producers
         self._check_expression = check_expression
         self._now_ms = now_ms
+        self._joined = joined
         self._expired_timeout_ms = expired_timeout_ms
         self._max_groups_per_connection = max_groups_per_connection
 
@@ -179,7 +182,10 @@ class ClientManageProcessor:
         topic = retry_topic(data.group_name)
         if topic not in self._topics.leaving:  # else a later heartbeat makes it
             self._topics.create_in_send_back(topic, config.retry_queue_nums)
+        is_new = data.group_name not in self._consumers.groups_with(channel.connection)
         self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
+        if is_new:
+            self._joined(channel.connection, data.group_name)
         return True
 
     def unregister_client(

@@ -37,6 +37,7 @@ class Clients:
 
     def __init__(self, parts):
         self.parts = parts
+        self.joined = []
         self.producers = ProducerManager(room())
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, finished), room())
         self.processor = ClientManageProcessor(
@@ -46,6 +47,7 @@ class Clients:
             self.producers,
             no_sql,
             parts.clock,
+            lambda connection, group: self.joined.append((connection, group)),
             expired_timeout_ms=120_000,
             max_groups_per_connection=5,
         )
@@ -98,6 +100,16 @@ def test_a_heartbeat_makes_what_its_group_needs(clients, parts, one):
     )
     assert answer.version >= 232  # else Java clients refuse SQL92 subscriptions
     assert "IS_SUPPORT_HEART_BEAT_V2" not in answer.ext_fields
+
+
+def test_who_joins_a_group_is_told_of_once_until_it_leaves(clients, one, two):
+    for connection in (one, two, one):
+        clients.beat(connection, consumer("g", "T"))
+    assert clients.joined == [(one, "g"), (two, "g")]
+    header = UnregisterClientRequestHeader("one", consumer_group="g")
+    clients.processor.unregister_client(one, one.ask(Code.UNREGISTER_CLIENT, header))
+    clients.beat(one, consumer("g", "T"))
+    assert clients.joined[2:] == [(one, "g")]
 
 
 def test_the_retry_topic_has_as_many_queues_as_the_group_is_set_to(clients, parts, one):

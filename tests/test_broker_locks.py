@@ -1,0 +1,75 @@
+"""Locks of queues of a whole broker, as its clients see them come and go."""
+
+from __future__ import annotations
+
+import pytest
+from broker_stories import tell
+
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.groups import UnregisterClientRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.message_queue import MessageQueue
+
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
+QUEUE = frozenset([MessageQueue("T", "broker-a", 0)])
+
+
+async def lock(client, client_id):
+    """The queues that the broker says a client holds now."""
+    body = LockBatchRequestBody(consumer_group="G", client_id=client_id, mq_set=QUEUE)
+    answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
+    assert answer.code == 0, answer.remark
+    return decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set
+
+
+async def leave(client):
+    codec = HEADERS[RequestCode.UNREGISTER_CLIENT].request
+    fields = codec.encode(UnregisterClientRequestHeader("client", consumer_group="G"))
+    answer = await client.call(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=fields))
+    assert answer.code == 0
+
+
+async def gone(broker, client):
+    """A connection ends, and the broker has noticed."""
+    before = broker.controller.server.connections
+    client.close()
+    await broker.until(lambda: broker.controller.server.connections == before - 1)
+    await broker.until(lambda: not broker.controller.housekeeping.is_at_work)
+
+
+@pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])
+def test_what_a_member_has_locked_is_its_own_for_a_minute_though_it_left_and_went(
+    tmp_path, locks_first
+):
+    """Its listener may still be at it; behind a restart a member locks before its heartbeat."""
+
+    async def story(broker):
+        broker.make_topic("T")
+        member, other = await broker.connect(), await broker.connect()
+        if locks_first:
+            assert await lock(member, "client") == QUEUE
+        await member.heartbeat("G", "T")
+        if not locks_first:
+            assert await lock(member, "client") == QUEUE
+        await leave(member)
+        await gone(broker, member)
+        assert not await lock(other, "other")
+        broker.move(61)
+        assert await lock(other, "other") == QUEUE
+
+    tell(story, tmp_path)
+
+
+def test_what_a_client_has_locked_that_never_was_a_member_goes_with_its_connection(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        stranger, other = await broker.connect(), await broker.connect()
+        assert await lock(stranger, "client") == QUEUE
+        await gone(broker, stranger)
+        assert await lock(other, "other") == QUEUE
+
+    tell(story, tmp_path)
