@@ -161,11 +161,12 @@ holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; re
 	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
 	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
 
-# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000
+# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000; in another order: SEED=1
+SEED ?= 0
 restarts: ROUNDS = 120
 restarts: $(READY) $(CLASSES)  ## kill -9 of drivers, workers, planners and brokers under Spark queries, with a ledger of rows and aggregates (Java 17)
 	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
-	ROCKETPOLL_STOPS=50 \
+	ROCKETPOLL_STOPS=50 ROCKETPOLL_RESTARTS_SEED=$(SEED) \
 	  $(BIN)/python -m pytest tests/spark/faults
 
 golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)

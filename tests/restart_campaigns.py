@@ -2,14 +2,20 @@
 
     campaign.round(victim, point)    hold the query there, kill somebody, and have all go on
 
-What is sent and what must come of it is said by who derives from it.
+What is sent and what must come of it is said by who derives from it. A round looks only at what is
+new, and takes as long at the end of a campaign as at its beginning.
 """
 
 import os
 import signal
-from itertools import cycle, islice
+import time
+from collections import Counter
+from itertools import count, cycle, islice
+from random import Random
 
 from spark_drivers import Driver
+
+SEED = int(os.environ.get("ROCKETPOLL_RESTARTS_SEED", "0"))
 
 KILLS = (
     ("worker", "task"),
@@ -45,11 +51,21 @@ LOGGED = {
     "manifest-done": 1,
 }
 """How many batches are planned and not committed where the query is held."""
+_LOGS = ("offsets", "commits")
 
 
-def kills(rounds):
-    """So many of them, one after the other and again."""
-    return islice(cycle(KILLS), rounds)
+_RETAINED = {"spark.sql.streaming.minBatchesToRetain": "100"}
+"""Spark's own default: it lists what it retains for each batch, again and again."""
+
+
+def kills(rounds, seed=SEED):
+    """So many of them: all one after the other, and then again and again in some other order."""
+    return islice(_kills(Random(seed)), rounds)
+
+
+def _kills(dice):
+    for turn in count():
+        yield from dice.sample(KILLS, len(KILLS)) if turn else KILLS
 
 
 class Campaign:
@@ -62,9 +78,11 @@ class Campaign:
         self._brokers = cycle(brokers)
         self.brokers = brokers
         self.sent = []
+        self.killed = Counter()
+        self._round_seconds = []
 
     def __enter__(self):
-        self._driver = Driver(self._directory / "drivers")
+        self._driver = self._made_driver()
         self._next_driver = None
         for broker in self.brokers:
             broker.start()
@@ -98,16 +116,30 @@ class Campaign:
 
     def round(self, victim, point):
         """Hold the query at a point, kill somebody, have it go on, and wait for all rows."""
+        began = time.monotonic()
         if victim == "driver":
-            self._next_driver = Driver(self._directory / "drivers")
+            self._next_driver = self._made_driver()
         self.hold(point)
         self.send()
         pid = self.reached(point)
-        logged = [len(self.query.logged(log)) for log in ("offsets", "commits")]
-        assert logged[0] - logged[1] == LOGGED[point]
+        planned, committed = (max(self.query.logged(log), default=-1) for log in _LOGS)
+        assert planned - committed == LOGGED[point]
         getattr(self, f"_kill_{victim}")(pid)
+        self.killed[victim] += 1
         self.send()
         self.wait()
+        self._round_seconds.append(time.monotonic() - began)
+        print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201  # for who watches a long one
+
+    def figures(self):
+        """What a report says: who was killed how often, and how long a round took in each tenth."""
+        tenth = max(1, len(self._round_seconds) // 10)
+        starts = range(0, len(self._round_seconds), tenth)
+        means = [sum(part := self._round_seconds[at : at + tenth]) / len(part) for at in starts]
+        return f"killed {dict(self.killed)}; s a round: {[round(mean, 1) for mean in means]}"
+
+    def _made_driver(self):
+        return Driver(self._directory / "drivers", **_RETAINED)
 
     def hold(self, point):
         """Have the query wait at a point, when it comes there."""

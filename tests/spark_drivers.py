@@ -120,6 +120,7 @@ class Query:
         self._told = {
             name: told for name, told in (("windows", windows), ("into", into)) if told is not None
         }
+        self._batches_seen = 0
         for each in (self.sink, self.holds):
             each.mkdir(parents=True)
 
@@ -155,6 +156,18 @@ class Query:
         return [
             row for file in sorted(self.sink.glob("*.json")) for row in json.loads(file.read_text())
         ]
+
+    def new_rows(self):
+        """Take the rows of the batches that have come to the sink since this was asked last.
+
+        A look costs what is new, however much there is. A batch that is run again is not new: it
+        has the same rows, or is one of those that `differing` finds.
+        """
+        rows = []
+        while (file := self.sink / f"{self._batches_seen:06d}.json").exists():
+            rows += json.loads(file.read_text())
+            self._batches_seen += 1
+        return rows
 
     def differing(self):
         """Batches that had other rows when they were run again."""

@@ -1,0 +1,19 @@
+"""What tests learn of a query in a driver of its own: a look at its sink takes what is new."""
+
+import json
+
+from spark_drivers import Query
+
+
+def test_a_look_at_a_sink_reads_only_the_batches_that_have_come_since(tmp_path):
+    query = Query(tmp_path)
+    assert query.new_rows() == []
+    for batch_id in range(3):
+        (query.sink / f"{batch_id:06d}.json").write_text(json.dumps([[batch_id, "row"]]))
+    (query.sink / "000003.17.tmp").write_text("[")  # does not count yet
+    assert query.new_rows() == [[0, "row"], [1, "row"], [2, "row"]]
+    (query.sink / "000000.json").write_text("no rows: nobody looks at it again")
+    (query.sink / "000003.json").write_text("[]")
+    (query.sink / "000004.json").write_text(json.dumps([[4, "row"]]))
+    assert query.new_rows() == [[4, "row"]]
+    assert query.new_rows() == []
