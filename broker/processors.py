@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -97,6 +98,8 @@ class Processors:
         config = around.config
         self._around = around
         self._is_busy = False
+        self._gone: deque[Connection] = deque()
+        self._is_taking_out = False
         self.stats = BrokerStats(config.broker_cluster_name, around.now_ms())
         room = MemberRoom(
             members_max=config.max_group_members,
@@ -193,13 +196,24 @@ class Processors:
     def client_has_gone(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups, at once or bit by bit."""
         self.sends.connection_closed(connection)
-        self._around.work(self.clients.connection_closed(connection))
-        self._around.work(
-            self.locks.connection_closed(
-                connection,
-                lambda group, client_id: self.consumers.find(group, client_id) is not None,
-            )
-        )
+        self._gone.append(connection)
+        if not self._is_taking_out:  # thousands may go at once, and are one piece of work
+            self._is_taking_out = True
+            self._around.work(self._take_out())
+
+    def _take_out(self) -> Work:
+        """Take the clients that are gone out of their groups, in steps."""
+        try:
+            while self._gone:
+                connection = self._gone.popleft()
+                yield from self.clients.connection_closed(connection)
+                yield from self.locks.connection_closed(connection, self._is_member)
+                yield None
+        finally:
+            self._is_taking_out = False
+
+    def _is_member(self, group: str, client_id: str) -> bool:
+        return self.consumers.find(group, client_id) is not None
 
     def end_turn(self) -> None:
         """Write what the requests of a turn have brought, now that all are dispatched."""

@@ -30,6 +30,9 @@ from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.reading import query_consume_queue
+from rocketpoll.broker.processor.sends.send_lane import SendLane
+from rocketpoll.broker.processor.usual_answer import UsualAnswer
+from rocketpoll.broker.server import loop_turn
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.loop_turn import TURN_SECONDS
 from rocketpoll.broker.server.step_places import BYTES_MAX, SMALL_BODY_BYTES
@@ -43,20 +46,42 @@ TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
 QUEUES = 200
 
 
-def slow_down(monkeypatch, owner, *names):
+def slow_down(monkeypatch, owner, *names, seconds=STEP_SECONDS):
     """From now on each call takes the loop's thread a while, by the loop's clock."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     for name in names:
-        monkeypatch.setattr(owner, name, _slowed(getattr(owner, name), loop, thread))
+        monkeypatch.setattr(owner, name, _slowed(getattr(owner, name), loop, thread, seconds))
 
 
-def _slowed(call, loop, thread):
+def _slowed(call, loop, thread, seconds):
     def slowed(*arguments, **more):
         if threading.get_ident() == thread:
-            loop.move(STEP_SECONDS)
+            loop.move(seconds)
         return call(*arguments, **more)
 
     return slowed
+
+
+def counted(monkeypatch, owner, name):
+    """A list of one number, of the calls from now on."""
+    calls, call = [0], getattr(owner, name)
+
+    def counting(*arguments, **more):
+        calls[0] += 1
+        return call(*arguments, **more)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+async def most_of_a_turn(number, condition):
+    """What the number in a list has grown by in one turn, at most, until something is so."""
+    most = 0
+    while not condition():
+        before = number[0]
+        await asyncio.sleep(0)
+        most = max(most, number[0] - before)
+    return most
 
 
 async def longest_turn(work):
@@ -374,6 +399,78 @@ def test_many_clients_that_are_idle_are_closed_bit_by_bit(tmp_path, monkeypatch)
         longest, whole, _ = await longest_turn(closed())
         assert longest <= TURN_AND_STEP
         assert whole >= 40 * STEP_SECONDS
+
+    tell(story, tmp_path)
+
+
+def test_a_member_that_leaves_has_so_many_others_told_in_a_turn(tmp_path, monkeypatch):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(60)]
+        for client in clients:
+            client.send(heartbeat(1))
+        await broker.until(lambda: _members(broker, "G0") == len(clients))
+        await broker.until(lambda: broker.controller.turn.is_idle)
+        monkeypatch.setattr(loop_turn, "SOON_MAX", 10)
+        writes = counted(monkeypatch, ClientConnection, "_write_out")
+        clients[0].send(ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="G0"))
+        most = await most_of_a_turn(writes, lambda: writes[0] >= len(clients))
+        assert most <= 10 + 1  # and the answer to who leaves
+        for client in clients[1:]:
+            client.notices += [await client.receive() for _ in range(2 - len(client.notices))]
+
+    tell(story, tmp_path)
+
+
+def test_clients_that_are_closed_together_go_so_many_in_a_turn_and_are_one_piece_of_work(
+    tmp_path, monkeypatch
+):
+    async def story(broker):
+        clients = [await broker.connect() for _ in range(60)]
+        for client in clients:
+            client.send(heartbeat(5))
+        await broker.until(lambda: _members(broker, "G4") == len(clients))
+        await broker.until(lambda: broker.controller.turn.is_idle)
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, ConsumerManager, "unregister")
+        monkeypatch.setattr(loop_turn, "SOON_MAX", 10)
+        lost = counted(monkeypatch, ClientConnection, "connection_lost")
+        in_line = broker.controller.turn._in_line
+        longest_line = [0]
+
+        def all_gone():
+            longest_line[0] = max(longest_line[0], len(in_line))
+            return _members(broker, "G4") == 0
+
+        for connection in tuple(broker.controller.server._connections):
+            connection.close("enough")
+        assert await most_of_a_turn(lost, all_gone) <= 10
+        assert lost[0] == len(clients)
+        assert longest_line[0] <= 3  # who needs more turns waits for few, however many go
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize("form", [SerializeType.JSON, SerializeType.ROCKETMQ])
+def test_answers_to_the_sends_of_a_read_are_part_of_the_turn(tmp_path, form, monkeypatch):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("first", "second")
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, ClientConnection, "_has_taken_frame", seconds=0.0001)
+        slow_down(monkeypatch, UsualAnswer, "send", seconds=0.0001)
+        slow_down(monkeypatch, SendLane, "take")  # of 64, and so are its answers
+        slow_down(monkeypatch, UsualAnswer, "send_all")
+        count = 2_000
+        sends = (send_request("x", opaque=number, serialize_type=form) for number in range(count))
+        client.send(b"".join(each.encode() for each in sends))
+
+        async def answers():
+            return [(await client.receive()).opaque for _ in range(count)]
+
+        longest, whole, opaques = await longest_turn(answers())
+        assert sorted(opaques) == list(range(count))
+        assert whole > 2 * TURN_SECONDS
+        assert longest <= TURN_AND_STEP + STEP_SECONDS
 
     tell(story, tmp_path)
 

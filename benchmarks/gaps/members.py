@@ -169,18 +169,23 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
     holds = controller.hold_service
     waiting = scale.clients * scale.holds
 
-    def hold(timeout_ms: int = 60_000, subscription: str | None = None) -> None:
-        for client in clients:
-            pulls = [
-                pull(
-                    "held",
-                    0,
-                    subscription=subscription and subscription.replace("%d", str(number)),
-                    suspend_timeout_ms=timeout_ms,
-                )
-                for number in range(scale.holds)
-            ]
-            client.connection.data_received(b"".join(each.encode() for each in pulls))
+    def holding(timeout_ms: int = 60_000, subscription: str | None = None) -> Callable[[], object]:
+        """Return a function that lets all pulls come."""
+        pulls = b"".join(
+            pull(
+                "held",
+                0,
+                subscription=subscription and subscription.replace("%d", str(number)),
+                suspend_timeout_ms=timeout_ms,
+            ).encode()
+            for number in range(scale.holds)
+        )
+
+        def come() -> None:
+            for client in clients:
+                client.connection.data_received(pulls)
+
+        return come
 
     def is_empty() -> bool:
         return not holds.held
@@ -188,7 +193,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
     def all_held() -> bool:
         return holds.held == waiting
 
-    broker.longest_turn(act=hold, until=all_held)
+    broker.longest_turn(act=holding(), until=all_held)
     message = [send("held", 0)]
     producer = Client(broker)
     name = f"one message wakes {waiting:,} pulls"
@@ -199,9 +204,9 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
     yield Row(
         ("deadline",),
         f"{waiting:,} pulls come, and their time is over at once",
-        broker.longest_turn(act=lambda: hold(1_000), until=_once_then(all_held, is_empty)),
+        broker.longest_turn(act=holding(1_000), until=_once_then(all_held, is_empty)),
     )
-    broker.longest_turn(act=lambda: hold(subscription="a = %d"), until=all_held)
+    broker.longest_turn(act=holding(subscription="a = %d"), until=all_held)
     name = f"one message that {waiting:,} pulls by SQL92 do not want"
     yield Row(("arrival",), name, broker.longest_turn(producer, message))
     for client in clients:

@@ -44,8 +44,8 @@ from rocketpoll.broker.longpolling.pull_request import HoldFilter, PullRequest
 
 _log = logging.getLogger(__name__)
 
-EXPIRED_MAX: Final = 1_000
-"""The maximum number of pulls of one call, which take a few milliseconds."""
+EXPIRED_MAX: Final = 250
+"""The maximum number of pulls of one call, which take a millisecond."""
 
 LATE_MS: Final = 1_000
 """So late a deadline may be met by a loop that has much to do: nobody has overlooked it."""
@@ -275,6 +275,7 @@ class PullRequestHoldService:
                     yield
                 elif self._gone:
                     yield from self._forget(self._gone.popleft())
+                    yield
                 elif self._arrivals:
                     self._looked_for = next(iter(self._arrivals))
                     yield from self._look(self._looked_for, self._arrivals.pop(self._looked_for))

@@ -32,7 +32,7 @@ from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.questions import Questions, Then
 from rocketpoll.broker.server.client_sockets import host_of, kept_by_the_system
 from rocketpoll.broker.server.connection_table import ConnectionTable
-from rocketpoll.broker.server.loop_turn import LoopTurn
+from rocketpoll.broker.server.loop_turn import SLICE_SECONDS, LoopTurn
 from rocketpoll.broker.server.step_places import Place
 from rocketpoll.broker.server.strangers import protocol_of
 from rocketpoll.broker.server.unread_answers import ANSWER_BYTES_MIN
@@ -82,7 +82,8 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol of one client.
 
-        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave.
+        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave; in
+        a long turn now and then.
         The ``lane`` is asked first, and learns from what goes the usual way.
         """
         self._loop = loop
@@ -225,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._write_out()
         elif not self._is_corked:  # answers that are ready at the same time go out together
-            self._loop.call_soon(self._uncork)
+            self._turn.soon(self._uncork)
             self._is_corked = True
 
     def request(self, command: RemotingCommand, timeout_ms: int, then: Then) -> None:
@@ -246,14 +247,9 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection; the client gets what was sent before if it reads at once."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, why)
-            self._write_out()  # what is corked
             self.is_closed = True
             self._give_place_back()  # its steps go no further, though it may linger
-            if self.is_congested:
-                self._transport.abort()
-            else:
-                self._transport.close()
-                self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+            self._turn.soon(self._hang_up)
 
     def finish(self) -> None:
         """Close the connection in order, as the broker stops."""
@@ -270,6 +266,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once."""
         self.is_closed = True
+        self._out.clear()
         self._transport.abort()
 
     def hold_back(self) -> None:
@@ -326,12 +323,17 @@ class ClientConnection(asyncio.Protocol):
             return True
         time, take_step = self._loop.time, self._take_step
         is_over = False
+        bring_at = time() + SLICE_SECONDS
         wrong: Exception | None = None
         self._is_corked = True
         try:
             try:
                 while not (is_over or self._is_stopped) and take_step():
-                    is_over = time() >= until
+                    now = time()
+                    is_over = now >= until
+                    if now >= bring_at:  # what a whole turn brings would take half of one more
+                        self._end_turn()
+                        bring_at = now + SLICE_SECONDS
             finally:  # whatever happens, what others have sent is to be written
                 self._end_turn()
                 self._uncork()
@@ -459,9 +461,17 @@ class ClientConnection(asyncio.Protocol):
         self._is_corked = False
         self._write_out()
 
+    def _hang_up(self) -> None:
+        """Close the socket, behind the write of all that was sent before."""
+        if self.is_congested:
+            self._transport.abort()
+        else:
+            self._transport.close()
+            self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+
     def _write_out(self) -> None:
         out = self._out
-        if out and not self.is_closed:
+        if out:
             if len(out) == 1:
                 self._transport.write(out[0])
             else:

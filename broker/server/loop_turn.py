@@ -3,10 +3,14 @@
     begin   work for as long as this turn of the loop has time; the rest then waits in a line
     work    do a piece of work in steps, in the same way; one that waits for something is not in the
             line
+    soon    write to a socket, or close it: some hundreds in a turn
 
 What waits in the line goes on in the turns that follow, one after the other and each for a short
 while. The line gets half of a turn: the other half is for newcomers that are done soon. So nobody
 who asks for much keeps the others waiting for longer than a turn and one step.
+
+A call that writes or closes is short, but the loop and the system do the most of it behind it,
+where no clock here sees it. So such calls are not timed but counted, and have a line of their own.
 
 The time is the loop's. It knows no client, no request and no store.
 """
@@ -32,6 +36,11 @@ TURN_SECONDS: Final = 0.020
 LINE_SECONDS: Final = TURN_SECONDS / 2
 SLICE_SECONDS: Final = 0.002
 """The time for which one piece of work goes on before the next in the line does."""
+SOON_MAX: Final = 200
+"""The most writes and closings of a turn: two or three milliseconds, with all behind them.
+
+More at a time save nothing: a turn in which nobody else wants anything is over at once.
+"""
 _NOTICED_SECONDS = 0.001
 """Work shorter than this skips the check for a new turn, which would cost more than the work."""
 
@@ -53,6 +62,7 @@ class LoopTurn:
         self._until: float | None = None
         """The time at which the work under way has to stop; None without any."""
         self._in_line: deque[GoOn] = deque()
+        self._soon: deque[Callable[[], object]] = deque()
         self._is_planned = False
 
     @property
@@ -63,7 +73,7 @@ class LoopTurn:
     @property
     def is_idle(self) -> bool:
         """True if no work is left for a later turn, but for work that waits for something."""
-        return self._until is None and not self._in_line
+        return self._until is None and not self._in_line and not self._soon
 
     def begin(self, go_on: GoOn, now: float | None = None) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
@@ -92,6 +102,12 @@ class LoopTurn:
         """Do a piece of work, step by step: now if this turn has time, and in later turns."""
         self.begin(partial(self._take_steps, steps))
 
+    def soon(self, call: Callable[[], object]) -> None:
+        """Write to a socket or close it by this call, behind those that came before, very soon."""
+        if not self._soon:
+            self._call_soon(self._call_some)
+        self._soon.append(call)
+
     def when_done(self, awaited: Future[None], then: Callable[[], object]) -> None:
         """Call a function in a later turn, once a future is done."""
 
@@ -109,6 +125,16 @@ class LoopTurn:
             if self._time() >= until:
                 return False
         return True
+
+    def _call_some(self) -> None:
+        for _ in range(min(len(self._soon), SOON_MAX)):
+            call = self._soon.popleft()
+            try:
+                call()
+            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+                _log.exception("a client could not be written to, or closed: %r", call)
+        if self._soon:
+            self._call_soon(self._call_some)
 
     def _plan(self) -> None:
         if not self._is_planned:

@@ -394,10 +394,10 @@ def test_the_end_answers_also_those_who_were_about_to_be_woken():
 
 def test_very_many_deadlines_of_one_moment_are_looked_at_some_at_a_time():
     hold = Hold(HoldLimits(holds_max=10_000))
-    for _ in range(2_500):
+    for _ in range(625):
         hold.service.suspend_pull_request(a_pull())
-    assert [hold.service.expire(15_000) for _ in range(4)] == [1_000, 1_000, 500, 0]
-    assert len(hold.woken) == 2_500
+    assert [hold.service.expire(15_000) for _ in range(4)] == [250, 250, 125, 0]
+    assert len(hold.woken) == 625
 
 
 def test_deadlines_keep_their_order_when_those_of_pulls_that_have_left_are_thrown_away():

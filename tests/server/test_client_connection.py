@@ -197,6 +197,7 @@ async def test_what_is_answered_when_a_turn_ends_leaves_with_it():
     end.transport.writes.clear()
     end.connection.data_received(requests(1)[0].encode() + b"\0\0\0\1garbage")
     assert [answer.opaque for answer in end.transport.answers()] == [0]
+    await asyncio.sleep(0)
     assert end.transport.ended == "closed"
 
 
@@ -704,6 +705,7 @@ async def test_nothing_is_written_to_a_client_that_has_gone():
 @story
 async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
     end = End(refusal="there are too many")
+    await asyncio.sleep(0)
     assert end.transport.ended == "closed"
     end.receive(*requests(1))
     assert end.requests == []
@@ -714,6 +716,7 @@ async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
     end = End()
     end.congest()
     end.connection.close("it does not read")
+    await asyncio.sleep(0)
     assert end.transport.ended == "aborted"
 
 
@@ -722,9 +725,10 @@ async def test_what_is_ready_when_a_client_is_closed_leaves_before():
     end = End()
     end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
     end.connection.close("because")
-    assert [answer.opaque for answer in end.transport.answers()] == [7]
+    end.connection.send(RemotingCommand(0, opaque=8, flag=RESPONSE))
     await asyncio.sleep(0)
-    assert len(end.transport.writes) == 1
+    assert [answer.opaque for answer in end.transport.answers()] == [7]
+    assert (len(end.transport.writes), end.transport.ended) == (1, "closed")
 
 
 @story
@@ -741,6 +745,7 @@ async def test_a_client_that_does_not_read_is_not_asked():
 async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while():
     end = End()
     end.connection.close("because")
+    await asyncio.sleep(0)
     assert end.transport.ended == "closed"
     asyncio.get_running_loop().move(3)
     await asyncio.sleep(0.001)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from functools import partial
 
 from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.loop_turn import LINE_SECONDS, SLICE_SECONDS, TURN_SECONDS, LoopTurn
+from rocketpoll.broker.server.loop_turn import (
+    LINE_SECONDS,
+    SLICE_SECONDS,
+    SOON_MAX,
+    TURN_SECONDS,
+    LoopTurn,
+)
 
 
 class Work:
@@ -169,6 +176,29 @@ async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiti
     turn.work(iter(Work("other", 1, 0, diary)))
     await gaps_until(lambda: diary)
     assert diary == ["other"]
+
+
+@story
+async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_turn(turn):
+    written, by_turn = [], []
+    for number in range(2 * SOON_MAX + 50):
+        turn.soon(partial(written.append, number))
+    assert (written, turn.is_idle) == ([], False)
+    while not turn.is_idle:
+        before = len(written)
+        await asyncio.sleep(0)
+        by_turn.append(len(written) - before)
+    assert by_turn == [SOON_MAX, SOON_MAX, 50]
+    assert written == sorted(written)
+
+
+@story
+async def test_one_that_cannot_be_written_to_keeps_nobody_waiting(turn):
+    written = []
+    turn.soon(lambda: written.append(1 / 0))
+    turn.soon(lambda: written.append("other"))
+    await asyncio.sleep(0)
+    assert written == ["other"]
 
 
 @story
