@@ -412,7 +412,8 @@ class BrokerController:
 
     def _begin_reput(self) -> None:
         self._reput_is_due = False
-        self.turn.begin(self._reput)
+        # Senders have been told already: what they sent does not wait for the line.
+        self.turn.begin(self._reput, at_once=True)
 
     def _reput(self, until: float) -> bool:
         """Run reput while there is time; return whether nothing is left to do now."""

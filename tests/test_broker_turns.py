@@ -529,3 +529,38 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
+
+
+def test_what_was_sent_is_visible_in_the_next_turn_however_long_the_line_is(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("first")
+        loop, turn = asyncio.get_running_loop(), broker.controller.turn
+        loop.stand_still()
+        is_over = False
+
+        def endless():
+            while not is_over:
+                loop.move(STEP_SECONDS)
+                yield None
+
+        def use_up(until):
+            loop.move(max(until - loop.time(), 0) + STEP_SECONDS)
+            return True
+
+        def is_visible():
+            return broker.store.queue_offsets("T", 0).next == 2
+
+        for _ in range(40):
+            turn.work(endless())
+        written = broker.store.state().written_offset
+        sent, waits = asyncio.ensure_future(client.put("second")), 0
+        while not is_visible():
+            turn.begin(use_up)
+            await asyncio.sleep(0)
+            waits += broker.store.state().written_offset > written and not is_visible()
+        is_over = True
+        assert waits <= 2
+        await sent
+
+    tell(story, tmp_path)

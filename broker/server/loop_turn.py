@@ -75,15 +75,16 @@ class LoopTurn:
         """True if no work is left for a later turn, but for work that waits for something."""
         return self._until is None and not self._in_line and not self._soon
 
-    def begin(self, go_on: GoOn, now: float | None = None) -> bool:
+    def begin(self, go_on: GoOn, now: float | None = None, *, at_once: bool = False) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
 
         Work that is begun within other work shares its time. ``now`` saves a look at the clock.
+        With ``at_once`` a first step is done even if this turn has no time.
         """
         is_done = False
         if self._until is not None:
             is_done = go_on(self._until)
-        elif self._left_seconds > 0:
+        elif self._left_seconds > 0 or at_once:
             began = self._time() if now is None else now
             self._until = began + self._left_seconds
             try:
