@@ -63,10 +63,8 @@ class TlsClient:
         name = self._server_name or host.partition("%")[0]
         try:
             with self._lock:
-                under_tls = TlsSocket(
-                    self._context.wrap_socket(
-                        sock, server_hostname=name, do_handshake_on_connect=False
-                    )
+                wrapped = self._context.wrap_socket(
+                    sock, server_hostname=name, do_handshake_on_connect=False
                 )
         except OSError as error:
             raise TlsFailed(address, why_tls_failed(error)) from error
@@ -76,6 +74,7 @@ class TlsClient:
             ) from error
         finally:
             sock.close()  # its descriptor belongs to the TLS socket now
+        under_tls = TlsSocket(wrapped)
         try:
             under_tls.settimeout(max(seconds, _LEAST_SECONDS))
             under_tls.handshake()
