@@ -61,7 +61,7 @@ def main() -> None:
         broker.create_topic(TOPIC)
         with Producer("senders", broker.address, retry_times_when_send_async_failed=0) as producer:
             producer.send(Message(TOPIC, b"first"))
-            with _stopped(_child()):
+            with stopped(child()):
                 _Sending(producer, TOPIC, BODY_BYTES, TIMEOUT_MS).run(sends=SENDS)
     with _slow_broker() as address:
         names = NameServer(**{"broker-a": address})
@@ -72,7 +72,7 @@ def main() -> None:
             )
 
 
-def _child() -> int:
+def child() -> int:
     """Return the broker's process id; it is the only child of this process."""
     [child] = {
         int(pid)
@@ -83,7 +83,7 @@ def _child() -> int:
 
 
 @contextmanager
-def _stopped(pid: int) -> Iterator[None]:
+def stopped(pid: int) -> Iterator[None]:
     """Stop a process meanwhile; also if this one is killed it goes on, and then ends by itself."""
     command = [sys.executable, "-c", _WAKES_IT, str(pid)]
     waking = subprocess.Popen(  # noqa: S603  # our own program

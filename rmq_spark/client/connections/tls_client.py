@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.connections.tls_faults import NO_TLS_THERE, why_tls_failed
+from rmq_spark.client.connections.fork_locks import fork_lock
+from rmq_spark.client.connections.tls_faults import why_tls_failed
 from rmq_spark.client.connections.tls_socket import TlsSocket
 from rmq_spark.client.errors import TlsFailed, TlsRejected
 from rmq_spark.errors import excerpt, legible
@@ -45,7 +46,9 @@ class TlsClient:
 
     def __init__(self, settings: TlsSettings) -> None:
         """Raise the errors of `context_of`, and log a warning if certificates are not verified."""
-        self._context = context_of(settings)
+        self._lock = fork_lock()
+        with self._lock:
+            self._context = context_of(settings)
         self._server_name = settings.server_name
         if not settings.verify:
             _log.warning(
@@ -61,10 +64,10 @@ class TlsClient:
         """
         name = self._server_name or host.partition("%")[0]
         try:
-            sock.settimeout(max(seconds, _LEAST_SECONDS))
-            under_tls = self._context.wrap_socket(sock, server_hostname=name)
-        except TimeoutError as error:
-            raise TlsFailed(address, _NO_ANSWER) from error
+            with self._lock:
+                wrapped = self._context.wrap_socket(
+                    sock, server_hostname=name, do_handshake_on_connect=False
+                )
         except OSError as error:
             raise TlsFailed(address, why_tls_failed(error)) from error
         except ValueError as error:
@@ -73,10 +76,17 @@ class TlsClient:
             ) from error
         finally:
             sock.close()  # its descriptor belongs to the TLS socket now
-        if under_tls.version() is None:  # closed by the broker before the handshake
+        under_tls = TlsSocket(wrapped)
+        try:
+            under_tls.settimeout(max(seconds, _LEAST_SECONDS))
+            under_tls.handshake()
+        except TimeoutError as error:
             under_tls.close()
-            raise TlsFailed(address, NO_TLS_THERE)
-        return TlsSocket(under_tls)
+            raise TlsFailed(address, _NO_ANSWER) from error
+        except OSError as error:
+            under_tls.close()
+            raise TlsFailed(address, why_tls_failed(error)) from error
+        return under_tls
 
 
 def context_of(settings: TlsSettings) -> ssl.SSLContext:

@@ -5,6 +5,7 @@ This module connects to nothing.
 
 from __future__ import annotations
 
+import errno
 import ssl
 from typing import Final
 
@@ -67,6 +68,8 @@ def why_tls_failed(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _why_not_trusted(error)
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)):
+        return NO_TLS_THERE
+    if error.errno == errno.ENOTCONN:  # closed by the broker before the handshake
         return NO_TLS_THERE
     reason = getattr(error, "reason", None) or ""
     for part, why in _REASONS:

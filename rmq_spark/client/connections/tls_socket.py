@@ -1,8 +1,8 @@
 """TlsSocket: a socket under TLS for one thread that reads and others that write.
 
 OpenSSL's object for a connection is for one thread at a time, and Python's lock is not held within
-it. So each call to it is short, never waits, and is made under a lock; waiting for the network is
-done without:
+it. So each call to it is short, never waits, and is made under a lock, which nobody holds when the
+process forks (`fork_locks`); waiting for the network is done without:
 
     recv, send ──> lock: one try ──> done
                         └── nothing there, or no room ──> poll, without the lock ──> again, in time
@@ -17,12 +17,12 @@ from __future__ import annotations
 import errno
 import select
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from rmq_spark.client.connections.fork_locks import fork_lock
 from rmq_spark.client.connections.tls_faults import why_tls_ended
 
 _RECORD_BYTES: Final = 16_384
@@ -32,18 +32,26 @@ _Done = TypeVar("_Done")
 
 
 class TlsSocket:
-    """A socket under TLS, after its handshake, for one thread that reads and others that write."""
+    """A socket under TLS for one thread that reads and others that write, after its handshake."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         sock.settimeout(0)
         self._socket = sock
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
         self._timeout: float | None = None
         self._is_shut = False
 
     def settimeout(self, seconds: float) -> None:
         """Set the seconds that each later call may take."""
         self._timeout = seconds
+
+    def handshake(self) -> None:
+        """Agree on keys with the other side, in the time of one call.
+
+        Raises:
+            OSError: That failed; with the error of OpenSSL as it is, or out of time.
+        """
+        self._until_done(self._socket.do_handshake, None)
 
     def recv(self, count: int) -> bytes:
         """Return up to so many bytes that have arrived; none at the end of the stream."""
@@ -102,6 +110,16 @@ class TlsSocket:
         return name
 
     def _tried(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
+        """Try an operation until it is done, and tell its errors as those of a plain socket."""
+        try:
+            return self._until_done(operate, at_end)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
+        except ssl.SSLError as error:
+            why = f"TLS: {why_tls_ended(error)}"
+            raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
+
+    def _until_done(self, operate: Callable[[], _Done], at_end: _Done) -> _Done:
         """Try an operation until it is done without waiting, and return its result."""
         deadline: float | None = None
         while True:
@@ -114,11 +132,6 @@ class TlsSocket:
                     awaited = select.POLLIN
                 except ssl.SSLWantWriteError:
                     awaited = select.POLLOUT
-                except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-                    raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
-                except ssl.SSLError as error:
-                    why = f"TLS: {why_tls_ended(error)}"
-                    raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
                 waited_for = select.poll()
                 waited_for.register(self._socket, awaited)
             if self._timeout is not None and deadline is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import threading
 
@@ -142,4 +143,4 @@ def test_a_coroutine_that_stands_for_a_method_has_its_name_and_its_text():
     topics = threaded(ThreadedAdmin.topics)
     assert topics.__name__ == "topics"
     assert topics.__doc__ == ThreadedAdmin.topics.__doc__
-    assert asyncio.iscoroutinefunction(topics)
+    assert inspect.iscoroutinefunction(topics)

@@ -1,0 +1,281 @@
+"""Time that `shutdown` takes, of each kind of client in each state that it may be in.
+
+    .venv/bin/python -m benchmarks.client.ending
+
+A client is brought into a state, and shut down from another thread, as a signal handler or a
+service's end does it. A line has the longest of the rounds; the bound is that of docs/client.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Final, NamedTuple
+
+from benchmarks.client.beside import TOPIC as ROUTED_TOPIC
+from benchmarks.client.beside import BlackHole, NameServer
+from benchmarks.client.stalled import child, stopped
+from rmq_spark.client import (
+    Admin,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    Producer,
+    PushConsumer,
+    PushSettings,
+)
+from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueStrategy
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import ConsumeFromWhere, EmbeddedBroker
+
+ROUNDS = 3
+TOPIC = "ending"
+FOR_EVER_MS: Final = 600_000
+PATIENCE_SECONDS: Final = 30
+PENDING: Final = 20
+PENDING_BYTES: Final = 1 << 20
+IN_SECONDS: Final = 0.3
+"""How long a client is left in a state that nobody outside of it can see."""
+
+FIRST: Final = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+Consumer = LitePullConsumer | PushConsumer
+Client = Consumer | Producer | Admin
+
+
+class Place(NamedTuple):
+    """What there is to be in a state of."""
+
+    broker: EmbeddedBroker
+    silent: str
+    routed_to_silence: str
+    stack: ExitStack
+    """What ends behind a round."""
+
+    in_use: threading.Event
+    """Set when a listener or a strategy is at work."""
+
+    go_on: threading.Event
+    """Set behind a round: listeners and strategies wait for it."""
+
+    def wait(self, *_: object) -> None:
+        """Be at work for as long as the round takes."""
+        self.in_use.set()
+        self.go_on.wait(PATIENCE_SECONDS)
+
+
+State = Callable[[Place], Client]
+
+
+class _WaitsToAllocate:
+    """A strategy whose work takes as long as the round."""
+
+    name = "WAITS"
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def allocate(
+        self, _client: str, queues: Sequence[MessageQueue], _clients: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return all queues, late."""
+        self._place.wait()
+        return list(queues)
+
+
+def _consumer(
+    kind: str,
+    address: str,
+    place: Place,
+    strategy: AllocateMessageQueueStrategy | None = None,
+) -> Consumer:
+    settings: dict[str, Any] = {"consume_from_where": FIRST}
+    if strategy is not None:
+        settings["allocate_message_queue_strategy"] = strategy
+    group = f"group-{time.time_ns()}"
+    if kind == "lite pull":
+        return LitePullConsumer(group, address, LitePullSettings(**settings))
+    if kind == "orderly":
+        return PushConsumer(
+            group, address, orderly_listener=place.wait, settings=PushSettings(**settings)
+        )
+    return PushConsumer(group, address, listener=place.wait, settings=PushSettings(**settings))
+
+
+def _aside(action: Callable[[], object]) -> None:
+    """Do something in a thread, however it ends."""
+
+    def run() -> None:
+        with suppress(ClientError):
+            action()
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("a client has not come into its state")
+        time.sleep(0.01)
+
+
+def _joined(kind: str, place: Place) -> Consumer:
+    """A consumer that has its share, and its pulls held."""
+    consumer = _consumer(kind, place.broker.address, place)
+    consumer.subscribe(TOPIC)
+    consumer.start()
+    _until(consumer.assignment)
+    time.sleep(IN_SECONDS)
+    return consumer
+
+
+def _idle(kind: str, place: Place) -> Client:
+    if kind == "producer":
+        producer = Producer("senders", place.broker.address)
+        producer.start()
+        producer.send(Message("others", b"x"))
+        return producer
+    if kind == "admin":
+        admin = Admin(place.broker.address)
+        admin.topics()
+        return admin
+    return _joined(kind, place)
+
+
+def _polling(place: Place) -> Client:
+    consumer = _joined("lite pull", place)
+    if isinstance(consumer, LitePullConsumer):
+        _aside(functools.partial(consumer.poll, FOR_EVER_MS))
+    time.sleep(IN_SECONDS)
+    return consumer
+
+
+def _listener_busy(kind: str, place: Place) -> Client:
+    consumer = _joined(kind, place)
+    with Producer("senders", place.broker.address) as producer:
+        producer.send(Message(TOPIC, b"x"))
+    _until(place.in_use.is_set)
+    return consumer
+
+
+def _stalled(kind: str, place: Place) -> Client:
+    """A client whose broker takes connections, and answers nothing any more."""
+    client = _idle(kind, place)
+    place.stack.enter_context(stopped(child()))
+    if isinstance(client, Producer):
+        for _ in range(PENDING):
+            message = Message("others", bytes(PENDING_BYTES))
+            client.send_async(message, timeout_ms=FOR_EVER_MS)
+        _aside(lambda: client.send(Message("others", b"x"), timeout_ms=FOR_EVER_MS))
+    elif isinstance(client, Admin):
+        _aside(client.topics)
+    elif isinstance(client, LitePullConsumer):
+        _aside(client.commit)
+    time.sleep(IN_SECONDS)
+    return client
+
+
+def _connecting(kind: str, place: Place) -> Client:
+    """A client whose broker's host has vanished."""
+    if kind == "producer":
+        producer = Producer("senders", place.routed_to_silence)
+        producer.start()
+        _aside(lambda: producer.send(Message(ROUTED_TOPIC, b"x"), timeout_ms=FOR_EVER_MS))
+        client: Client = producer
+    elif kind == "admin":
+        admin = Admin(place.routed_to_silence)
+        _aside(lambda: admin.topic_offsets(ROUTED_TOPIC))
+        client = admin
+    else:
+        consumer = _consumer(kind, place.routed_to_silence, place)
+        consumer.subscribe(ROUTED_TOPIC)
+        consumer.start()
+        client = consumer
+    time.sleep(IN_SECONDS)
+    return client
+
+
+def _starting(kind: str, place: Place) -> Client:
+    """A client that asks a name server whose host has vanished; of a producer, its first send."""
+    if kind == "producer":
+        producer = Producer("senders", place.silent)
+        producer.start()
+        _aside(lambda: producer.send(Message(TOPIC, b"x"), timeout_ms=FOR_EVER_MS))
+        client: Client = producer
+    elif kind == "admin":
+        admin = Admin(place.silent)
+        _aside(admin.topics)
+        client = admin
+    else:
+        consumer = _consumer(kind, place.silent, place)
+        consumer.subscribe(TOPIC)
+        _aside(consumer.start)
+        client = consumer
+    time.sleep(IN_SECONDS)
+    return client
+
+
+def _rebalancing(kind: str, place: Place) -> Client:
+    consumer = _consumer(kind, place.broker.address, place, _WaitsToAllocate(place))
+    consumer.subscribe(TOPIC)
+    _aside(consumer.start)
+    _until(place.in_use.is_set)
+    return consumer
+
+
+CONSUMERS = ("push", "orderly", "lite pull")
+ALL = (*CONSUMERS, "producer", "admin")
+STATES: Final[Sequence[tuple[str, str, State]]] = (
+    *(("idle", kind, functools.partial(_idle, kind)) for kind in ALL),
+    ("polling", "lite pull", _polling),
+    *(("listener busy", kind, functools.partial(_listener_busy, kind)) for kind in CONSUMERS[:2]),
+    *(("rebalancing", kind, functools.partial(_rebalancing, kind)) for kind in CONSUMERS),
+    *(("starting", kind, functools.partial(_starting, kind)) for kind in ALL),
+    *(("connecting to a black hole", kind, functools.partial(_connecting, kind)) for kind in ALL),
+    *(("its broker stalled", kind, functools.partial(_stalled, kind)) for kind in ALL),
+)
+"""States and kinds, and what brings a client of the kind into the state. What stops the broker
+comes last."""
+
+
+def seconds_to_end(state: State, broker: EmbeddedBroker, silent: str, routed: str) -> float:
+    """Return how long a client took that was shut down in a state."""
+    with ExitStack() as stack:
+        place = Place(broker, silent, routed, stack, threading.Event(), threading.Event())
+        stack.callback(place.go_on.set)
+        client = state(place)
+        began = time.perf_counter()
+        client.__exit__(None, None, None)  # which all of them have: `shutdown`, where there is one
+        return time.perf_counter() - began
+
+
+def main() -> None:
+    """Print the longest of the rounds for each state and kind."""
+    bound = SHUTDOWN_MS / 1_000
+    with EmbeddedBroker(own_process=True) as broker, ExitStack() as stack:
+        for topic in (TOPIC, "others"):
+            broker.create_topic(topic)
+        hole = BlackHole()
+        stack.callback(hole.close)
+        names = NameServer(**{"broker-a": hole.address})
+        stack.callback(names.close)
+        for name, kind, state in STATES:
+            longest = max(
+                seconds_to_end(state, broker, hole.address, names.address) for _ in range(ROUNDS)
+            )
+            sys.stdout.write(f"{name:28}{kind:12}{longest:6.2f} s\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{'at most':40}{bound:6.2f} s\n")
+
+
+if __name__ == "__main__":
+    logging.getLogger("rmq_spark").setLevel(logging.CRITICAL)  # what cannot be reached is told of
+    main()

@@ -1,0 +1,29 @@
+import pytest
+
+from benchmarks.client import ending
+
+
+def is_quick(name, kind):
+    return (name, kind) in {("idle", "admin"), ("starting", "lite pull"), ("rebalancing", "push")}
+
+
+def test_it_says_how_long_clients_take_to_end(monkeypatch, capsys):
+    monkeypatch.setattr(ending, "ROUNDS", 1)
+    monkeypatch.setattr(ending, "STATES", [each for each in ending.STATES if is_quick(*each[:2])])
+    ending.main()
+    said = capsys.readouterr().out.splitlines()
+    assert [line[:40].split("  ")[0] for line in said] == [
+        "idle",
+        "rebalancing",
+        "starting",
+        "at most",
+    ]
+
+
+@pytest.mark.deep
+def test_every_state_is_come_into_and_ended_in_time(monkeypatch, capsys):
+    monkeypatch.setattr(ending, "ROUNDS", 1)
+    ending.main()
+    seconds = [float(line[40:].removesuffix(" s")) for line in capsys.readouterr().out.splitlines()]
+    assert len(seconds) == len(ending.STATES) + 1
+    assert max(seconds) < seconds[-1] + 1  # of a machine that has other things to do

@@ -1,0 +1,57 @@
+"""Whoever forks waits until nobody is within OpenSSL, and the child can use it at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from rmq_spark.client.connections import fork_locks
+from rmq_spark.client.connections.fork_locks import fork_lock
+
+PATIENCE_S = 10
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+def forked(action):
+    """Whether an action in a child of this process is done, in the time of an alarm."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if action() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_waits_for_whoever_is_within_a_call_and_the_child_finds_all_free():
+    lock, others = fork_lock(), [fork_lock() for _ in range(3)]
+    within, ended = threading.Event(), []
+
+    def call():
+        with lock:
+            within.set()
+            threading.Event().wait(0.2)  # a call into OpenSSL, without Python's lock
+            ended.append(True)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert within.wait(PATIENCE_S)
+    assert forked(lambda: ended and all(each.acquire(timeout=1) for each in (lock, *others)))
+    thread.join()
+    assert all(each.acquire(timeout=1) for each in (lock, *others))
+
+
+def test_a_fork_within_a_call_waits_no_longer_than_it_says(monkeypatch):
+    monkeypatch.setattr(fork_locks, "_WAIT_SECONDS", 0.05)
+    lock = fork_lock()
+    with lock:  # a signal handler forks here
+        assert forked(lambda: not lock.acquire(timeout=0.01) and fork_lock().acquire(timeout=1))
+    assert lock.acquire(timeout=1)
+
+
+def test_locks_that_nobody_has_are_forgotten():
+    before = len(fork_locks._locks)
+    kept = [fork_lock() for _ in range(5)]
+    assert len(fork_locks._locks) == before + 5
+    del kept
+    assert len(fork_locks._locks) == before
