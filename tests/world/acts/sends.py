@@ -177,7 +177,7 @@ def _told(player, sents, answer, *, waits):
             ledger.refused(sent)
     else:
         first = int(answer.ext_fields["queueOffset"])
-        ids = answer.ext_fields.get("msgId", "").split(",")
+        ids = [each for each in answer.ext_fields.get("msgId", "").split(",") if each]
         for number, sent in enumerate(sents):
             ledger.stored(sent, first + number, waits=waits)
             if len(ids) == len(sents) and not sent.delay_seconds:
