@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 NO_MARK = 0
-"""What records have that are no rows of a commit."""
+"""The mark of records that are no rows of a commit."""
 _PIECE_BYTES = 4 << 20
 _PIECE_RECORDS = 8_192
 _PREPARED_AT = 4

@@ -1,4 +1,12 @@
+from __future__ import annotations
+
+import re
+import resource
+
+import pytest
+
 from benchmarks.store import many_queues
+from rocketpoll.broker.store.config import FlushDiskType
 
 
 def test_it_says_how_long_each_start_of_a_store_with_many_queues_takes(
@@ -16,3 +24,28 @@ def test_it_says_how_long_each_start_of_a_store_with_many_queues_takes(
         "start after a stop",
         "start after a crash",
     ]
+
+
+def life_of(life, root, queues, capfd):
+    """One life in a process of its own: its processor seconds, and the most MiB that it says."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    many_queues._in_process(life, root, queues, FlushDiskType.SYNC_FLUSH)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    resident = re.findall(r"s +([0-9]+) MiB", capfd.readouterr().out)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used, max(map(int, resident))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("queues", "seconds"),
+    [(4_000, 3.0), pytest.param(80_000, 30.0, marks=pytest.mark.wide)],
+)
+def test_a_store_with_many_queues_starts_in_time_and_in_little_memory(
+    tmp_path, queues, seconds, capfd
+):
+    """As processor seconds, since the machine has other things to do; a clean start and a stop."""
+    life_of(many_queues.fill_and_stop, tmp_path, queues, capfd)
+    used, resident = life_of(many_queues.start_and_stop, tmp_path, queues, capfd)
+    assert used < seconds
+    assert resident < 1_024

@@ -365,6 +365,7 @@ class Ledger:
         queue = self.queues[topic, queue_id]
         for queue_offset, what in must.items():
             if self._world.watch.may_expire and queue_offset < low:
+                self._check_expired(topic, queue_id, queue_offset, what)
                 continue
             if queue_offset not in found and queue.at.get(queue_offset) is what:
                 self.complain(
@@ -382,6 +383,16 @@ class Ledger:
                 )
             queue.gaps.add(queue_offset)
         queue.gaps_from = None
+
+    def _check_expired(self, topic, queue_id, queue_offset, what):
+        """Old messages go with their file of the log, and no others go with them."""
+        log_min_offset = self._world.watch.log_min_offset()
+        place = getattr(what, "physical_offset", None)
+        if place is not None and log_min_offset is not None and place >= log_min_offset:
+            self.complain(
+                f"{what} is hidden: it was at {queue_offset} of {topic}/{queue_id} and at {place} "
+                f"of the log, which begins at {log_min_offset}"
+            )
 
     def is_to_be_found(self, sent):
         """Whether it must be in its queue, where everybody finds it."""

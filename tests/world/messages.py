@@ -34,6 +34,7 @@ class Sent:
     delay_seconds: float = 0.0
     batch: object = None  # the staged batch that it is a row of
     queue_offset: int | None = None
+    physical_offset: int | None = None  # of its record in the log, as its id says
     stored_at: float | None = None
     seen: dict = field(default_factory=dict)  # the places where it was seen, each with when
 

@@ -24,6 +24,8 @@ from world.trials import (
 )
 from world.world import World
 
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
+
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 20
@@ -155,6 +157,52 @@ def test_a_broker_that_shows_what_was_copied_of_a_batch_is_found_out(monkeypatch
     monkeypatch.setattr("rocketpoll.broker.store.batches.roll_back", lambda *_: None)
     failures = (failure_of(full_in_a_commit(seed), World) for seed in range(20))
     assert any("batch" in str(failure.error) for failure in failures if failure is not None)
+
+
+def expired_and_killed(seed):
+    """Draw a story in which old files go, as the disk is nearly full, and the power with them."""
+    dice, drawn = random.Random(f"{seed} expired and killed"), draw(seed)
+    steps = tuple(
+        step
+        for _ in range(30)
+        for step in (
+            Step("batch", {"topic": "T0", "queue_id": dice.randrange(3), "sizes": [900] * 6}),
+            Step("wait", {"seconds": dice.choice([0.05, 0.2])}),
+        )
+    )
+    settings = {
+        **drawn.settings,
+        "mappedFileSizeCommitLog": str(16 * 1024),
+        "cleanResourceInterval": "500",
+    }
+    endings = tuple(
+        Ending(dice.choice(["power", "power", "kill"]), dice.uniform(2.0, 5.0), down_seconds=0.5)
+        for _ in range(2)
+    )
+    full = Trouble("full", dice.uniform(0.5, 2.0), 12.0, {"used_ratio": 0.87})
+    return replace(
+        drawn,
+        settings=settings,
+        endings=endings,
+        clients=(*drawn.clients[:1], Client("many", steps)),
+        troubles=(full,),
+    )
+
+
+def test_when_old_messages_have_gone_all_others_are_found():
+    assert_all_end_well(range(FIRST, FIRST + SEEDS // 33), expired_and_killed, World, "world")
+
+
+def test_a_broker_that_hides_a_message_with_those_that_have_gone_is_found_out(monkeypatch):
+    find = ConsumeQueue._first_at_or_after
+
+    def one_more(queue, physical_offset):
+        found = find(queue, physical_offset)
+        return found + 1 if found and found + 1 < queue.max_offset else found
+
+    monkeypatch.setattr(ConsumeQueue, "_first_at_or_after", one_more)
+    failures = (failure_of(expired_and_killed(seed), World) for seed in range(20))
+    assert any("is hidden" in str(failure.error) for failure in failures if failure is not None)
 
 
 @pytest.mark.wide

@@ -8,6 +8,7 @@ a little longer, nobody is held to time. Each of these looks only at what it can
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.store.errors import StoreError
@@ -32,6 +33,7 @@ class Watch:
         self._crashed_at = self._ended_at = -1.0
         self._moves_ahead = any(_is_ahead(each) for each in world.story.troubles)
         self._failed_at = None
+        self._times_of_day = [(0.0, 0.0)]  # since when the clock was ahead by how much
         self._served = []  # the lives that clients found, each up to when nothing had gone wrong
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
@@ -56,6 +58,10 @@ class Watch:
         if kind != "stop" or self.is_disk_in_trouble:  # which then keeps what it knows to itself
             self._crashed_at = self._ended_at
         self._failed_at = None
+
+    def clock_moved(self, ahead_seconds):
+        """From now on, the time of day is so much ahead."""
+        self._times_of_day.append((self._world.kernel.now, ahead_seconds))
 
     @property
     def is_disk_in_trouble(self):
@@ -88,6 +94,13 @@ class Watch:
             for trouble in self._world.story.troubles
             if trouble.kind == kind and trouble.begin <= now < trouble.begin + trouble.seconds
         ]
+
+    def log_min_offset(self):
+        """Where the log begins by now; None while nobody serves it."""
+        life = self._world.life
+        if life is None or life.served_since is None:
+            return None
+        return life.controller.store.state().min_offset
 
     def crashed_since(self, time):
         """Whether the broker was killed, or could not save what it knew, at that time or later."""
@@ -189,13 +202,13 @@ class Watch:
     def check_lateness(self, sent, delivered_at, where):
         """A delayed message was delivered at a time of day: soon after it was due.
 
-        A start may make it wait for its delay once more. Of what earlier lives have delivered, and
-        of clocks that were moved, nothing is known.
+        A start may make it wait for its delay once more, whatever the clock did meanwhile; else it
+        waits by the time that passes. Of what earlier lives have delivered, nothing is known.
         """
         world, served_since = self._world, self._world.life.served_since
-        if served_since is None or any(each.kind == "clock" for each in world.story.troubles):
+        if served_since is None:
             return
-        delivered_at -= world.threads.wall_seconds() - world.kernel.now
+        delivered_at = self._first_at(delivered_at)
         due = sent.stored_at + sent.delay_seconds
         if served_since > sent.sent_at:
             due = max(due, served_since) + sent.delay_seconds
@@ -204,6 +217,20 @@ class Watch:
         )
         if is_calm and delivered_at > due + self.slack_seconds:
             world.ledger.complain(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
+
+    def _first_at(self, wall_seconds):
+        """When the time of day first came to that: nothing bears an hour that had not come yet.
+
+        A log whose clock is put back keeps to the latest time that it has seen.
+        """
+        world, (_, ahead_now) = self._world, self._times_of_day[-1]
+        wall_seconds -= world.threads.wall_seconds() - world.kernel.now - ahead_now
+        epochs = [*self._times_of_day, (math.inf, 0.0)]
+        for (begin, ahead), (end, _) in pairwise(epochs):
+            at = max(begin, wall_seconds - ahead)
+            if at <= end:
+                return at
+        return math.inf
 
     @staticmethod
     def _came_by(what, time):

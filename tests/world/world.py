@@ -117,6 +117,7 @@ class World(Stage):
         self.note(f"{trouble.kind} {trouble.arguments}")
         if trouble.kind == "clock":
             self.threads.wall_ahead += trouble.arguments["ahead_seconds"]
+            self.watch.clock_moved(self.threads.wall_ahead)
         elif trouble.kind == "full":
             self.platter.used_ratio = trouble.arguments["used_ratio"]
             self.kernel.after(trouble.seconds, self._make_room)

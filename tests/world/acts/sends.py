@@ -26,6 +26,9 @@ _NO_ROOM = "the disk is full: "
 """An answer that says this is a refusal, whatever its code:
 what was written is wiped before it leaves."""
 
+_PLACE_DIGITS = 16
+"""The end of a message's id, which is the place of its record in the log."""
+
 
 def _size(dice):
     return dice.choice(SIZES[1 : dice.choice([4, 6, 7])])
@@ -174,5 +177,8 @@ def _told(player, sents, answer, *, waits):
             ledger.refused(sent)
     else:
         first = int(answer.ext_fields["queueOffset"])
+        ids = [each for each in answer.ext_fields.get("msgId", "").split(",") if each]
         for number, sent in enumerate(sents):
             ledger.stored(sent, first + number, waits=waits)
+            if len(ids) == len(sents) and not sent.delay_seconds:
+                sent.physical_offset = int(ids[number][-_PLACE_DIGITS:], 16)
