@@ -241,8 +241,8 @@ class PullMessageService:
         )
 
     def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
-        if request.process_queue.is_dropped:
-            return
+        if request.process_queue.is_dropped or request.process_queue.is_retired:
+            return  # also where the client ends that was kept for a last listener alone
         if isinstance(outcome, BaseException):
             self._failed(request, outcome)
             return
