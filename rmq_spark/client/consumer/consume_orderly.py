@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,15 +58,20 @@ class ConsumeMessageOrderlyService:
         retries: Retries | None,
         acknowledge: Acknowledge,
         lock: Lock | None,
+        ended: Callable[[PullRequest], object],
         batch_size: int,
         suspend_ms: int,
     ) -> None:
-        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever."""
+        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever.
+
+        ``ended`` is told of a queue that is given up when no listener is at it any more.
+        """
         self._listener = listener
         self._threads = threads
         self._retries = retries
         self._acknowledge = acknowledge
         self._lock = lock
+        self._ended = ended
         self._batch_size = batch_size
         self._suspend_ms = suspend_ms
 
@@ -98,12 +103,14 @@ class ConsumeMessageOrderlyService:
 
     def _consume_alone(self, request: PullRequest) -> int:
         """Consume what waits; return a delay while a listener still has older messages."""
-        if not request.listening.acquire(blocking=False):
+        if not request.holding.listening.acquire(blocking=False):
             return YIELD_MS
         try:
             return self._consume_what_waits(request)
         finally:
-            request.listening.release()
+            request.holding.listening.release()
+            if not _goes_on(request):
+                self._ended(request)
 
     def _consume_what_waits(self, request: PullRequest) -> int:
         """Consume until nothing waits; return 0, or the milliseconds after which to go on."""

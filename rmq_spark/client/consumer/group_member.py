@@ -46,7 +46,7 @@ from rmq_spark.client.subscriptions import (
     subscription_data,
 )
 from rmq_spark.client.threads.crews import Crew, OwnCrew
-from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.ending import Ending, do_all
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Repeated, Workers
@@ -213,6 +213,7 @@ class GroupMember(ProcessBound, ABC):
     def shutdown(self) -> None:
         """Leave the group within two seconds, whatever is under way, and store the offsets.
 
+        A queue at which an orderly listener still is goes to nobody else before that has ended.
         A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
         up and raises `ClientShutDown`.
         """
@@ -229,18 +230,20 @@ class GroupMember(ProcessBound, ABC):
             return
         self._rebalancing.stop()
         self._persisting.stop()
-        for step in (
+        do_all(
+            self.group,
             self._stop_consuming,
             self._persist,
             lambda: self._instance.unregister_consumer(self.group),
-            self._stop_threads,
-            self._instance.stop,
-        ):
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
-                kind = type(error).__name__
-                _log.warning("%s could not leave in order: %s: %s", self.group, kind, error)
+            self._end_behind_listeners,
+        )
+
+    def _end_behind_listeners(self) -> None:
+        """Have the threads end, and the instance, when no listener needs them any more."""
+        self._end()
+
+    def _end(self) -> None:
+        do_all(self.group, self._stop_threads, self._instance.stop)
 
     def _stop_threads(self) -> None:
         self._services.stop(0)

@@ -475,8 +475,10 @@ class LitePullMember(GroupMember):
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return and pull messages of paused queues again."""
         for queue in sorted(checked_queues("queues", queues)):
-            self._checked(queue).is_paused = False
             if (task := self._tasks.get(queue)) is not None:
+                task.last_known.paused()  # its lane may have noticed no pause
+            self._checked(queue).is_paused = False
+            if task is not None:
                 task.wake()
         self._cache.wake()
 

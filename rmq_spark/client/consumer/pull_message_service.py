@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.holdings import Holding
 from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
@@ -61,8 +62,8 @@ class PullRequest:
     lock_asked_at_ms: int | None = field(default=None)
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
-    listening: threading.Lock = field(default_factory=threading.Lock)
-    """Held by an orderly listener that has messages of the queue, also of earlier requests."""
+    holding: Holding = field(default_factory=Holding)
+    """State that is shared with other requests of the queue, earlier ones and other members'."""
 
     turn: int = field(default=0)
     """Counts puts and takes: a request that was put in during an earlier turn does not count."""
@@ -240,8 +241,8 @@ class PullMessageService:
         )
 
     def _answered(self, request: PullRequest, outcome: Pulled | BaseException) -> None:
-        if request.process_queue.is_dropped:
-            return
+        if request.process_queue.is_dropped or request.process_queue.is_retired:
+            return  # also where the client ends that was kept for a last listener alone
         if isinstance(outcome, BaseException):
             self._failed(request, outcome)
             return

@@ -15,17 +15,18 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_kind
+from rmq_spark.client.consumer.broker_locks import LOCK_INTERVAL_MS, BrokerLocks
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmq_spark.client.consumer.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.direct_consumption import consumed_directly
-from rmq_spark.client.consumer.group_brokers import Pull, by_broker
+from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_member import GroupMember
+from rmq_spark.client.consumer.holdings import HOLDINGS
 from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.listeners import (
     ConsumeConcurrentlyStatus,
@@ -36,20 +37,16 @@ from rmq_spark.client.consumer.listeners import (
 )
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.pull_message_service import (
-    NOT_LOCKED_MS,
-    PullMessageService,
-    PullRequest,
-)
+from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull_task import Then
 from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.retries import CONCURRENT_TIMES_MAX, ORDERLY_TIMES_MAX, Retries
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import PushSettings
-from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.observing import observed
 from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.threads.countdown import Countdown
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks, Workers
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
@@ -60,9 +57,6 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
 
 _log = logging.getLogger(__name__)
-
-LOCK_INTERVAL_MS = 20_000
-LOCK_WAIT_MS = 5_000
 
 
 class PushMember(GroupMember):
@@ -92,7 +86,6 @@ class PushMember(GroupMember):
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._changing_requests = threading.RLock()
-        self._listening: dict[MessageQueue, threading.Lock] = {}
         self._is_paused = False
         self._threads = ScheduledTasks(f"{group} listener", self._push.consume_thread_max)
         self._pull_service = PullMessageService(
@@ -102,8 +95,13 @@ class PushMember(GroupMember):
             self._push.pull_interval_ms,
             self._push.pull_time_delay_ms_when_exception,
         )
+        self._locks = BrokerLocks(
+            self._brokers, self._lanes, self._all_requests, self._persist_known, self._unlocked
+        )
         self._service = self._new_service(listener, orderly_listener)
-        self._locking = Repeated(self._services, self._lock_all, LOCK_INTERVAL_MS)
+        self._needs_locks = self._service.is_orderly and self._is_clustering
+        self._last_listener = Countdown(self._end, self)
+        self._locking = Repeated(self._services, self._locks.lock_all, LOCK_INTERVAL_MS)
         self._cleaning = Repeated(
             self._services, self._clean_expired, self._push.consume_timeout_ms
         )
@@ -131,7 +129,8 @@ class PushMember(GroupMember):
                 threads=self._threads,
                 retries=self._retries(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
-                lock=self._asks_for_lock if self._is_clustering else None,
+                lock=self._locks.has_now if self._is_clustering else None,
+                ended=self._listener_ended,
                 batch_size=size,
                 suspend_ms=self._push.suspend_current_queue_time_ms,
             )
@@ -166,18 +165,26 @@ class PushMember(GroupMember):
             self._cleaning.start(self._push.consume_timeout_ms)
 
     def _stop_consuming(self) -> None:
-        self._locking.stop()
         self._cleaning.stop()
         self._is_paused = True
         # Offsets of listeners that end in time count; what has not begun does not begin.
         self._threads.stop(self._push.await_termination_ms)
-        with self._changing_requests:
-            requests = list(self._requests.values())
-        for request in requests:
-            request.process_queue.drop()
+        requests = self._all_requests()
+        self._last_listener.wait_for(*requests)
+        through = [request for request in requests if self._is_through(request)]
         if self._needs_locks:
-            # A queue that a listener still has stays locked until that expires: the order is kept.
-            self._unlock([request.queue for request in requests if not request.listening.locked()])
+            self._locks.unlock(through)
+        self._last_listener.ended(*through)
+
+    def _end_behind_listeners(self) -> None:
+        """End when all queues are given up; until then they stay locked, up to a stated time."""
+        self._services.schedule(self._give_up_on_listeners, self._push.consume_timeout_ms)
+        self._last_listener.ended(self)
+
+    def _give_up_on_listeners(self) -> None:
+        text = "%s has left %d ms ago, and is at a listener still: its locks are renewed no more"
+        _log.warning(text, self.group, self._push.consume_timeout_ms)
+        self._last_listener.end()
 
     def _forked(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
@@ -195,6 +202,8 @@ class PushMember(GroupMember):
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_not_over()
+        for request in self._all_requests():  # their lane may have noticed no pause
+            request.last_known.paused()
         self._is_paused = False
 
     @property
@@ -213,8 +222,11 @@ class PushMember(GroupMember):
             return {queue: request.last_known for queue, request in self._requests.items()}
 
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+        return [request.process_queue for request in self._all_requests()]
+
+    def _all_requests(self) -> list[PullRequest]:
         with self._changing_requests:
-            return [request.process_queue for request in self._requests.values()]
+            return list(self._requests.values())
 
     def _schedulers(self) -> list[Workers | Lanes]:
         return [*super()._schedulers(), self._threads]
@@ -242,22 +254,17 @@ class PushMember(GroupMember):
                 self._put_request(queue, None)
         return settled
 
-    @property
-    def _needs_locks(self) -> bool:
-        return self._service.is_orderly and self._is_clustering
-
     def _put_request(
         self, queue: MessageQueue, offset: int | None, last_known: LastKnown | None = None
     ) -> None:
         """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
-        # The lock outlives the request: a listener may still have messages of an earlier one.
-        listening = self._listening.setdefault(queue, threading.Lock())
+        cluster = frozenset(self._instance.name_servers.addresses)
         request = PullRequest(
             queue,
             ProcessQueue(monotonic_ms),
             offset,
             last_known=last_known or LastKnown(),
-            listening=listening,
+            holding=HOLDINGS.of((cluster, self._instance.client_id, self.group, queue)),
         )
         if offset is not None:
             request.process_queue.begin_at(offset)
@@ -269,73 +276,46 @@ class PushMember(GroupMember):
 
     def _let_go(self, request: PullRequest) -> bool:
         """Give a queue up; return False if an orderly listener is still busy with it."""
-        if not self._needs_locks:
-            self._drop(request)
-            return True
-        request.process_queue.retire()
-        if not request.listening.acquire(blocking=False):
+        if not self._is_through(request):
             return False
-        try:
-            self._drop(request)
-        finally:
-            request.listening.release()
-        self._unlock((request.queue,))
+        with self._changing_requests:
+            is_mine = self._requests.get(request.queue) is request
+            if is_mine:
+                del self._requests[request.queue]
+        if is_mine:
+            self._forget_offset(request.queue, request.last_known)
+            if self._needs_locks:
+                self._locks.unlock((request,))
         return True
 
-    def _drop(self, request: PullRequest) -> None:
+    def _is_through(self, request: PullRequest) -> bool:
+        """Drop what is left of a queue; return False, and begin no more, if it is at a listener."""
+        if not self._needs_locks:
+            request.process_queue.drop()
+            return True
+        request.process_queue.retire()
+        if not request.holding.listening.acquire(blocking=False):
+            return False
         request.process_queue.drop()
+        request.holding.listening.release()
+        return True
+
+    def _listener_ended(self, request: PullRequest) -> None:
+        """Give the queue of a ``request`` up, if only a listener was in the way of that."""
         with self._changing_requests:
-            if self._requests.get(request.queue) is request:
-                del self._requests[request.queue]
-        self._forget_offset(request.queue, request.last_known)
+            current = self._requests.get(request.queue)
+        if current is not None and current.process_queue.is_retired:
+            self._let_go(current)
 
-    # ---- locks of orderly consumers
-
-    def _lock_all(self) -> None:
-        self._lanes.at_each(by_broker(self._queues()), self._lock, LOCK_WAIT_MS)
-
-    def _lock(self, broker_name: str) -> None:
-        """Lock all queues of a broker, or prolong their locks."""
-        with self._changing_requests:
-            requests = [
-                each for each in self._requests.values() if each.queue.broker_name == broker_name
-            ]
-        # Counted from the question: when the answer comes, the lock may have expired in part.
-        asked_at_ms = monotonic_ms()
-        for request in requests:
-            request.lock_asked_at_ms = asked_at_ms
-        locked = self._brokers.lock(request.queue for request in requests)
-        for request in requests:
-            request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
+    def _unlocked(self, requests: Sequence[PullRequest]) -> None:
+        self._last_listener.ended(*requests)
+        for request in requests:  # meanwhile it could not be given up once more
+            self._listener_ended(request)
 
     def connection_ended(self, address: str) -> None:
-        """Have the queues of the broker at ``address`` locked again, before more is consumed there.
-
-        A broker that is started again knows of no locks, and may give them to others.
-        """
+        """Have the queues of the broker at ``address`` locked again, before more is consumed."""
         if self._needs_locks:
-            for request in list(self._requests.values()):
-                if self._brokers.may_be_at(request.queue.broker_name, address):
-                    request.process_queue.lose_lock()
-                    request.lock_asked_at_ms = None
-
-    def _asks_for_lock(self, request: PullRequest) -> bool:
-        """Return whether a queue is locked; if not, ask its broker for the lock, in its lane."""
-        if not request.process_queue.is_locked:
-            self._lanes.of(request.queue.broker_name).schedule(lambda: self.may_pull(request))
-        return request.process_queue.is_locked
-
-    def _unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Unlock queues, after all earlier requests to their brokers."""
-        for broker_name, own in by_broker(queues).items():
-            self._lanes.of(broker_name).schedule(partial(self._unlock_now, own))
-
-    def _unlock_now(self, queues: Sequence[MessageQueue]) -> None:
-        self._persist_known(queues)  # the next owners begin at these offsets
-        try:
-            self._brokers.unlock(queues)
-        except ClientError as error:
-            _log.warning("%s: queues stay locked for a minute: %s", self.group, error)
+            self._locks.lose(address)
 
     # ---- what the pull message service needs
 
@@ -344,12 +324,7 @@ class PushMember(GroupMember):
 
         All queues of a broker are locked with one request.
         """
-        queue, asked_at_ms = request.process_queue, request.lock_asked_at_ms
-        if not self._needs_locks or queue.is_locked:
-            return True
-        if asked_at_ms is None or monotonic_ms() - asked_at_ms >= NOT_LOCKED_MS:
-            self._lock(request.queue.broker_name)
-        return queue.is_locked
+        return not self._needs_locks or self._locks.has(request)
 
     def first_offset(self, request: PullRequest) -> int:
         """Return the offset at which to begin the queue of a ``request``."""
@@ -437,9 +412,7 @@ class PushMember(GroupMember):
 
     def _clean_expired(self) -> None:
         if isinstance(self._service, ConsumeMessageConcurrentlyService):
-            with self._changing_requests:
-                requests = list(self._requests.values())
-            self._service.clean_expired(requests, self._push.consume_timeout_ms)
+            self._service.clean_expired(self._all_requests(), self._push.consume_timeout_ms)
 
     # ---- what brokers ask
 
@@ -456,12 +429,10 @@ class PushMember(GroupMember):
         }
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        with self._changing_requests:
-            requests = list(self._requests.values())
         read, memory = self._offset_store.read_offset, ReadOffsetType.READ_FROM_MEMORY
         return {
             request.queue: request.process_queue.info(read(request.queue, memory), now_ms)
-            for request in requests
+            for request in self._all_requests()
         }
 
 

@@ -172,7 +172,10 @@ class PushSettings(ConsumerSettings):
     """
 
     consume_timeout_ms: int = 15 * 60 * 1000
-    """Milliseconds after which messages that a concurrent listener still has are given back."""
+    """Milliseconds after which messages that a concurrent listener still has are given back.
+
+    Behind `shutdown` the queue of an orderly listener that is still busy stays locked for as long.
+    """
 
     suspend_current_queue_time_ms: int = 1_000
     """Milliseconds before an orderly listener gets messages again that failed."""

@@ -9,8 +9,11 @@ ended.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
 
 
 class Ending:
@@ -52,6 +55,15 @@ class Ending:
         finally:
             del _under_way[thread]
             self._under_way.release()
+
+
+def do_all(who: str, *steps: Callable[[], object]) -> None:
+    """Do the steps in which somebody leaves, each whatever became of those before it."""
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
+            _log.warning("%s could not leave in order: %s: %s", who, type(error).__name__, error)
 
 
 _under_way: dict[threading.Thread, float] = {}

@@ -36,7 +36,7 @@ class Retries:
 class Bench:
     def __init__(self, listener, batch_size=1, locks=True, retries=None):
         self.tasks, self.committed, self.asked_for_locks, self.grants = MovedTasks(), [], 0, True
-        self.fails = False
+        self.fails, self.ended = False, []
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 0)
         self.request.process_queue.set_locked(self.tasks(), locked=True)
         self.service = ConsumeMessageOrderlyService(
@@ -45,6 +45,7 @@ class Bench:
             retries,
             self.acknowledge,
             self.lock if locks else None,
+            self.ended.append,
             batch_size,
             1_000,
         )
@@ -297,6 +298,21 @@ def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
     assert not bench.request.process_queue.consuming.locked()
 
 
+def test_who_waits_for_a_queue_that_is_given_up_is_told_when_its_listener_has_ended():
+    def listen(messages, _context):
+        calls.append(messages)
+        assert bench.request.holding.listening.locked()
+        assert bench.ended == []
+        if len(calls) == 2:
+            bench.request.process_queue.retire()
+
+    calls, bench = [], Bench(listen)
+    bench.submit(0, 1, 2)
+    assert bench.ended == [bench.request]
+    assert bench.committed == [1, 2]
+    assert bench.request.process_queue.has_waiting
+
+
 def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before():
     seen = []
 
@@ -319,4 +335,4 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
     bench.tasks.move(0)
     bench.tasks.move(1_000)
     assert seen == [5, "gives back", 0]
-    assert not bench.request.listening.locked()
+    assert not bench.request.holding.listening.locked()

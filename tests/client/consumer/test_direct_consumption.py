@@ -17,7 +17,7 @@ def never(*_):
 
 
 def orderly(listener):
-    return ConsumeMessageOrderlyService(listener, MovedTasks(), None, never, never, 1, 1_000)
+    return ConsumeMessageOrderlyService(listener, MovedTasks(), None, never, never, never, 1, 1_000)
 
 
 def concurrently(listener):

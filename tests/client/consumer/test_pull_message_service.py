@@ -254,11 +254,13 @@ def test_an_illegal_offset_is_corrected_by_its_consumer_not_by_who_reads(bench):
         DOWN,
     ],
 )
-def test_a_request_of_a_dropped_queue_ends_and_moves_nothing(bench, outcome):
+@pytest.mark.parametrize("end", [ProcessQueue.drop, ProcessQueue.retire])
+def test_a_request_of_a_queue_that_is_given_up_ends_and_moves_nothing(bench, outcome, end, caplog):
     bench.start()
-    bench.request.process_queue.drop()
+    end(bench.request.process_queue)
     bench.answer(outcome)
     bench.tasks.move(100_000)
+    assert caplog.messages == []
     assert bench.offsets == [5]
     assert (bench.consumer.consumed, bench.consumer.corrected, bench.consumer.illegal) == (
         [],

@@ -488,7 +488,7 @@ def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
         return queues
 
     monkeypatch.setattr(consumer._member._brokers, "lock", lock)
-    consumer._member._lock(queue.broker_name)
+    consumer._member._locks.lock_all()
     assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 

@@ -152,10 +152,14 @@ def act_of_consumers(draw):
 
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
-def shut_down_and_start(life, consuming, seconds):
-    life.end()
+def shut_down_and_start(life, consuming, seconds, keeps_client=False):
+    """The next consumer has a client of its own, or the one that the last one had."""
+    if keeps_client:
+        consuming.end_alone()
+    else:
+        life.end()
     time.sleep(seconds)
-    consuming.begin()
+    consuming.begin(consuming.instance if keeps_client else None)
 
 
 @act_of_consumers(

@@ -92,12 +92,13 @@ class Consuming:
 
     # ---- its life
 
-    def begin(self):
-        """Start one, as often as it takes."""
+    def begin(self, instance=None):
+        """Start one, as often as it takes; the first try is with this instance, if there is one."""
         world, process = self._world, self._life.process
         while True:
             self.disturbs()
-            self.instance = self._life.new_instance()
+            self.instance = instance or self._life.new_instance()
+            instance = None
             self.consumer = consumer = self._new_consumer()
             try:
                 for topic in self.topics:
@@ -116,9 +117,17 @@ class Consuming:
             ).start()
 
     def end(self):
-        """Shut it down."""
+        """Shut it down, and its client."""
+        self._end(self.consumer, self.instance)
+
+    def end_alone(self):
+        """Shut it down; its client goes on for others."""
+        self.instance.start()
+        self._end(self.consumer)
+
+    def _end(self, *those):
         self.disturbs()
-        for each in (self.consumer, self.instance):
+        for each in those:
             what = f"shutdown of a {type(each).__name__}"
             with self._world.watch.within(
                 self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS

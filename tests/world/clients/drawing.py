@@ -63,18 +63,20 @@ def _with_more(story, dice):
     troubles = tuple(_trouble(dice, (), _OF_ANSWERS) for _ in range(count))
     return replace(
         story,
-        clients=tuple(_in_more_moods(client, moods) for client in story.clients),
+        clients=tuple(_with_more_of(dice, client, moods) for client in story.clients),
         troubles=(*story.troubles, *troubles),
     )
 
 
-def _in_more_moods(client, moods):
-    steps = [
-        replace(step, arguments={**step.arguments, "moods": [*step.arguments["moods"], *moods]})
-        if step.kind == CONSUME
-        else step
-        for step in client.steps
-    ]
+def _with_more_of(dice, client, moods):
+    steps = []
+    for step in client.steps:
+        arguments = step.arguments
+        if step.kind == CONSUME:
+            arguments = {**arguments, "moods": [*arguments["moods"], *moods]}
+        elif step.kind == "shut_down_and_start":
+            arguments = {**arguments, "keeps_client": dice.random() < 0.5}
+        steps.append(replace(step, arguments=arguments))
     return replace(client, steps=tuple(steps))
 
 

@@ -1,0 +1,157 @@
+"""An orderly listener that is busy when its consumer is shut down ends in its own time.
+
+Its queue is nobody else's before that, in this process or another, and goes to the next right then.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer import push_member
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+
+BODIES = ["0", "1", "2", "3"]
+PATIENCE_S = 30
+LOOKS_S = 1.5
+"""A queue that is somebody else's is looked at each second."""
+
+
+class Listener:
+    """Remembers what it has begun and ended; stays at the first message until it is let go."""
+
+    def __init__(self, *, busy=False):
+        self.begun, self.ended, self.go_on = [], [], threading.Event()
+        if not busy:
+            self.go_on.set()
+
+    def __call__(self, messages, _):
+        bodies = [message.body.decode() for message in messages]
+        self.begun += bodies
+        assert self.go_on.wait(PATIENCE_S)
+        self.ended += bodies
+
+
+def member(cluster, group, topic, listener, instance, **settings):
+    settings = PushSettings(
+        consume_from_where=FIRST, rebalance_interval_ms=1_000, await_termination_ms=0, **settings
+    )
+    consumer = PushConsumer(group, instance, orderly_listener=listener, settings=settings)
+    consumer.subscribe(topic)
+    consumer.start()
+    return cluster.until_end(consumer)
+
+
+def on_the_same_instance(cluster, instance):
+    return instance
+
+
+def of_the_same_name(cluster, instance):
+    return cluster.instance(client_id=instance.client_id)
+
+
+def with_an_instance_of_its_own(cluster, instance):
+    return cluster.name_server
+
+
+@pytest.fixture
+def instance(cluster):
+    """A client that runs on beside its consumers."""
+    with cluster.instance() as instance:
+        yield instance
+
+
+@pytest.fixture
+def busy():
+    listener = Listener(busy=True)
+    yield listener
+    listener.go_on.set()
+
+
+def shut_down_while_busy(cluster, group, topic, listener, instance, **settings):
+    consumer = member(cluster, group, topic, listener, instance, **settings)
+    wait_until("it is busy", lambda: listener.begun, PATIENCE_S)
+    consumer.shutdown()
+    return consumer
+
+
+@pytest.mark.parametrize(
+    "where",
+    [on_the_same_instance, of_the_same_name, with_an_instance_of_its_own],
+    ids=lambda each: each.__name__,
+)
+def test_who_is_started_in_the_same_process_begins_where_the_busy_listener_ends(
+    cluster, where, instance, busy
+):
+    topic, group, after = cluster.topic(queues=1), cluster.group(), Listener()
+    cluster.send(topic, *BODIES, queue_id=0)
+    shut_down_while_busy(cluster, group, topic, busy, instance)
+    member(cluster, group, topic, after, where(cluster, instance))
+    threading.Event().wait(LOOKS_S)
+    assert after.begun == []
+    busy.go_on.set()
+    wait_until("the next one gets on", lambda: after.ended == BODIES[1:], PATIENCE_S)
+    assert busy.ended == BODIES[:1]
+    wait_until("the offset", lambda: cluster.stored_offset(group, topic) == 4, PATIENCE_S)
+
+
+@pytest.mark.parametrize("is_its_own", [True, False], ids=["own instance", "shared"])
+def test_threads_and_connections_end_with_the_listener(cluster, instance, busy, is_its_own):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *BODIES, queue_id=0)
+    used = cluster.name_server if is_its_own else instance
+    consumer = shut_down_while_busy(cluster, group, topic, busy, used)
+    assert not consumer.is_running
+    assert consumer.health().threads > 0
+    assert consumer.health().instance_threads > 0
+    busy.go_on.set()
+    wait_until("no threads", lambda: consumer.health().threads == 0, PATIENCE_S)
+    assert busy.ended == BODIES[:1]
+    assert cluster.stored_offset(group, topic) == 1
+    if is_its_own:
+        wait_until("no connections", lambda: not consumer.health().instance_threads, PATIENCE_S)
+    assert not instance.is_shut_down
+
+
+def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
+    cluster, instance, busy, monkeypatch, caplog
+):
+    topic, group, asked = cluster.topic(queues=2), cluster.group(), []
+    monkeypatch.setattr(push_member, "LOCK_INTERVAL_MS", 50)
+    cluster.send(topic, *BODIES, queue_id=0)
+    consumer = shut_down_while_busy(cluster, group, topic, busy, instance, consume_timeout_ms=1_000)
+    brokers = consumer._member._brokers
+    lock = brokers.lock
+    monkeypatch.setattr(
+        brokers, "lock", lambda queues: lock(asked.append(each) or each for each in queues)
+    )
+    wait_until("renewals", lambda: len(asked) > 3, PATIENCE_S)
+    assert set(asked) == {cluster.queue(topic)}  # and none that nobody is at
+    wait_until("an end", lambda: "is at a listener still" in caplog.text, PATIENCE_S)
+    wait_until("no more", lambda: consumer.health().threads == 1, PATIENCE_S)  # the listener's
+    assert not cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic)])
+    assert cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic, 1)])
+
+
+def test_a_listener_that_shuts_its_consumer_down_has_processed_what_it_got(cluster):
+    topic, group, done = cluster.topic(queues=1), cluster.group(), threading.Event()
+    cluster.send(topic, *BODIES, queue_id=0)
+    seen, after = [], Listener()
+
+    def listen(messages, _):
+        seen.extend(message.body.decode() for message in messages)
+        consumer.shutdown()
+        done.set()
+
+    settings = PushSettings(consume_from_where=FIRST)
+    consumer = PushConsumer(group, cluster.instance(), orderly_listener=listen, settings=settings)
+    consumer.subscribe(topic)
+    consumer.start()
+    assert done.wait(PATIENCE_S)
+    member(cluster, group, topic, after, cluster.instance())
+    wait_until("the next one gets on", lambda: after.ended == BODIES[1:], PATIENCE_S)
+    assert seen == BODIES[:1]

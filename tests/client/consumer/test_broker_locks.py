@@ -1,0 +1,137 @@
+import logging
+
+import pytest
+
+from rmq_spark.client.consumer.broker_locks import BrokerLocks
+from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.holdings import Holding
+from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.pull_message_service import PullRequest
+from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class AtOnce:
+    """Lanes that do what they are given at once, in the order of the brokers' names."""
+
+    def of(self, _broker):
+        return self
+
+    def schedule(self, action):
+        action()
+
+    def at_each(self, brokers, action, _wait_ms):
+        for broker in brokers:
+            action(broker)
+
+
+class Brokers:
+    """Grant what is free, and remember what they were asked for."""
+
+    def __init__(self):
+        self.asked, self.unlocked, self.fails, self.of_others = [], [], None, set()
+
+    def lock(self, queues):
+        queues = frozenset(queues)
+        self.asked.append(queues)
+        return queues - self.of_others
+
+    def unlock(self, queues):
+        if self.fails:
+            raise self.fails
+        self.unlocked += queues
+
+    def may_be_at(self, broker_name, address):
+        return broker_name == address
+
+
+class Member:
+    """The locks of a member that has these queues."""
+
+    def __init__(self, *requests):
+        self.requests, self.brokers, self.persisted, self.told = [*requests], Brokers(), [], []
+        self.locks = BrokerLocks(
+            self.brokers,
+            AtOnce(),
+            lambda: [*self.requests],
+            self.persisted.extend,
+            self.told.extend,
+        )
+
+
+def request(number=0, broker="a", holding=None):
+    queue = MessageQueue("T", broker, number)
+    return PullRequest(queue, ProcessQueue(monotonic_ms), holding=holding or Holding())
+
+
+def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_second():
+    requests = [request(0), request(1), request(0, "b")]
+    member = Member(*requests)
+    member.brokers.of_others = {requests[1].queue}
+    assert member.locks.has(requests[0])
+    assert member.brokers.asked == [{requests[0].queue, requests[1].queue}]
+    assert member.locks.has(requests[0])
+    assert not member.locks.has(requests[1])
+    assert not member.locks.has_now(requests[1])
+    assert len(member.brokers.asked) == 1
+
+
+def test_what_is_given_up_is_renewed_no_more():
+    requests = [request(0), request(1)]
+    member = Member(*requests)
+    requests[0].process_queue.drop()
+    requests[1].process_queue.retire()  # a listener is at it still
+    member.locks.lock_all()
+    assert member.brokers.asked == [{requests[1].queue}]
+
+
+def test_a_queue_at_which_a_listener_of_another_member_is_is_not_asked_for():
+    holding = Holding()
+    mine, free = request(holding=holding), request(1)
+    member, other = Member(mine, free), Member(request(holding=holding))
+    other.locks.lock_all()
+    with holding.listening:
+        assert not member.locks.has(mine)
+    assert member.brokers.asked == [{free.queue}]
+    assert member.locks.has(mine)
+
+
+def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told():
+    requests = [request(0), request(1)]
+    member = Member(*requests)
+    member.locks.lock_all()
+    member.locks.unlock(requests)
+    assert member.brokers.unlocked == member.persisted == [each.queue for each in requests]
+    assert member.told == requests
+
+
+def test_what_another_member_has_taken_over_keeps_its_lock_and_its_offset():
+    holding = Holding()
+    mine, kept = request(holding=holding), request(1)
+    member, other = Member(mine, kept), Member(request(holding=holding))
+    member.locks.lock_all()
+    other.locks.lock_all()
+    member.locks.unlock([mine, kept])
+    assert member.brokers.unlocked == member.persisted == [kept.queue]
+    assert member.told == [mine, kept]
+
+
+@pytest.mark.parametrize("fails", [ClientShutDown("it was shut down"), None])
+def test_a_broker_that_unlocks_nothing_keeps_nobody_waiting(caplog, fails):
+    caplog.set_level(logging.WARNING)
+    mine = request()
+    member = Member(mine)
+    member.locks.lock_all()
+    member.brokers.fails = fails
+    member.locks.unlock([mine])
+    assert member.told == [mine]
+    assert ("stay locked for a minute" in caplog.text) == bool(fails)
+    assert not mine.holding.listening.locked()
+
+
+def test_a_connection_that_ends_has_the_locks_of_its_broker_asked_for_again():
+    requests = [request(0), request(0, "b")]
+    member = Member(*requests)
+    member.locks.lock_all()
+    member.locks.lose("b")
+    assert [each.process_queue.is_locked for each in requests] == [True, False]
