@@ -9,78 +9,34 @@ import threading
 
 import java_vectors
 import pytest
-from broker_kinds import settings, store_config, wait_until
+from broker_kinds import wait_until
 from conforming_clients import Clients, Listener, messages, numbers
 from consumer_clusters import Cluster
-from rocketmq_peer import RocketMQ, free_broker_port
+from rocketmq_pair import KNOWN_SECONDS_MAX, NAMES, TwoBrokers
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
-from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
-NAMES = ("broker-a", "broker-b")
 QUEUES = 4
 PAUSE_SECONDS = 0.005
-RESTART_SECONDS_MAX = 90
-
-
-class TwoBrokers:
-    """A name server and two masters."""
-
-    def __init__(self, version, directory):
-        self._directory = directory
-        self._rocketmq = RocketMQ(version, directory)
-        self.name_server = self._rocketmq.address
-        self._ports = {}
-        self._processes = {}
-        for name in NAMES:
-            self._ports[name] = free_broker_port()
-            self.start(name)
-
-    def address(self, name):
-        return f"127.0.0.1:{self._ports[name]}"
-
-    def start(self, name):
-        """Start it, or start it again; nobody waits for it."""
-        more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
-        config = store_config(self._directory / f"store-{name}")
-        self._processes[name] = self._rocketmq.start_broker(name, self._ports[name], config, more)
-
-    def end(self, name, how):
-        """As a crash would, or in order."""
-        self._processes[name].check_is_running()
-        getattr(self._processes[name], how)()
-
-    def close(self):
-        for process in self._processes.values():
-            process.kill()
-        self._rocketmq.kill()
 
 
 @pytest.fixture(scope="module", params=java_vectors.VERSIONS)
 def two_brokers(request, tmp_path_factory):
     brokers = TwoBrokers(request.param, tmp_path_factory.mktemp("two"))
     try:
-        with Admin(brokers.name_server) as admin:
-            wait_until("both masters", lambda: _masters(admin) == set(NAMES), RESTART_SECONDS_MAX)
+        brokers.wait_until_known()
         yield brokers
     finally:
         brokers.close()
 
 
-def _masters(admin):
-    try:
-        return set(admin.masters())
-    except ClientError:
-        return set()
-
-
 @pytest.fixture
 def clients(two_brokers):
-    cluster = Cluster(two_brokers.name_server, two_brokers.address("broker-a"), "broker-a")
+    cluster = Cluster(two_brokers.name_server, two_brokers.members["broker-a"].address, "broker-a")
     yield Clients(cluster)
     cluster.close()
 
@@ -91,7 +47,7 @@ def topic(two_brokers, clients):
     topic = clients.cluster.group().replace("Group", "Both")
     routes = clients.cluster.sender.routes
     with Admin(two_brokers.name_server) as admin:
-        wait_until("a topic on both", lambda: _is_made(admin, topic), RESTART_SECONDS_MAX)
+        wait_until("a topic on both", lambda: _is_made(admin, topic), KNOWN_SECONDS_MAX)
     wait_until("a route to both", lambda: len(routes.refresh(topic).publish_queues) == 2 * QUEUES)
     return topic
 
@@ -130,7 +86,7 @@ class Sender:
         """Wait until what was sent from now on is as it should be."""
         before = len(self.acknowledged)
         wait_until(
-            what, lambda: condition(list(self.acknowledged.values())[before:]), RESTART_SECONDS_MAX
+            what, lambda: condition(list(self.acknowledged.values())[before:]), KNOWN_SECONDS_MAX
         )
 
     def stop(self):
@@ -169,7 +125,9 @@ def test_a_route_leads_to_both_and_sends_and_consumers_use_both(clients, topic, 
     assert sorted(listener.wait_for(numbers(16))) == numbers(16)
     assert {queue.broker_name for queue in consumer.assignment()} == set(NAMES)
     with Admin(two_brokers.name_server) as admin:
-        assert admin.masters() == {name: two_brokers.address(name) for name in NAMES}
+        assert admin.masters() == {
+            name: member.address for name, member in two_brokers.members.items()
+        }
         assert len(admin.topic_offsets(topic)) == 2 * QUEUES
         assert sum(each.max_offset for each in admin.topic_offsets(topic).values()) == 16
         assert len(admin.lag(consumer.group, topic)) == 2 * QUEUES
@@ -198,13 +156,13 @@ def test_one_dies_and_returns_and_nothing_acknowledged_is_lost(clients, topic, t
     sender = Sender(clients.producer(), topic)
     try:
         sender.wait_for("sends to both", lambda names: set(names) == set(NAMES))
-        two_brokers.end("broker-b", how)
+        getattr(two_brokers.members["broker-b"], how)()
         sender.wait_for("sends that go on", lambda names: names[-50:] == ["broker-a"] * 50)
         latest = list(sender.acknowledged)[-1]
         wait_until(
             "consumers that go on", lambda: latest in _all(listeners) and latest in poller.bodies
         )
-        two_brokers.start("broker-b")
+        two_brokers.members["broker-b"].start()
         sender.wait_for("sends to both again", lambda names: "broker-b" in names)
         sender.wait_for("more of these", lambda names: names.count("broker-b") > 20)
     finally:
@@ -212,11 +170,11 @@ def test_one_dies_and_returns_and_nothing_acknowledged_is_lost(clients, topic, t
         poller.stop()
     assert sender.errors == []
     acknowledged = set(sender.acknowledged)
-    wait_until("all by call", lambda: acknowledged <= _all(listeners), RESTART_SECONDS_MAX)
+    wait_until("all by call", lambda: acknowledged <= _all(listeners), KNOWN_SECONDS_MAX)
     rest = Poller(poller._consumer)
     try:
         wait_until(
-            "all by poll", lambda: acknowledged <= poller.bodies | rest.bodies, RESTART_SECONDS_MAX
+            "all by poll", lambda: acknowledged <= poller.bodies | rest.bodies, KNOWN_SECONDS_MAX
         )
     finally:
         rest.stop()
