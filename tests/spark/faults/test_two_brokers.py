@@ -107,6 +107,23 @@ def test_a_planned_batch_waits_for_its_broker_whatever_the_option_says(pair):
     assert_read(query, bodies)
 
 
+@pytest.mark.parametrize("ending", [{}, {"endingTimestamp": "2100-01-01"}], ids=["open", "bound"])
+def test_available_now_reads_what_a_broker_has_that_nobody_knows_when_it_begins(pair, ending):
+    """Read by the next run, it would come late behind what the other has."""
+    query, bodies = pair.read_before()
+    query.stop()
+    bodies += pair.send(pair.b, 2)
+    pair.b.retire()
+    bodies += pair.send(pair.a, 2)
+    query.options |= ending
+    query.start(available_now=True)
+    back = threading.Timer(0.3, pair.b.restart)
+    back.start()
+    query.run()
+    back.join()
+    assert_read(query, bodies)
+
+
 # ---- a broker is no more
 
 
