@@ -99,8 +99,11 @@ class Horizon:
         if self._target is not None:
             # Spark asks for the target before it asks where to begin: that may already lie behind
             # it, or have queues of a broker that no name server knew at the time.
+            brokers = {queue.broker_name for queue in self._target}
             late = [
-                queue for queue in ends if queue in base.positions and queue not in self._target
+                queue
+                for queue in ends
+                if queue in base.positions and queue.broker_name not in brokers
             ]
             if late:
                 self._target = {**self._target, **self._late_targets(late, ends)}
@@ -114,7 +117,7 @@ class Horizon:
     def _late_targets(
         self, late: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int]:
-        """Return how far queues count that have answered for the first time, given their ends."""
+        """Return how far queues count whose brokers answer for the first time, given their ends."""
         if self._options.ending is None or self._target is None:
             return {queue: ends[queue] for queue in late}
         given = self._given_ends([*self._target, *late])  # all, as it may name any of them
