@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA_VERSIONS := 4.9.7 5.5.0
 VECTORS_POM := tests/java/vectors/pom.xml
+BROKER_SUITE := tests/spark/faults/test_two_brokers.py tests/spark/faults/test_ways_to_brokers.py
 SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.py)
 
 # Tests start hundreds of Python processes: where byte code is not to be written, each compiles all it imports
@@ -132,7 +133,7 @@ seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: whi
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
 peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(SPARK_SUITE)
+	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(BROKER_SUITE) $(SPARK_SUITE)
 
 # Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
 SPARKS ?= 4.0 4.1 4.2 4.3

@@ -19,15 +19,13 @@ class Nat:
         self.count = 0
 
     def __enter__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._port = 0
+        self._listen()
+        self.address = f"127.0.0.1:{self._port}"
         return self
 
     def __exit__(self, *_):
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._stop_listening()
         for _, *sockets in self._connections:
             for each in sockets:
                 with suppress(OSError):
@@ -39,10 +37,32 @@ class Nat:
         for is_known, *_ in self._connections:
             is_known.clear()
 
-    def _accept(self):
+    def go_dark(self):
+        """Be a host that is down until `come_back`: who is connected hears nothing, who connects
+        gets no answer."""
+        self.forget()
+        self._stop_listening()
+        self._hole = BlackHole(self._port).__enter__()
+
+    def come_back(self):
+        """Take connections again."""
+        self._hole.__exit__(None, None, None)
+        self._listen()
+
+    def _listen(self):
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _stop_listening(self):
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self, listener):
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 server = socket.create_connection(self._target)
             except OSError:
                 return
@@ -67,10 +87,14 @@ def _pass_on(source, target, is_known):
 class BlackHole:
     """The address of a host that is down: who connects gets no answer, not even a refusal."""
 
+    def __init__(self, port=0):
+        self._port = port
+
     def __enter__(self):
         self._stack = ExitStack()
         full = self._stack.enter_context(socket.socket())
-        full.bind(("127.0.0.1", 0))
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        full.bind(("127.0.0.1", self._port))
         full.listen(0)
         self.address = f"127.0.0.1:{full.getsockname()[1]}"
         for _ in range(3):  # then there is no room for others to wait in

@@ -26,16 +26,14 @@ _BODIES = {
 
 
 class JoiningNameServer:
-    """Knows the brokers that it was made with, until it forgets one,
-    and counts what it is asked."""
+    """Knows the brokers that it was made with, and those that it learns of,
+    until it forgets one."""
 
     def __init__(self, *brokers):
         self.brokers = [*brokers]
         self._addresses = {
             id(broker): broker.address for broker in brokers
         }  # they keep their ports
-        self.moved = {}  # addresses that it gives, by those that brokers give
-        self.asked = {}
         self._said = {}
         self._connections = Connections()
         self._lock = threading.Lock()
@@ -52,6 +50,11 @@ class JoiningNameServer:
         self._connections.shutdown()
         self._server.__exit__(*error)
 
+    def learn(self, broker):
+        """Know a broker from now on."""
+        self.brokers.append(broker)
+        self._addresses[id(broker)] = broker.address
+
     def forget(self, broker):
         self.brokers.remove(broker)
 
@@ -59,7 +62,6 @@ class JoiningNameServer:
         body = _BODIES.get(request.code)
         if body is None:
             return None
-        self.asked[request.code] = self.asked.get(request.code, 0) + 1
         with self._lock:
             found = [
                 said for broker in self.brokers if (said := self._said_by(broker, request, body))
@@ -72,10 +74,7 @@ class JoiningNameServer:
             field: _joined([getattr(each, field) for each in found])
             for field in body.__annotations__
         }
-        data = encode_body(body(**joined))
-        for before, after in self.moved.items():
-            data = bytes(data).replace(before.encode(), after.encode())
-        return request.respond(ResponseCode.SUCCESS, body=data)
+        return request.respond(ResponseCode.SUCCESS, body=encode_body(body(**joined)))
 
     def _said_by(self, broker, request, body):
         """What a broker says; what it said before, if it is down."""

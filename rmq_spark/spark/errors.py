@@ -132,8 +132,9 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     def __str__(self) -> str:
         return (
             f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known)}. If it has another name now, say so in option brokerNames, "
-            f'as {{"{self.broker_names[0]}": "new name"}}'
+            f"{', '.join(self.known)}. If it is down, start it, and then this query; if it has "
+            f'another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
+            '"new name"}'
         )
 
 

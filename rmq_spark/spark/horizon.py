@@ -59,7 +59,7 @@ class Horizon:
         if self._options.ending is None:
             self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
         else:
-            self._target = Span(self._options, self._queues, found).ending(is_bound=True)
+            self._target = self._given_ends(found)
 
     def look_anew(self, queues: Collection[MessageQueue]) -> None:
         """Ask again when the messages at the ends of these queues were stored: they are others."""
@@ -98,13 +98,33 @@ class Horizon:
         self._stop_at_withdrawn(base, ends)
         if self._target is not None:
             # Spark asks for the target before it asks where to begin: that may already lie behind
-            # it.
+            # it, or have queues of a broker that no name server knew at the time.
+            brokers = {queue.broker_name for queue in self._target}
+            late = [
+                queue
+                for queue in ends
+                if queue in base.positions and queue.broker_name not in brokers
+            ]
+            if late:
+                self._target = {**self._target, **self._late_targets(late, ends)}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
                 queue: min(end, max(self._target.get(queue, 0), at.get(queue, 0)))
                 for queue, end in ends.items()
             }
         return base, ends
+
+    def _late_targets(
+        self, late: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int]:
+        """Return how far queues count whose brokers answer for the first time, given their ends."""
+        if self._options.ending is None or self._target is None:
+            return {queue: ends[queue] for queue in late}
+        given = self._given_ends([*self._target, *late])  # all, as it may name any of them
+        return {queue: given[queue] for queue in late}
+
+    def _given_ends(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        return Span(self._options, self._queues, queues).ending(is_bound=True)
 
     def _answered(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
         """Ask all brokers for the ends of queues; those that are gone are noted in the start."""

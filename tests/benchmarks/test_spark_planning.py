@@ -1,3 +1,7 @@
+import time
+
+import pytest
+
 from benchmarks.spark import planning
 
 
@@ -6,3 +10,19 @@ def test_both_batches_are_planned(capsys):
     said = capsys.readouterr().out
     assert said.startswith("3 topics of 2 queues, median of 1: the first batch ")
     assert "the next" in said
+
+
+@pytest.mark.deep
+def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
+    """Of this process, whatever else runs beside it; the broker has one of its own."""
+    took, plan = [], planning._plan
+
+    def timed(*arguments):
+        began = time.process_time()
+        found = plan(*arguments)
+        took.append(time.process_time() - began)
+        return found
+
+    monkeypatch.setattr(planning, "_plan", timed)
+    planning.main(["--topics", "500", "--queues", "4", "--rounds", "3"])
+    assert min(took) < 1  # both batches together

@@ -5,6 +5,7 @@ from source_parts import options_for, queue_of, queues_of, send
 
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.spark.horizon import Horizon
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
 from rmq_spark.spark.store_times import StoreTimes
 
@@ -66,6 +67,24 @@ def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocket
         assert horizon.is_closed
         send(rocketpoll_broker, rocketpoll_topic, 0, "b")
         assert horizon.look_from(at(rocketpoll_topic, 0))[1][queue_of(rocketpoll_topic)] == 1
+
+
+@pytest.mark.parametrize("knows", ["no broker", "the broker"])
+def test_what_a_broker_has_that_nobody_knew_when_it_was_closed_counts_as_it_is_first_seen(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, knows
+):
+    """As of a broker that its name server had forgotten, and that is back; not new queues."""
+    first, late = queue_of(rocketpoll_topic, 0), queue_of(rocketpoll_topic, 1)
+    found = frozenset({first}) if knows == "the broker" else frozenset()
+    send(rocketpoll_broker, rocketpoll_topic, 1, "a", "b")
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        with monkeypatch.context() as at_first:
+            at_first.setattr(Queues, "discover", lambda _, **__: found)
+            horizon.close()
+        for _ in range(2):
+            ends = horizon.look_from(at(rocketpoll_topic, 0, 1))[1]
+            assert ends == {first: 0, late: 1 if found else 2}
+            send(rocketpoll_broker, rocketpoll_topic, 1, "c")
 
 
 def test_a_start_behind_the_target_stays_where_it_is(rocketpoll_broker, rocketpoll_topic):

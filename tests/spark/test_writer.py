@@ -134,3 +134,20 @@ def test_only_a_batch_write_has_an_application_and_a_version(rocketpoll_broker, 
     }
     with pytest.raises(OptionError, match="option txnAppId: it is for batch writes"):
         RocketPollDataSource(given).streamWriter(schema_of("body string"), overwrite=False)
+
+
+def test_who_drops_by_id_and_content_loses_no_row_of_a_batch_that_has_another_order_again(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    """As behind a shuffle, where the id of one row may be another one's next time."""
+    sink = CommittingSink(
+        monkeypatch, rocketpoll_broker, rocketpoll_topic, delivery="at_least_once"
+    )
+    [rows] = sink.rows(4)
+    for order in (rows, rows[::-1]):
+        sink.attempt(0, 0, order)
+    found = rocketpoll_broker.messages(rocketpoll_topic)
+    by_id = {each.properties[ROW_ID]: each.text for each in found[::-1]}
+    assert len(by_id) == 4
+    by_both = {(each.properties[ROW_ID], each.text) for each in found}
+    assert {text for _, text in by_both} == set(rows)

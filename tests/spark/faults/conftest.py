@@ -1,7 +1,10 @@
-"""A Spark driver for tests that do not kill it. What it has logged is shown with
-a test that fails."""
+"""A Spark driver for tests that do not kill it, and two brokers. What the driver has logged is
+shown with a test that fails."""
+
+from contextlib import ExitStack
 
 import pytest
+from source_pairs import EVERY_PAIR, pairs
 from spark_drivers import Driver
 
 _SHOWN = 8_000
@@ -19,6 +22,20 @@ def driver(tmp_path_factory):
     driver = Driver(tmp_path_factory.mktemp("driver"))
     yield driver
     driver.kill()
+
+
+@pytest.fixture(scope="module", params=EVERY_PAIR)
+def new_pair(request, tmp_path_factory):
+    """Each kind of two brokers in turn."""
+    with pairs(request.param, tmp_path_factory.mktemp("pairs")) as new:
+        yield new
+
+
+@pytest.fixture
+def pair(new_pair):
+    """Two brokers behind a name server, for one test."""
+    with ExitStack() as stack:
+        yield new_pair(stack)
 
 
 @pytest.hookimpl(wrapper=True)

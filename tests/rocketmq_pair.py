@@ -1,0 +1,111 @@
+"""Two masters of a real RocketMQ with their name server, each of which dies and returns as a test
+has it."""
+
+from __future__ import annotations
+
+import signal
+
+from broker_kinds import settings, store_config, wait_until
+from rocketmq_peer import RocketMQ, free_broker_port
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError
+from rocketpoll.broker.store.config import FlushDiskType
+
+NAMES = ("broker-a", "broker-b")
+KNOWN_SECONDS_MAX = 180
+
+
+class Master:
+    """One broker of the two, on the same port and store whatever becomes of it."""
+
+    def __init__(self, rocketmq, directory, name):
+        self.name = self._first_name = name
+        self._rocketmq = rocketmq
+        self._config = store_config(directory / f"store-{name}")
+        self._port = free_broker_port()
+        self.start()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self._port}"
+
+    def start(self):
+        """Start it, or start it again; nobody waits for it."""
+        more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
+        self._process = self._rocketmq.start_broker(self.name, self._port, self._config, more)
+
+    def kill(self):
+        """End it as a crash would."""
+        self._process.check_is_running()
+        self._process.kill()
+
+    def stop(self):
+        """End it in order: it takes leave of its name server."""
+        self._process.check_is_running()
+        self._process.stop()
+
+    retire = stop
+
+    def restart(self):
+        """Start it again; come back when its name server knows it."""
+        self.start()
+        with Admin(self._rocketmq.address) as admin:
+            wait_until(f"{self.name}", lambda: self.name in masters(admin), KNOWN_SECONDS_MAX)
+
+    def rename(self, name):
+        """Start it again under another name."""
+        self.stop()
+        self.name = name
+        self.restart()
+
+    def pause(self):
+        """Keep it from doing anything until `resume`; its connections stay open."""
+        self._process.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._process.process.send_signal(signal.SIGCONT)
+
+    def mend(self):
+        """Have it run, under the name that it had at first."""
+        self.resume()
+        if self.name != self._first_name:
+            self.rename(self._first_name)
+        elif self._process.process.poll() is not None:
+            self.restart()
+
+    def close(self):
+        self._process.kill()
+
+
+class TwoBrokers:
+    """A name server and two masters."""
+
+    def __init__(self, version, directory):
+        self._rocketmq = RocketMQ(version, directory)
+        self.name_server = self._rocketmq.address
+        self.members = {name: Master(self._rocketmq, directory, name) for name in NAMES}
+
+    def wait_until_known(self):
+        """Come back when the name server knows both."""
+        with Admin(self.name_server) as admin:
+            wait_until("both masters", lambda: masters(admin) == set(NAMES), KNOWN_SECONDS_MAX)
+
+    def mend(self):
+        """Have both run, as at first."""
+        for member in self.members.values():
+            member.mend()
+        self.wait_until_known()
+
+    def close(self):
+        for member in self.members.values():
+            member.close()
+        self._rocketmq.kill()
+
+
+def masters(admin):
+    """The names of the masters that are known at the moment."""
+    try:
+        return set(admin.masters())
+    except ClientError:
+        return set()

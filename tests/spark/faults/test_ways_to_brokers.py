@@ -1,0 +1,124 @@
+"""What stands between a query and one of two brokers: a host that is down, a NAT that forgets, a
+pause. Brokers are ours and RocketMQ's."""
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from middle_boxes import BlackHole, Nat
+from source_pairs import B, warnings_of
+from spark_engine import assert_read
+
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.spark import asking, tasks
+from rmq_spark.spark.errors import BrokersAway
+
+
+def by_way_of(member, box):
+    """The option with which a broker is reached through a box, which no sender knows of."""
+    return {"brokerAddresses": json.dumps({member.name: box.address})}
+
+
+def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(pair, monkeypatch):
+    pair.make_topic(8)
+    query, bodies = pair.read_before(16)
+    query.stop()
+    connect, tries = Connection.connect.__func__, []
+
+    def counted(cls, address, *arguments, **more):
+        tries.append(address)
+        return connect(cls, address, *arguments, **{**more, "timeout_ms": 300})
+
+    monkeypatch.setattr(Connection, "connect", classmethod(counted))
+    with BlackHole() as hole:
+        query.options |= {"retryTimeoutMs": "0", **by_way_of(pair.b, hole)}
+        query.start()
+        with pytest.raises(BrokersAway, match=f"broker {B} has not answered"):
+            query.run()
+        assert tries.count(hole.address) == 2  # the first, and once more after a pause
+    bodies += pair.send(pair.a, 2) + pair.send(pair.b, 2)
+    del query.options["brokerAddresses"]
+    query.start()
+    query.run()
+    assert_read(query, bodies)
+
+
+def test_a_host_that_goes_down_without_a_word_under_a_running_query_is_waited_for(pair, caplog):
+    with Nat(pair.b.address) as host:
+        query, bodies = pair.read_before(requestTimeoutMs=300, **by_way_of(pair.b, host))
+        host.go_dark()
+        bodies += pair.send(pair.b, 2) + pair.send(pair.a, 2)
+        planned = []
+        asked = threading.Thread(target=lambda: planned.append(query.trigger()))
+        asked.start()
+        asked.join(2)
+        assert not planned
+        host.come_back()
+        asked.join()
+        query.run()
+        assert_read(query, bodies)
+    assert len(warnings_of(caplog, f"waiting for broker {B}")) == 1
+
+
+@pytest.mark.wide
+def test_a_nat_that_forgets_idle_connections_costs_no_batch(pair, monkeypatch):
+    with Nat(pair.a.address) as nat:
+        query, bodies = pair.read_before(requestTimeoutMs=300, **by_way_of(pair.a, nat))
+        for _ in range(4):
+            nat.forget()
+            monkeypatch.setattr(tasks, "_addresses", {})  # Spark has started another Python worker
+            bodies += pair.send(pair.a, 1)
+            assert query.trigger()
+        assert_read(query, bodies)
+
+
+def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
+    """Further apart than a broker is waited for, with no question in between."""
+    query, bodies = pair.read_before(requestTimeoutMs=200, retryTimeoutMs=10_000)
+    ahead = [0.0]
+    monkeypatch.setattr(
+        asking,
+        "time",
+        SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep),
+    )
+    for number in range(2):
+        pair.b.pause()
+        back = threading.Timer(0.6, pair.b.resume)
+        back.start()
+        query.trigger()
+        back.join()
+        ahead[0] += 3_600
+        bodies += pair.send(pair.b, 2, f"after hiccup {number}")
+    query.run()
+    assert_read(query, bodies)
+
+
+@pytest.mark.wide
+def test_a_broker_that_is_gone_on_without_is_dialled_aside(pair, monkeypatch):
+    """Who waited for it from here on would wait for an hour."""
+    query, bodies = pair.read_before(requestTimeoutMs=300, onBrokerAway="skip")
+    pair.b.pause()
+    bodies += pair.send(pair.a, 2)
+    query.run()
+    monkeypatch.setattr(asking, "CONNECT_TIMEOUT_MS", 3_600_000)
+    may_connect, agreement = threading.Event(), Connections.agreement
+
+    def held(connections, address):
+        if address == pair.b.address:
+            assert may_connect.wait(60)
+        return agreement(connections, address)
+
+    monkeypatch.setattr(Connections, "agreement", held)
+    for _ in range(5):
+        bodies += pair.send(pair.a, 1)
+        assert query.trigger()
+    pair.b.resume()
+    may_connect.set()
+    bodies += pair.send(pair.b, 2)
+    while pair.read_of(query, pair.b) < 6:
+        query.trigger()
+    query.run()
+    assert_read(query, bodies)
