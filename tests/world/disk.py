@@ -80,6 +80,30 @@ class Platter:
         odds = dice.choice(_ODDS), dice.choice(_ODDS)
         self._grow(self.model.draw(*(Choices(dice, each) for each in odds)))
 
+    def copy(self):
+        """All that is on it, as a copy of the disk would have it."""
+        return dict(self._tree(PurePath(), self._root))
+
+    def put_back(self, copy):
+        """Have nothing but a copy on it."""
+        self._grow(copy)
+
+    def spoil(self, content, dice):
+        """Change a bit of some bytes wherever they lie; whether they do."""
+        for node in self._files(self._root):
+            at = node.data.find(content)
+            if at >= 0:
+                node.data[at + dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+                return True
+        return False
+
+    def _files(self, node):
+        for _, child in sorted(node.children.items()):
+            if child.children is None:
+                yield child
+            else:
+                yield from self._files(child)
+
     def destroy(self, *paths):
         """Take files and directories away, with all that is in them, as an operator might."""
         for path in paths:

@@ -47,14 +47,19 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner",
         "make again", "change queues", "fill", "forget a broker", "cut", "silence", "hold up",
-        "slow", "clock",
+        "slow", "clock", "damage", "rename", "older copy", "slave",
     }  # fmt: skip
     given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
     assert given >= {
         "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger",
         "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
-        "consumerGroup", "subscribePattern", "endingOffsets", "isolation",
+        "consumerGroup", "subscribePattern", "endingOffsets", "isolation", "onBadRecord",
     }  # fmt: skip
+    streams = [step.arguments for step in steps if step.kind == "stream"]
+    assert {len(each.get("united_with", ())) for each in streams} == {0, 1, 2}
+    damaged = [each for each in streams if "onBadRecord" in each["options"]]
+    assert {each["options"]["onBadRecord"] for each in damaged} == {"fail", "null", "skip"}
+    assert {each["on_bad_record_then"] for each in damaged} == {"null", "skip"}
     sinks = [step.arguments["options"] for step in steps if step.kind == "sink"]
     ways = {(each.get("delivery"), each.get("visibleTo")) for each in sinks}
     assert ways == {(None, None), ("exactly_once", None), ("exactly_once", "all")}

@@ -7,7 +7,8 @@ from collections import defaultdict
 from broker_clients import pull_request
 from world.client import Connection
 
-from rmq_spark.client.message import decode_messages
+from rmq_spark.client.message import received
+from rmq_spark.wire.record import decode_records
 
 _AT_ONCE = 32
 
@@ -16,7 +17,9 @@ class Auditor:
     """Shows whoever wants to know what is stored: ``found(queue,
     message)`` is called for each message."""
 
-    def __init__(self, world, found):
+    def __init__(self, world, found, *, check_crc=True):
+        """``check_crc`` says whether all bodies have to be what their senders wrote."""
+        self._check_crc = check_crc
         self._world = world
         self._found = found
         self._next = defaultdict(int)
@@ -42,8 +45,8 @@ class Auditor:
             answer = await connection.ask(request)
             if answer is None or "nextBeginOffset" not in answer.ext_fields:
                 self._world.complain(f"{queue} cannot be read: {answer}")
-            for message in decode_messages(answer.body, broker.name):
-                self._found(queue, message)
+            for stored in decode_records(answer.body, check_crc=self._check_crc):
+                self._found(queue, received(stored, broker.name))
             next_offset = int(answer.ext_fields["nextBeginOffset"])
             if next_offset == self._next[queue]:
                 return

@@ -20,19 +20,32 @@ class Broker:
 
     def __init__(self, world, name, host):
         self._world = world
-        self._platter = Platter(world.threads.wall_seconds, _ROOT.parent)
-        self._config = small_broker(
-            _ROOT, brokerName=name, listenPort=_PORT, bindAddress=host, **world.story.settings
-        )
+        self._platter = self._empty_platter()
+        self._config = self._config_of(name, host)
         self._dice = world.dice_for(f"disk {name}")
         self.name = name
         self.host = host
         self.port = _PORT
         self.address = f"{host}:{_PORT}"
         self.life = None
+        self.slave_address = None
+        """Where a slave answers in its stead."""
         self.down_seconds = 0.1
         self.is_wanted = True
         """Whether it is to be started again when it has ended."""
+
+    def _empty_platter(self):
+        return Platter(self._world.threads.wall_seconds, _ROOT.parent)
+
+    def _config_of(self, name, host, **more):
+        return small_broker(
+            _ROOT,
+            brokerName=name,
+            listenPort=_PORT,
+            bindAddress=host,
+            **self._world.story.settings,
+            **more,
+        )
 
     @property
     def is_serving(self):
@@ -90,6 +103,46 @@ class Broker:
     def lose_power(self):
         """End it, and leave on its disk what is left of what was not flushed."""
         self.life.process.kill(power_lost=True)
+
+    def copy_disk(self):
+        """All that is on its disk now."""
+        return self._platter.copy()
+
+    def spoil(self, content):
+        """Change a bit of some bytes on its disk; whether they are there."""
+        return self._platter.spoil(content, self._dice)
+
+    async def put_back(self, copy, seconds):
+        """End it, and have it go on with an older copy of its disk."""
+        self.down_seconds = seconds
+        self.kill()
+        await self.life.ended
+        self._platter.put_back(copy)
+
+    async def rename(self, name, seconds):
+        """End it in order, and have it go on under another name."""
+        self.down_seconds = seconds
+        await self.stop()
+        self._config = self._config_of(name, self.host)
+        self.name = name
+
+    async def stand_in(self, copy, host, seconds):
+        """Kill it, and have a slave with an older copy of its disk answer in its stead."""
+        self.down_seconds = seconds
+        self.kill()
+        await self.life.ended
+        platter = self._empty_platter()
+        platter.put_back(copy)
+        config = self._config_of(self.name, host, brokerRole="SLAVE")
+        slave = BrokerLife(self._world, config, f"slave of {self.name}", platter, self._disk)
+        slave.begin()
+        if await self._world.tasks.within(_START_SECONDS, slave.started, "not in time") is not True:
+            self._world.complain(f"a slave of {self.name} cannot start: {slave.started.value!r}")
+        self.slave_address = f"{host}:{_PORT}"
+        await self._world.tasks.sleep(seconds)
+        self.slave_address = None
+        slave.stop()
+        await slave.ended
 
     def use_disk(self, ratio):
         """Have its disk be as full as this."""

@@ -98,7 +98,9 @@ class NameServer:
 
 
 def _data_of(broker):
-    return BrokerData(cluster=_CLUSTER, broker_name=broker.name, broker_addrs={0: broker.address})
+    """Its address; that of a slave, while one stands in for a master that has gone."""
+    addresses = {0: broker.address} if broker.slave_address is None else {1: broker.slave_address}
+    return BrokerData(cluster=_CLUSTER, broker_name=broker.name, broker_addrs=addresses)
 
 
 class _Visitor(End):

@@ -37,7 +37,7 @@ class CommittedModel(RowModel):
     def initial(self, start):
         """The query was told where it begins."""
 
-    def planned(self, batch, end):
+    def planned(self, batch, end, *, is_new):
         """The end of a batch is in the offset log."""
 
     def looked(self):

@@ -11,6 +11,7 @@ import random
 
 from world.cluster.name_server import ADDRESS
 from world.spark.producers import COLOURS
+from world.spark.rarities import with_rarities
 from world.story import Client, Step, Story, Trouble
 
 TOPICS = ("T0", "T1")
@@ -59,7 +60,7 @@ def draw(seed):
     if readers and all_see.random() < 0.5:
         others["writes"] = _visible_to_all(others["writes"])
         brokers = BROKERS[:1]
-    return Story(
+    story = Story(
         seed=seed,
         settings=settings,
         endings=(),
@@ -77,6 +78,9 @@ def draw(seed):
         latency_seconds=dice.choice([0.000_1, 0.000_5, 0.02]),
         flush_seconds=dice.choice([0.000_2, 0.002]),
         preemption=dice.choice([0, 0, 0.02]),
+    )
+    return with_rarities(
+        story, TROUBLES_SECONDS, lambda dice, name: _stream(dice, name, kinds).steps[0].arguments
     )
 
 

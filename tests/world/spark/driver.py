@@ -1,10 +1,11 @@
 """Spark's driver in a simulated world: a streaming query, run as MicroBatchExecution runs it.
 
-    plan       planner's worker, reader, default limit; prepare for AvailableNow;
+    plan       for each source: planner's worker, reader, default limit; prepare for AvailableNow;
                read function pickled once
-    construct  latestOffset, reportLatestOffset ──> offset log ──> commit of the batch before
-    run        initialOffset if nothing is committed ──> partitions ──> tasks ──> rows
-               ──> commit log
+    construct  latestOffset, reportLatestOffset of each ──> offset log ──> commit of the batch
+               before
+    run        initialOffset if nothing is committed ──> partitions of those with something new
+               ──> tasks ──> rows ──> commit log
 
 Logs are text of JSON on a checkpoint that outlives the driver. What is in the offset log and not in
 the commit log is run again, with the very same offsets. Whatever it waits for, the driver may be
@@ -24,7 +25,7 @@ from source_parts import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 
-from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.source import RocketPollDataSource
 
 _POLL_SECONDS = 0.01
@@ -35,116 +36,72 @@ _LIMITS = ReadLimitRegistry()
 
 
 class Checkpoint:
-    """What a query leaves behind: two logs of text."""
+    """What a query leaves behind: two logs of text, the first with a line for each source."""
 
     def __init__(self):
         self.offsets = {}
         self.commits = {}
 
 
-class Stream(Application):
-    """A streaming query of a story, over all its lives."""
+class Source:
+    """One of the sources of a query: its options, its planner, and the model of what it reads."""
 
-    def __init__(self, world, plan, host):
-        super().__init__(world, plan, host)
-        arguments = dict(plan.steps[0].arguments)
-        self.topics = arguments["topics"]
-        self.options = arguments["options"]
-        self.checkpoint = Checkpoint()
+    def __init__(self, query, name, topics, options):
+        self.name = name
+        self.topics = topics
+        self.options = options
         self.planner = None
-        self.model = world.ledger.stream(self)
-        self._is_available_now = arguments["available_now"]
-        self._fate = Fate(arguments["speculation"], arguments["kills"])
-        self._trigger_seconds = arguments["trigger_seconds"]
-        self._events = [dict(step.arguments) for step in plan.steps[1:]]
-        self._is_to_go_on_without = False
+        self.limit = None
+        self.read = None
+        self._query = query
+        self.model = query.world.ledger.stream(self)
 
-    def failed(self, error):
-        self.model.failed(error)
-        self._is_to_go_on_without = isinstance(error, DataLoss)
+    @property
+    def run(self):
+        """The life of the driver that it is in."""
+        return self._query.run
 
-    def _given(self):
-        """The options of the next run: behind a loss, its user has it go on
-        without what is gone."""
-        return self.options | ({"failOnDataLoss": "false"} if self._is_to_go_on_without else {})
-
-    async def execute(self):
-        run, log = self.run, self.checkpoint
-        source = pickle.dumps(RocketPollDataSource(self._given()))
+    async def begin(self, given):
+        """Have a reader in a planner of its own, and what tasks read with."""
+        run = self.run
+        source = pickle.dumps(RocketPollDataSource(given))
         self.model.began()
         await run.answer(run.worker("load"), lambda: pickle.loads(source).schema())  # noqa: S301  # what Spark does
-        self.planner = planner = run.worker("planner")
+        self.planner = planner = run.worker(self._query.planner_of(self))
         await run.answer(planner, partial(_make_reader, planner, source))
-        if self._is_available_now:
-            await self._ask("prepareForTriggerAvailableNow")
-        limit = await run.answer(planner, partial(_default_limit, planner))
-        read = await run.answer(run.worker("plan"), partial(_pickled_reader, source))
-        batch, is_constructed, committed = self._recovered()
-        while True:
-            if not is_constructed:
-                end = await self._next_end(committed, limit)
-                if end == committed:
-                    if self._is_available_now:
-                        self.model.came_to_its_end()
-                        return
-                    await run.pause(_POLL_SECONDS)
-                    continue
-                await self._point("planned")
-                log.offsets[batch] = end
-                self.model.planned(batch, end)
-                self.world.note(f"{run.name}: batch {batch} is to {end}")
-                await self._point("offsets are logged")
-                if batch:
-                    await self._ask("commit", log.offsets[batch - 1])
-                    await self._point("told of the batch before")
-            await self._run_batch(batch, committed, log.offsets[batch], read)
-            await self._point("rows are written")
-            log.commits[batch] = "{}"
-            self.model.committed(batch)
-            await self._point("the batch is committed")
-            committed, is_constructed, batch = log.offsets[batch], False, batch + 1
-            await run.pause(self._trigger_seconds)
+        if self._query.is_available_now:
+            await self.ask("prepareForTriggerAvailableNow")
+        self.limit = json.loads(await run.answer(planner, partial(_default_limit, planner)))
+        self.read = await run.answer(run.worker("plan"), partial(_pickled_reader, source))
 
-    def _recovered(self):
-        """Which batch is next, whether it is planned already,
-        and where the one before it has ended."""
-        log = self.checkpoint
-        if not log.offsets:
-            return 0, False, None
-        latest = max(log.offsets)
-        if latest in log.commits:
-            return latest + 1, False, log.offsets[latest]
-        return latest, True, log.offsets.get(latest - 1)
-
-    async def _next_end(self, committed, limit):
-        start = committed if committed is not None else await self._ask("initialOffset")
+    async def next_end(self, committed):
+        """How far there is something to read, as JSON."""
+        start = committed if committed is not None else await self.ask("initialOffset")
         if committed is None:
             self.model.initial(start)
         reader = self.planner.has
 
         def latest():
-            limit_now = _LIMITS.get(json.loads(limit))
+            limit_now = _LIMITS.get(self.limit)
             return json.dumps(reader["reader"].latestOffset(json.loads(start), limit_now))
 
         end = await self.run.answer(self.planner, latest)
-        await self._ask("reportLatestOffset")
+        await self.ask("reportLatestOffset")
         self.model.looked()
         return end
 
-    async def _run_batch(self, batch, committed, end, read):
-        start = committed if committed is not None else await self._ask("initialOffset")
+    async def partitions(self, committed, end):
+        """What the tasks of a batch are to read."""
+        start = committed if committed is not None else await self.ask("initialOffset")
         reader = self.planner.has
 
         def planned():
             parts = reader["reader"].partitions(json.loads(start), json.loads(end))
             return [pickle.dumps(each) for each in parts]
 
-        partitions = await self.run.answer(self.planner, planned)
-        await self._point("partitions are planned")
-        tasks = TaskSet(self.run, reading(self.run, read, self.model.seen), self._fate)
-        self.model.ran(batch, await self.run.tasks(tasks, partitions))
+        return await self.run.answer(self.planner, planned)
 
-    async def _ask(self, method, *documents):
+    async def ask(self, method, *documents):
         """Call the planner's reader, as the runner does: JSON in, JSON out."""
         reader = self.planner.has
 
@@ -153,6 +110,136 @@ class Stream(Application):
             return json.dumps(found)
 
         return await self.run.answer(self.planner, call)
+
+
+class Stream(Application):
+    """A streaming query of a story, over all its lives."""
+
+    def __init__(self, world, plan, host):
+        super().__init__(world, plan, host)
+        arguments = dict(plan.steps[0].arguments)
+        others = arguments.get("united_with", ())
+        self.checkpoint = Checkpoint()
+        self.is_available_now = arguments["available_now"]
+        self.sources = [
+            Source(self, plan.name, each["topics"], dict(each["options"]))
+            for each in (arguments, *others)
+        ]
+        self._then = arguments.get("on_bad_record_then", "skip")
+        self._fate = Fate(arguments["speculation"], arguments["kills"])
+        self._trigger_seconds = arguments["trigger_seconds"]
+        self._events = [dict(step.arguments) for step in plan.steps[1:]]
+        self._is_to_go_on_without = False
+
+    @property
+    def models(self):
+        """The models of all sources."""
+        return [source.model for source in self.sources]
+
+    def planner_of(self, source):
+        """What the planner of a source is called."""
+        number = self.sources.index(source)
+        return f"planner of {number}" if number else "planner"
+
+    def models_of(self, process_name):
+        """The models of what a process may tell of: a planner is of one source, a task of any."""
+        return [
+            source.model
+            for source in self.sources
+            if "planner" not in process_name
+            or (source.planner is not None and source.planner.name == process_name)
+        ]
+
+    def failed(self, error):
+        for model in self.models:
+            model.failed(error)
+        self._is_to_go_on_without = isinstance(error, DataLoss)
+        if isinstance(error, RecordFault):
+            for source in self.sources:
+                source.options["onBadRecord"] = self._then
+                source.model.goes_on_with(source.options)
+
+    def renamed(self, names):
+        """Brokers have other names now, as its user says."""
+        for source in self.sources:
+            source.options["brokerNames"] = json.dumps(names)
+
+    def kill_a_planner(self):
+        """End the planner of one of the sources."""
+        planners = [source.planner for source in self.sources if source.planner is not None]
+        if planners:
+            planners[-1].kill()
+
+    async def execute(self):
+        run, log = self.run, self.checkpoint
+        # Behind a loss, its user has it go on without what is gone.
+        more = {"failOnDataLoss": "false"} if self._is_to_go_on_without else {}
+        for source in self.sources:
+            await source.begin(source.options | more)
+        batch, is_constructed, committed = self._recovered()
+        while True:
+            if not is_constructed:
+                end = [
+                    await source.next_end(start)
+                    for source, start in zip(self.sources, committed, strict=True)
+                ]
+                if end == committed:
+                    if self.is_available_now:
+                        self._came_to_its_end()
+                        return
+                    await run.pause(_POLL_SECONDS)
+                    continue
+                await self._construct(batch, committed, end)
+            await self._run_batch(batch, committed, log.offsets[batch])
+            await self._point("rows are written")
+            log.commits[batch] = "{}"
+            for model in self.models:
+                model.committed(batch)
+            await self._point("the batch is committed")
+            committed, is_constructed, batch = log.offsets[batch], False, batch + 1
+            await run.pause(self._trigger_seconds)
+
+    def _recovered(self):
+        """Which batch is next, whether it is planned already,
+        and where the one before it has ended."""
+        log, nowhere = self.checkpoint, [None] * len(self.sources)
+        if not log.offsets:
+            return 0, False, nowhere
+        latest = max(log.offsets)
+        if latest in log.commits:
+            return latest + 1, False, log.offsets[latest]
+        return latest, True, log.offsets.get(latest - 1, nowhere)
+
+    async def _construct(self, batch, committed, end):
+        """Log how far a batch is to go, and tell the sources of the one before."""
+        log = self.checkpoint
+        await self._point("planned")
+        log.offsets[batch] = end
+        for source, start, each in zip(self.sources, committed, end, strict=True):
+            source.model.planned(batch, each, is_new=each != start)
+        self.world.note(f"{self.run.name}: batch {batch} is to {' and '.join(end)}")
+        await self._point("offsets are logged")
+        if batch:
+            for source, before in zip(self.sources, log.offsets[batch - 1], strict=True):
+                await source.ask("commit", before)
+            await self._point("told of the batch before")
+
+    def _came_to_its_end(self):
+        for model in self.models:
+            model.came_to_its_end()
+
+    async def _run_batch(self, batch, committed, end):
+        partitions, counts = [], []
+        for source, start, to in zip(self.sources, committed, end, strict=True):
+            found = await source.partitions(start, to) if start != to else []
+            partitions += [(source, each) for each in found]
+            counts.append(len(found))
+        await self._point("partitions are planned")
+        tasks = TaskSet(self.run, _of_sources(self.run), self._fate)
+        parts = await self.run.tasks(tasks, partitions)
+        for source, count in zip(self.sources, counts, strict=True):
+            source.model.ran(batch, parts[:count])
+            parts = parts[count:]
 
     async def _point(self, name):
         """A moment between two steps: something may befall then,
@@ -173,6 +260,16 @@ class Stream(Application):
             else:
                 seconds = event["seconds"] + _SLOW_SECONDS
         await self.run.pause(seconds)
+
+
+def _of_sources(run):
+    """What an attempt of a task does, whichever source its partition is of."""
+
+    def work(worker, number, attempt, partition):
+        source, part = partition
+        return reading(run, source.read, source.model.seen)(worker, number, attempt, part)
+
+    return work
 
 
 def _make_reader(planner, source):

@@ -26,6 +26,8 @@ class Ledger:
         self.sent = {}  # by body
         self.acknowledged = {}  # when, and at which place, by body
         self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
+        self.damaged = {}  # body by place: of messages whose stored body is another now
+        self._first_names = {}
         self._causes = []
         self._replaced = []
         self._streams = []
@@ -62,13 +64,35 @@ class Ledger:
 
     # ---- what happens
 
+    def renames(self, before, now):
+        """A broker has another name; here it keeps the one that it had first."""
+        self._first_names[now] = self.first_name(before)
+
+    def first_name(self, broker):
+        """The name that a broker had first."""
+        return self._first_names.get(broker, broker)
+
+    @property
+    def new_names(self):
+        """The names that brokers have now, by those that they had first."""
+        return {before: now for now, before in self._first_names.items()}
+
+    def first_place(self, topic, broker, *rest):
+        """A queue, or a place in one, by the name that its broker had first."""
+        return topic, self.first_name(broker), *rest
+
+    def damages(self, body):
+        """The body that is stored of a message is about to be changed."""
+        _, place = self.acknowledged[body]
+        self.damaged[place] = body
+
     def sends(self, sent):
         """Somebody is about to send a message."""
         self.sent[sent.body] = sent
 
     def is_acknowledged(self, sent, place):
         """A broker has said that a message is stored there."""
-        self.acknowledged[sent.body] = self.now, place
+        self.acknowledged[sent.body] = self.now, self.first_place(*place)
 
     def takes_away(self, *, broker=None, topic=None, expired=False):
         """Messages of a broker, or of a topic, may be gone from now on, or be others.
@@ -76,6 +100,7 @@ class Ledger:
         Those that have ``expired`` leave a gap before the first that is there,
         which a query cannot overlook.
         """
+        broker = self.first_name(broker)
         self._causes.append((self.now, broker, topic))
         if not expired:
             self._replaced.append((broker, topic))
@@ -119,7 +144,7 @@ class Ledger:
         """A broker has taken a group's offset."""
         for stream in self._streams:
             if stream.group == group:
-                stream.group_committed(queue, queue_offset)
+                stream.group_committed(self.first_place(*queue), queue_offset)
 
     def audit_begins(self):
         """Everything that is stored is about to be found."""
@@ -128,7 +153,9 @@ class Ledger:
     def audited(self, queue, message):
         """That lies there."""
         if queue[0] != SINKS_TOPIC:
-            self.stored[queue][message.queue_offset] = message.body
+            place = self.first_place(*queue, message.queue_offset)
+            body = self.damaged.get(place, message.body)
+            self.stored[place[:3]][message.queue_offset] = body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
             self.complain(
                 f"{queue} has at {message.queue_offset} what nobody has written: {message.body}"

@@ -9,6 +9,7 @@ from source_parts import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 
+from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.source import RocketPollDataSource
 
 
@@ -19,7 +20,8 @@ class Reads(Application):
         super().__init__(world, plan, host)
         arguments, *self._left = [step.arguments for step in plan.steps]
         self.topics = arguments["topics"]
-        self.options = arguments["options"]
+        self.options = dict(arguments["options"])
+        self._then = arguments.get("on_bad_record_then", "skip")
         self.model = world.ledger.reads(self)
         self._fate = Fate(arguments["speculation"], arguments["kills"])
 
@@ -47,3 +49,6 @@ class Reads(Application):
 
     def failed(self, error):
         self.model.failed(error)
+        if isinstance(error, RecordFault):
+            self.options["onBadRecord"] = self._then
+            self.model.goes_on_with(self.options)

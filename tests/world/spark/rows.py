@@ -20,7 +20,7 @@ from math import inf
 from world.spark.workers import Crashed
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.errors import CheckpointError, DataLoss
+from rmq_spark.spark.errors import CheckpointError, DataLoss, RecordFault
 
 _QUEUE = re.compile(
     r"queue (\d+) of (\S+) on ([\w-]+)"
@@ -51,6 +51,7 @@ class RowModel:
         )  # losses: when, and the offsets from one to another, by queue
         self._read_again = set()  # queues of which the query reads some messages once more, as told
         self._lines = Counter()
+        self._leaves_out_damaged = options.get("onBadRecord") == "skip"
         # By queue: when it had read on behind the last that was taken away there.
         self._settled = {}
 
@@ -60,8 +61,14 @@ class RowModel:
 
     # ---- what it is told
 
+    def goes_on_with(self, options):
+        """Its user has set other options."""
+        self._leaves_out_damaged |= options.get("onBadRecord") == "skip"
+
     def failed(self, error):
         """A run has ended with an error."""
+        if isinstance(error, RecordFault):
+            self._meets_damage(error)
         if not isinstance(error, (RocketPollError, Crashed)):
             self.complain(f"it has ended with {error!r}, which is no error of ours")
         if "\n" in str(error):
@@ -80,11 +87,21 @@ class RowModel:
         if _PASSED_OVER in line:
             self._loses(line)
 
+    def _meets_damage(self, error):
+        queue = error.queue
+        place = self._ledger.first_place(
+            queue.topic, queue.broker_name, queue.queue_id, error.queue_offset
+        )
+        if place not in self._ledger.damaged:
+            self.complain(f"it cannot read what nobody has damaged: {error}")
+
     def _loses(self, text):
         if _BROKERS_GONE in text:
             return  # they may come back, and then nothing is gone
         for number, topic, broker, *offsets in _QUEUE.findall(text):
-            queue = topic, broker, int(number)
+            if topic not in self._program.topics:
+                continue  # it is another's of the sources of a query
+            queue = self._ledger.first_place(topic, broker, int(number))
             first, last = [int(each) for each in offsets if each] or (0, inf)
             self._told[queue].append((self._ledger.now, first, last))
             if _READ_AGAIN in text:
@@ -93,8 +110,11 @@ class RowModel:
                 self.complain(f"it misses what nobody has taken away: {text}")
 
     def _is_excused(self, place, sent):
-        """Whether a loss was told that a message at this place may be part of."""
+        """Whether a loss was told that a message at this place may be part of,
+        or it may be left out."""
         *queue, offset = place
+        if self._leaves_out_damaged and self._ledger.damaged.get(place) == sent.body:
+            return True
         return any(
             time >= sent.sent_at and first <= offset <= last
             for time, first, last in self._told[tuple(queue)]
@@ -104,17 +124,19 @@ class RowModel:
 
     def seen(self, piece, rows):
         """An attempt at a piece has come to its end, whether it counts or not."""
-        queue = piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id
+        queue = self._ledger.first_place(
+            piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id
+        )
         before = piece.start - 1
         for row in rows:
-            place = _place_of(row)
+            place = self._place_of(row)
             if place[:3] != queue or not before < place[3] < piece.end:
                 self.complain(f"{piece} has a row of {place} behind {before}")
             before = place[3]
             self._check_content(row)
 
     def _check_content(self, row):
-        sent = self._ledger.sent.get(row["body"])
+        sent = self._ledger.sent.get(self._body_of(row))
         if sent is None:
             self.complain(f"there is a row that nobody has sent: {row}")
             return
@@ -140,11 +162,24 @@ class RowModel:
         """The places of the rows of all partitions, by body: none is there twice."""
         rows = {}
         for row in (row for part in parts for row in part):
-            body, place = row["body"], _place_of(row)
+            body, place = self._body_of(row), self._place_of(row)
             if body in rows:
                 self.complain(f"{self._name(body)} is there twice, at {rows[body]} and {place}")
             rows[body] = place
         return rows
+
+    def _body_of(self, row):
+        """The body of a row; of one that is null, that of the message that was damaged there."""
+        if row["body"] is not None:
+            return row["body"]
+        if self._program.options.get("onBadRecord") != "null":
+            self.complain(f"there is a row without a body: {row}")
+        return self._ledger.damaged.get(self._place_of(row))
+
+    def _place_of(self, row):
+        return self._ledger.first_place(
+            row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
+        )
 
     def _name(self, body):
         return self._ledger.sent[body]
@@ -154,6 +189,8 @@ class RowModel:
         for body, (time, place) in self._ledger.acknowledged.items():
             sent, queue = self._ledger.sent[body], place[:3]
             if queue[0] not in self._program.topics or body in rows or not self._passes(sent):
+                continue
+            if self._leaves_out_damaged and self._ledger.damaged.get(place) == body:
                 continue
             is_due = since <= sent.sent_at and time + _SEEN_SECONDS < before
             if is_due and not self._ledger.may_be_gone(queue):
@@ -193,18 +230,20 @@ class StreamModel(RowModel):
 
     def initial(self, start):
         """The query was told where it begins, and no batch is logged yet."""
-        self._ends[-1] = _flat(json.loads(start)["offsets"])
+        self._ends[-1] = self._flat(json.loads(start)["offsets"])
         if not self._starts_at_first:
             self._begins_at = self._ledger.now
 
-    def planned(self, batch, end):
-        """The end of a batch is in the offset log."""
+    def planned(self, batch, end, *, is_new):
+        """The end of a batch is in the offset log; it is new, or that of the one before,
+        in a query with other sources."""
         document = json.loads(end)
-        self._ends[batch] = _flat(document["offsets"])
-        began = _flat(document.get("began", {}))
+        self._ends[batch] = self._flat(document["offsets"])
+        began = self._flat(document.get("began", {}))
         self._begins = self._ends[batch] | began | self._begins
         if (
-            batch
+            is_new
+            and batch
             and not began
             and self._ends[batch] == self._ends[batch - 1]
             and self._gone == document.get("gone")
@@ -215,7 +254,7 @@ class StreamModel(RowModel):
     def failed(self, error):
         super().failed(error)
         self._has_looked = False  # behind a loss, there may be more of which it is yet to tell
-        if self._run_began_calm and not isinstance(error, DataLoss):
+        if self._run_began_calm and not isinstance(error, (DataLoss, RecordFault)):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def looked(self):
@@ -317,6 +356,15 @@ class StreamModel(RowModel):
             ):
                 self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
 
+    def _flat(self, tree):
+        """The offsets of a document of Spark's log, by queue."""
+        return {
+            self._ledger.first_place(topic, broker, int(number)): offset
+            for topic, brokers in tree.items()
+            for broker, queues in brokers.items()
+            for number, offset in queues.items()
+        }
+
     def _is_behind_the_end(self, topic, offset):
         return offset >= self._ending.get(topic, inf)
 
@@ -354,17 +402,3 @@ class ReadModel(RowModel):
                 place, self._name(body)
             ):
                 self.complain(f"one action has it, and one has not: {self._name(body)} at {place}")
-
-
-def _place_of(row):
-    return row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
-
-
-def _flat(tree):
-    """The offsets of a document of Spark's log, by queue."""
-    return {
-        (topic, broker, int(number)): offset
-        for topic, brokers in tree.items()
-        for broker, queues in brokers.items()
-        for number, offset in queues.items()
-    }

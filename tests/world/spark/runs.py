@@ -91,6 +91,7 @@ class Application:
     async def live(self):
         """One run after the other, for as long as it is wanted."""
         while self.is_wanted:
+            await self.world.gate
             self._runs += 1
             self.run = Run(self.world, f"{self.name} {self._runs}", self.host, self.dice)
             self.world.note(f"{self.run.name} begins")
@@ -113,6 +114,13 @@ class Application:
 
     def failed(self, error):
         """A run has ended with an error."""
+
+    def models_of(self, process_name):
+        """The models of what one of its processes may tell of."""
+        return [self.model]
+
+    def renamed(self, names):
+        """Brokers have other names now, as its user says; a program may keep nothing of them."""
 
     def stop(self):
         """Have it end, whatever it is at."""

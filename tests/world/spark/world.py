@@ -29,6 +29,7 @@ from world.spark.producers import Producer
 from world.spark.reads import Reads
 from world.spark.writes import TOPIC as SINKS_TOPIC
 from world.spark.writes import TaskContext, Writes
+from world.tasks import Promise
 
 import rmq_spark
 from rmq_spark.spark import sending, tasks, writer
@@ -41,6 +42,9 @@ _PATIENCE_SECONDS = 600.0
 and a batch for its workers."""
 
 _FULL = 0.87
+_LAID_SECONDS = 1.5
+"""So long after it was acknowledged a message lies where it will stay."""
+
 _CLEANED_SECONDS = 0.1
 """So often old messages may go from a disk that is full."""
 _WITHOUT = ("tls_", "cli", "__main__")
@@ -58,6 +62,10 @@ class SparkWorld(ClusterStage):
         self.ledger = Ledger(self)
         self.watch = Watch()
         self.programs = []
+        self.gate = Promise()
+        """Where programs wait before they begin, while it is shut."""
+        self.gate.keep()
+        self._damage_dice = self.dice_for("damage")
         self.calm_since = None
         self._operations = []
         _load_all()
@@ -112,7 +120,8 @@ class SparkWorld(ClusterStage):
 
     def _audit(self):
         self.ledger.audit_begins()
-        audit = Auditor(self, self.ledger.audited).audit(self.brokers, (*TOPICS, SINKS_TOPIC))
+        auditor = Auditor(self, self.ledger.audited, check_crc=not self.ledger.damaged)
+        audit = auditor.audit(self.brokers, (*TOPICS, SINKS_TOPIC))
         self._await(self.tasks.begin(audit, "audit"), _AUDIT_SECONDS, "the audit")
 
     # ---- what befalls it
@@ -137,9 +146,9 @@ class SparkWorld(ClusterStage):
 
     def _kill_a_planner(self, seconds, stream):
         for each in self.programs:
-            if each.name == stream and isinstance(each, Stream) and each.planner is not None:
+            if each.name == stream and isinstance(each, Stream):
                 each.down_seconds = seconds
-                each.planner.kill()
+                each.kill_a_planner()
 
     def _make_again(self, seconds, topic, queues):
         async def make_again():
@@ -149,6 +158,72 @@ class SparkWorld(ClusterStage):
             await operator.make(topic, queues, queues)
 
         self._operate(make_again())
+
+    def _damage(self, seconds, broker):  # it takes no time
+        """A bit of a stored body is another; readers are to notice."""
+        ledger, name = self.ledger, self.ledger.first_name(self._broker(broker).name)
+        whole = [
+            body
+            for body, (time, place) in ledger.acknowledged.items()
+            if place[1] == name
+            and time + _LAID_SECONDS < self.kernel.now
+            and place not in ledger.damaged
+        ]
+        if whole:
+            body = self._damage_dice.choice(whole)
+            if self._broker(broker).spoil(body):
+                self.note(f"{ledger.sent[body]} is damaged")
+                ledger.damages(body)
+
+    def _older_copy(self, seconds, broker, age_seconds):
+        """A broker goes on with an older copy of its disk."""
+        self._from_a_copy(broker, age_seconds, lambda each, copy: each.put_back(copy, seconds))
+
+    def _slave(self, seconds, broker, age_seconds):
+        """A slave that lags behind answers in a broker's stead."""
+        host = f"127.0.5.{broker + 1}"
+        self._from_a_copy(
+            broker, age_seconds, lambda each, copy: each.stand_in(copy, host, seconds)
+        )
+
+    def _from_a_copy(self, broker, age_seconds, use):
+        broker = self._broker(broker)
+
+        async def operate():
+            copy = broker.copy_disk()
+            await self.tasks.sleep(age_seconds)
+            await self._until_it_serves(broker)
+            self.ledger.takes_away(broker=broker.name)
+            await use(broker, copy)
+            await self._until_it_serves(broker)
+            self.ledger.takes_away(broker=broker.name)
+
+        self._operate(operate())
+
+    def _rename(self, seconds, broker):
+        """A broker gets another name while no program runs; their users tell them."""
+        broker = self._broker(broker)
+        before, name = broker.name, f"{broker.name}-renamed"
+
+        async def operate():
+            self.gate = Promise()
+            for program in self.programs:
+                if program.run is not None:
+                    program.run.kill()
+            await self._until_it_serves(broker)
+            await broker.rename(name, seconds)
+            self.ledger.renames(before, name)
+            await self._until_it_serves(broker)
+            for program in self.programs:
+                program.renamed(self.ledger.new_names)
+            self.gate.keep()
+
+        if not before.endswith("-renamed"):
+            self._operate(operate())
+
+    async def _until_it_serves(self, broker):
+        while not broker.is_serving:
+            await self.tasks.sleep(_LOOK_SECONDS / 10)
 
     def _change_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
         self._operate(Operator(self).make(topic, read_queues, write_queues))
@@ -210,7 +285,8 @@ class SparkLogs(Logs):
             return
         for program in self._world.programs:
             if actor.process is not None and actor.process.name.startswith(f"{program.name} "):
-                program.model.logged(record.getMessage())
+                for model in program.models_of(actor.process.name):
+                    model.logged(record.getMessage())
 
 
 def _load_all():

@@ -1,0 +1,132 @@
+"""What few stories of Spark have: queries with several sources, damaged bodies, brokers that are
+renamed, go on with an older copy of their disk, or have a slave that lags behind.
+
+Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from world.story import Step, Trouble
+
+_UNITED = 0.2
+_SOURCES = (1, 1, 2)
+"""How many others a source may be united with."""
+
+_COUNTS = (1, 1, 2, 3)
+_AGES_SECONDS = (0.2, 1.0, 3.0)
+_DOWN_SECONDS = (0.05, 0.3, 1.0, 3.0)
+_WITHOUT_SINKS = frozenset({"rename", "older copy"})
+"""What has no place beside sinks: a copy may be older than a topic that they have made."""
+
+_LEAVES_THE_LOG = frozenset({"kill a broker", "stop a broker", "lose power"})
+"""Troubles behind which a broker looks for damage itself; what it serves then is another matter."""
+
+
+def with_rarities(story, within_seconds, source):
+    """The story with something rare in it, or as it is.
+
+    ``source(dice, name)`` draws the arguments of a stream with one source.
+    """
+    dice = random.Random(f"{story.seed} rarities")
+    if dice.random() < _UNITED:
+        story = _with_a_union(dice, story, source)
+    kind = dice.choice([None, None, None, "damage", "rename", "older copy", "slave"])
+    if kind is None or (kind in _WITHOUT_SINKS and any(map(_is_sink, story.clients))):
+        return story
+    if kind == "damage":
+        story = _with_damage(dice, story)
+    troubles = [
+        Trouble(kind, dice.uniform(0, within_seconds), dice.choice(_DOWN_SECONDS), arguments)
+        for arguments in (_arguments(dice, kind) for _ in range(dice.choice(_COUNTS)))
+    ]
+    return replace(story, troubles=(*story.troubles, *troubles))
+
+
+def _arguments(dice, kind):
+    broker = {"broker": dice.randrange(3)}
+    if kind in ("older copy", "slave"):
+        return {**broker, "age_seconds": dice.choice(_AGES_SECONDS)}
+    return broker
+
+
+def _with_a_union(dice, story, source):
+    """One of the streams has more sources."""
+    streams = [each.name for each in story.clients if _is_plain_stream(each)]
+    name = dice.choice(streams)
+    others = []
+    for number in range(dice.choice(_SOURCES)):
+        drawn = source(dice, f"{name}-{number}")
+        options = dict(drawn["options"])
+        options.pop("endingOffsets", None)  # which is for streams that come to their end
+        others.append({"topics": drawn["topics"], "options": options})
+    return _changed(story, lambda each: each.name == name, {"united_with": others})
+
+
+def _with_damage(dice, story):
+    """Whoever reads says what is to become of messages that cannot be read."""
+    story = replace(
+        story,
+        troubles=tuple(each for each in story.troubles if each.kind not in _LEAVES_THE_LOG),
+        clients=tuple(map(_without_ends_of_brokers, story.clients)),
+    )
+    then = {"on_bad_record_then": dice.choice(["null", "skip"])}
+    story = _changed(story, _is_reader, then)
+    how = dice.choice(["fail", "null", "skip"])
+    return replace(story, clients=tuple(_with_option(each, how) for each in story.clients))
+
+
+def _with_option(client, how):
+    if not _is_reader(client):
+        return client
+    first, *rest = client.steps
+    arguments = first.arguments
+    given = {"options": {**arguments["options"], "onBadRecord": how}}
+    if "united_with" in arguments:
+        given["united_with"] = [
+            {**each, "options": {**each["options"], "onBadRecord": how}}
+            for each in arguments["united_with"]
+        ]
+    return replace(client, steps=(Step(first.kind, {**arguments, **given}), *rest))
+
+
+def _without_ends_of_brokers(client):
+    steps = tuple(
+        Step(step.kind, {**step.arguments, "trouble": None, "arguments": {}})
+        if step.kind == "at" and step.arguments["trouble"] in _LEAVES_THE_LOG
+        else step
+        for step in client.steps
+    )
+    return replace(client, steps=steps)
+
+
+def _changed(story, is_meant, more):
+    return replace(
+        story,
+        clients=tuple(
+            replace(
+                each,
+                steps=(
+                    Step(each.steps[0].kind, {**each.steps[0].arguments, **more}),
+                    *each.steps[1:],
+                ),
+            )
+            if is_meant(each)
+            else each
+            for each in story.clients
+        ),
+    )
+
+
+def _is_plain_stream(client):
+    return client.name.startswith("stream")
+
+
+def _is_reader(client):
+    return _is_plain_stream(client) or (bool(client.steps) and client.steps[0].kind == "read")
+
+
+def _is_sink(client):
+    return bool(client.steps) and client.steps[0].kind == "sink"
