@@ -165,6 +165,7 @@ holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; re
 restarts: ROUNDS = 120
 restarts: $(READY) $(CLASSES)  ## kill -9 of drivers, workers, planners and brokers under Spark queries, with a ledger of rows and aggregates (Java 17)
 	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
+	ROCKETPOLL_PIPELINE_SECONDS=600 \
 	ROCKETPOLL_STOPS=50 \
 	  $(BIN)/python -m pytest tests/spark/faults
 
