@@ -6,10 +6,12 @@ Sends go on, consumers go on, and nothing that was acknowledged is lost.
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import java_vectors
 import pytest
 from broker_kinds import settings, store_config, wait_until
+from committing_sinks import CommittingSink, own_producers
 from conforming_clients import Clients, Listener, messages, numbers
 from consumer_clusters import Cluster
 from rocketmq_peer import RocketMQ, free_broker_port
@@ -17,6 +19,7 @@ from rocketmq_peer import RocketMQ, free_broker_port
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
+from rocketpoll import read_committed
 from rocketpoll.broker.store.config import FlushDiskType
 
 pytestmark = [pytest.mark.interop, pytest.mark.peers]
@@ -184,6 +187,30 @@ def test_a_table_is_spread_over_both(clients, topic):
     listener = Listener()
     clients.push(listener, topic=topic)
     assert sorted(listener.wait_for(numbers(900))) == numbers(900)
+
+
+def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_commit(
+    two_brokers, topic, monkeypatch
+):
+    """Exactly once by manifests, without Spark: what its tasks and its driver do."""
+    at = SimpleNamespace(address=two_brokers.name_server)
+    with own_producers(monkeypatch):
+        sink = CommittingSink(monkeypatch, at, topic, maxMessageBytes="10000")
+        rows = sink.write(0, sink.rows(300, 300))
+        partitions = sink.rows(300, 300)
+        sink.send(1, partitions)  # a run that ended before it committed
+        sent = sink.send(1, partitions)
+        assert {span.queue.broker_name for each in sent for span in each.spans} == set(NAMES)
+        two_brokers.end("broker-a", "kill")
+        two_brokers.start("broker-a")
+        sink.commit(1, sent)
+        sink.commit(1, sink.send(1, partitions))  # Spark runs its last batch again
+    rows += [row for each in partitions for row in each]
+    table = read_committed(topic, two_brokers.name_server)
+    assert sorted(body.decode() for body in table["body"].to_pylist()) == sorted(rows)
+    with Admin(two_brokers.name_server) as admin:
+        stored = sum(each.max_offset for each in admin.topic_offsets(topic).values())
+        assert stored == 600 + 3 * 600
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
