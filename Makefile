@@ -167,7 +167,7 @@ SEED ?= 0
 restarts: ROUNDS = 120
 restarts: $(READY) $(CLASSES)  ## kill -9 of drivers, workers, planners and brokers under Spark queries, with a ledger of rows and aggregates (Java 17)
 	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
-	ROCKETPOLL_STOPS=50 ROCKETPOLL_RESTARTS_SEED=$(SEED) \
+	ROCKETPOLL_PIPELINE_SECONDS=600 ROCKETPOLL_STOPS=50 ROCKETPOLL_RESTARTS_SEED=$(SEED) \
 	  $(BIN)/python -m pytest tests/spark/faults
 
 golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)

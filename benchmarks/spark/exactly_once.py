@@ -3,8 +3,9 @@
     .venv/bin/python -m benchmarks.spark.exactly_once
     .venv/bin/python -m benchmarks.spark.exactly_once --rows 1000000 --rounds 5
 
-A ratio of 1.10 says that exactly once takes a tenth longer; the ways take turns. The time of one
-row is that of a commit: what it has on top of the other's is the manifest, and where all see a
+A ratio of 1.10 says that exactly once takes a tenth longer; the ways take turns. Beside it is the
+processor time of Spark, its workers and the broker, which a busy machine changes less. The time of
+one row is that of a commit: what it has on top of the other's is the manifest, and where all see a
 batch at once, the broker's commit before it. The broker has a process of its own.
 """
 
@@ -16,10 +17,11 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from benchmarks.spark.process_tree import tree_cpu_seconds
 from rocketpoll import EmbeddedBroker
 
 _BODY = "cast(lpad(id, 100, '.') as binary) as body"
@@ -29,6 +31,22 @@ _WAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "exactly once": {"delivery": "exactly_once"},
     "visible to all": {"delivery": "exactly_once", "visibleTo": "all"},
 }
+
+
+class Took(NamedTuple):
+    """The time that something took, and the processor time of all that took part, in seconds."""
+
+    seconds: float
+    cpu_seconds: float
+
+    @classmethod
+    def now(cls) -> Took:
+        """Return the time that has passed so far."""
+        return cls(time.perf_counter(), tree_cpu_seconds(os.getpid()))
+
+    def since(self, began: Took) -> Took:
+        """Return the time between two moments."""
+        return Took(self.seconds - began.seconds, self.cpu_seconds - began.cpu_seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,11 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with EmbeddedBroker(own_process=True) as broker:
             for rows in (options.rows, 1):
                 for what, times in _measured(session, broker, rows, options.rounds).items():
-                    medians = {way: statistics.median(times[way]) for way in _WAYS}
+                    medians = {
+                        way: Took(*map(statistics.median, zip(*times[way], strict=True)))
+                        for way in _WAYS
+                    }
                     least = next(iter(medians.values()))
                     said = (
-                        f"{way} {seconds * 1e3:.0f} ms (ratio {seconds / least:.2f})"
-                        for way, seconds in medians.items()
+                        f"{way} {took.seconds * 1e3:.0f} ms "
+                        f"(ratio {took.seconds / least.seconds:.2f}) "
+                        f"and {took.cpu_seconds * 1e3:.0f} ms of processors "
+                        f"({took.cpu_seconds / least.cpu_seconds:.2f})"
+                        for way, took in medians.items()
                     )
                     sys.stdout.write(f"{what} {rows} rows: {', '.join(said)}\n")
                     sys.stdout.flush()
@@ -58,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measured(
     spark: SparkSession, broker: EmbeddedBroker, rows: int, rounds: int
-) -> dict[str, dict[str, list[float]]]:
-    """Return the seconds of each round, by what is done and how."""
-    found: dict[str, dict[str, list[float]]] = {
+) -> dict[str, dict[str, list[Took]]]:
+    """Return what each round took, by what is done and how."""
+    found: dict[str, dict[str, list[Took]]] = {
         what: {way: [] for way in _WAYS} for what in ("writing", "reading")
     }
     for number in range(rounds + 1):
@@ -69,18 +93,18 @@ def _measured(
             broker.create_topic(topic, _PARTITIONS)
             to = {"namesrvAddr": broker.address, "topic": topic}
             frame = spark.range(0, rows, 1, _PARTITIONS).selectExpr(_BODY)
-            began = time.perf_counter()
+            began = Took.now()
             writer = frame.write.format("rocketpoll").mode("append").options(**to)
             writer.options(**_WAYS[way]).save()
-            written = time.perf_counter()
+            written = Took.now()
             isolation = "committed" if _WAYS[way] else "uncommitted"
             source = spark.read.format("rocketpoll").options(**to, columns="body")
             read = source.option("isolation", isolation).load()
             read.write.format("noop").mode("overwrite").save()
-            ended = time.perf_counter()
+            ended = Took.now()
             if number:  # the first one compiles what the others run
-                found["writing"][way].append(written - began)
-                found["reading"][way].append(ended - written)
+                found["writing"][way].append(written.since(began))
+                found["reading"][way].append(ended.since(written))
     return found
 
 

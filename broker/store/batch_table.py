@@ -185,7 +185,7 @@ class BatchTable:
                 f"sink {sink} has committed batch {last.batch_id}, and batch {batch_id} comes "
                 "behind it: the checkpoint is an older copy, or its batches began anew, and their "
                 "rows would be sent twice. Put the latest checkpoint back; or, to have them sent "
-                f"again on purpose: rocketpoll sink forget {sink}"
+                f"again on purpose, take a new one behind rocketpoll sink forget {sink}"
             )
         return batch_id == last.batch_id
 

@@ -335,6 +335,8 @@ class StagedBatches:
         from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
         end_offset = 0
+        # Should the batch be rolled back, its queues may have gaps, which must not be there.
+        self._log.leave_first_file()
         for name in names:
             read: list[bytes] = []
             yield from _beside(partial(self._read, name, read), aside)

@@ -99,6 +99,7 @@ class CommitLog:
         self.writing = Hindrance("the commit log is not written to")
         self._refused = 0, 0
         """Bytes for which there was no room, and when."""
+        self._is_past_first_file = False
         self.flushing = Hindrance("the commit log is not flushed")
 
     @property
@@ -195,8 +196,17 @@ class CommitLog:
         seal()
         return self._write(position, records.data, timestamp)
 
+    def leave_first_file(self) -> None:
+        """Put no more records into the log's very first file, behind which blank entries mislead.
+
+        Nothing is written now: as at any file's end, a blank fills it when the next record comes.
+        """
+        self._is_past_first_file = True
+
     def room_in_file(self) -> int:
         """Return the number of bytes of records that fit into the current file."""
+        if self._is_past_first_file and self.written_offset < self._files.file_size:
+            return 0
         return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: int, size: int) -> Buffer:
@@ -288,12 +298,11 @@ class CommitLog:
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset
-        left = self._files.space_left(written)
-        if size + BLANK_BYTES <= left:
+        if size <= self.room_in_file():
             return written
         if size + BLANK_BYTES > self._files.file_size:
             raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
-        return written + left
+        return written + self._files.space_left(written)
 
     def _timestamp(self) -> int:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)

@@ -5,9 +5,11 @@
     i64 tagsCode         Java's hash of its tags; of a delayed message, when it is to be delivered
 
 Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that
-misses a message that the log has lost, has blank entries there: (0, 0x7FFFFFFF, 0). Everything here
-can be made again from the log, so writes are not flushed one by one; what a crash leaves is checked
-by recovery.
+misses messages that the log has lost or that were rolled back, has blank entries there, of size
+0x7FFFFFFF. They lead to the start of the file of the log before that of the next message: RocketMQ
+takes one for an entry whose file of the log is gone, and goes on with what lies in the next file.
+Everything here can be made again from the log, so writes are not flushed one by one; what a crash
+leaves is checked by recovery.
 
 Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but
 for a callable in searches.
@@ -45,7 +47,6 @@ STATES_WITHOUT_ENTRY = (
 )
 """The transaction states in which messages get no entry, and so no offset in their queue."""
 
-_BLANK = ENTRY_STRUCT.pack(0, BLANK_SIZE, 0)
 _LOOKED_BACK = 64
 """Entries before the one found that are read to show whether a search was led astray."""
 _PAGE = 4096
@@ -198,8 +199,7 @@ class ConsumeQueue:
             queue_offset = self.max_offset
         if not len(entries):
             return
-        if known < 0:
-            self._fill(queue_offset)
+        self.skip_to(queue_offset)
         self._write(queue_offset, entries)
         self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
@@ -229,10 +229,10 @@ class ConsumeQueue:
         self.max_offset = self.min_offset = 0
         self._files.delete_from(0)
 
-    def skip_to(self, queue_offset: int) -> None:
-        """Give the next message this offset at least."""
+    def skip_to(self, queue_offset: int, blank_place: int = 0) -> None:
+        """Give the next message this offset at least; entries before that lead to a blank place."""
         if queue_offset > self.max_offset:
-            self._fill(queue_offset)
+            self._fill(queue_offset, blank_place)
 
     def entries(self, queue_offset: int, count: int) -> Entries:
         """Read a number of entries from an offset on, at most to the end of its file."""
@@ -383,12 +383,13 @@ class ConsumeQueue:
         first = self._not_blank(self.min_offset, self.max_offset)
         self.min_offset = self.max_offset if first is None else first
 
-    def _fill(self, queue_offset: int) -> None:
+    def _fill(self, queue_offset: int, blank_place: int) -> None:
         """Write blank entries up to an offset, which numbers it; a new queue begins there."""
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
             self.min_offset = self.max_offset = self._file_start(queue_offset)
-        self._write(self.max_offset, _BLANK * (queue_offset - self.max_offset))
+        blank = ENTRY_STRUCT.pack(blank_place, BLANK_SIZE, 0)
+        self._write(self.max_offset, blank * (queue_offset - self.max_offset))
         self.max_offset = queue_offset
         if is_new:
             self.min_offset = queue_offset

@@ -162,6 +162,10 @@ class MappedFileQueue:
         """Return the number of bytes from an offset to the end of its file."""
         return self._file_size - offset % self._file_size
 
+    def file_before(self, offset: int) -> int:
+        """Return the start of the file before that in which an offset lies; of the first, 0."""
+        return max(offset - offset % self._file_size - self._file_size, 0)
+
     def write(self, offset: int, data: Buffer) -> None:
         """Write data within one file, and make that file if it is the next."""
         mapped = self._file_at(offset) or self._create(offset)
@@ -224,6 +228,24 @@ class MappedFileQueue:
                 if found is not None:
                     return mapped.from_offset + found
         return None
+
+    def left_empty(self) -> int:
+        """Return the bytes at the end of the first file never written to, if another follows.
+
+        A file is written from its start on. Where the file system does not tell of holes, none are.
+
+        Raises:
+            UnreadableFile: The disk does not tell.
+        """
+        if len(self._files) < 2:
+            return 0
+        file = self._files[0].file
+        low, high = 0, self._file_size
+        while high - low > PAGE_BYTES:
+            middle = (low + high) // 2
+            found = file.next_data(middle)
+            low, high = (low, middle) if found is None else (max(found, middle), high)
+        return self._file_size - high
 
     def flush(self) -> None:
         """Return when all earlier writes of the whole group are on the disk."""

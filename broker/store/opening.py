@@ -33,6 +33,7 @@ from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.batch_recovery import check_batches, forget_batch
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.checkpointing import Checkpointing
+from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.derived_check import QUEUES_MAX, Looked, look_at_all
 from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -272,7 +273,7 @@ def _follow_log(parts: StoreParts, checkpoint: Checkpoint | None, *, crashed: bo
     """Find the end of the log and go on there; the torn tail behind it is to be wiped."""
     log = parts.log
     recovery = LogRecovery(log.files, checkpoint)
-    is_small = recovery.safe_offset - log.min_offset <= parts.config.check_whole_log_bytes
+    is_small = _size_until(log, recovery.safe_offset) <= parts.config.check_whole_log_bytes
     recovered = recovery.follow_from(log.min_offset if is_small else recovery.safe_offset)
     if crashed:
         log.files.flush_found()
@@ -425,8 +426,19 @@ def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
 
 def _is_small(parts: StoreParts, end_offset: int) -> bool:
     """Return whether looking at all of a store up to a place in the log takes little time."""
-    size = end_offset - parts.log.min_offset
+    size = _size_until(parts.log, end_offset)
     return size <= parts.config.check_whole_log_bytes and len(parts.queues) <= QUEUES_MAX
+
+
+def _size_until(log: CommitLog, end_offset: int) -> int:
+    """Return the bytes that there are to read of a log up to a place.
+
+    The first file is not full if a staged batch was to be committed there.
+    """
+    size = end_offset - log.min_offset
+    with suppress(UnreadableFile):
+        size -= log.files.left_empty() if size > log.files.file_size else 0
+    return size
 
 
 def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:

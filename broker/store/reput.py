@@ -282,6 +282,9 @@ class ReputMessageService:
             queue = self._queues.get_or_make(topic, queue_id)
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
+            if queue_offset > queue.max_offset:
+                place, _, _ = ENTRY_STRUCT.unpack_from(entries)
+                queue.skip_to(queue_offset, self._log.files.file_before(place))
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))

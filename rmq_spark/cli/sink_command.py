@@ -98,6 +98,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
                 "broker": None,
                 "batch": batch.id.batch_id,
                 "rows": batch.row_count,
+                "bytes": batch.body_bytes,
                 "stored": time_of(batch.stored_ms),
                 "run": batch.id.run_id or None,
                 "counts": batch.counts,
@@ -113,6 +114,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
                 "broker": each.broker_name,
                 "batch": each.state.batch_id,
                 "rows": each.state.rows,
+                "bytes": each.state.body_bytes,
                 "stored": time_of(each.state.committed_ms),
                 "run": None,
                 "counts": True,
@@ -125,7 +127,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: Access) 
     rows = [row for _, row in found if name is None or row["sink"] == name]
     if name is not None and not rows:
         raise Failure(f"{name} has committed nothing to {topic}: rocketpoll sink list {topic}")
-    columns = ["sink", "broker", "batch", "rows", "stored", "run", "counts"]
+    columns = ["sink", "broker", "batch", "rows", "bytes", "stored", "run", "counts"]
     show_rows(rows[-count:], columns, output, none=_nothing_in(topic))
 
 

@@ -77,6 +77,8 @@ class SendTries:
     ) -> None:
         """Prepare; ``where`` is what errors begin with."""
         self.stored_rows = 0
+        self.retries = 0
+        """The pauses so far, behind each of which something was tried again."""
         self._producer = producer
         self._where = where
         self._remedies = remedies
@@ -117,6 +119,7 @@ class SendTries:
             )
         if not is_away or not self._patience.pause():
             raise self._failure(error, first_row) from error
+        self.retries += 1
         routes = self._producer.instance.routes
         try:
             routes.refresh(topic)

@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmq_spark.client.errors import PartlySent
 from rmq_spark.client.manifest import CommittedSpan
@@ -53,11 +54,15 @@ SINGLE_ROWS: Final = 1_000
 class Sent(NamedTuple):
     """The rows that a task has stored, and where; spans of a queue that adjoin are joined.
 
+    ``body_bytes`` is the size of all bodies, ``retries`` counts what was tried again.
+
     Exactly once the spans are those that a manifest names, each small enough to be held in memory.
     """
 
     row_count: int
     spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
+    body_bytes: int
+    retries: int
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
@@ -109,13 +114,21 @@ def send_rows(
         sending.tries.queues_of,
         options.namespace,
     )
-    first_row = 0
+    first_row = body_bytes = 0
     for some in gathered(batches):
-        sending.send(parcels, rows.checked(some, first_row))
+        checked = rows.checked(some, first_row)
+        sending.send(parcels, checked)
         first_row += some.num_rows
+        body_bytes += bytes_of(checked)
+    retries = sending.tries.retries
     if options.is_exactly_once:
-        return Sent(first_row, tuple(sending.named.spans))
-    return Sent(first_row, tuple(sending.spans))
+        return Sent(first_row, tuple(sending.named.spans), body_bytes, retries)
+    return Sent(first_row, tuple(sending.spans), body_bytes, retries)
+
+
+def bytes_of(rows: pa.RecordBatch) -> int:
+    """Return the size of all bodies of rows, in bytes."""
+    return pc.sum(pc.binary_length(rows.column(columns.BODY))).as_py() or 0
 
 
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:

@@ -31,7 +31,7 @@ from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcels
 from rmq_spark.spark.send_tries import REMEDIES, SendTries
-from rmq_spark.spark.sending import gathered, producer_of
+from rmq_spark.spark.sending import bytes_of, gathered, producer_of
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch, StagedAttempt
@@ -63,11 +63,14 @@ class TaskStaged(NamedTuple):
     """The report of one task's staging.
 
     ``topic`` and ``broker_name`` are None if it had no rows. ``sums`` are those of its rows if the
-    batch had been committed before it began.
+    batch had been committed before it began. ``body_bytes`` is the size of all bodies, ``retries``
+    counts what was tried again.
     """
 
     row_count: int
     batch: BatchRequestHeader
+    body_bytes: int
+    retries: int
     topic: str | None = None
     broker_name: str | None = None
     attempt: StagedAttempt | None = None
@@ -112,9 +115,11 @@ def stage_rows(
     )
     try:
         for some in gathered(batches):
-            for parcel in parcels.of(rows.checked(some, staging.row_count)):
+            checked = rows.checked(some, staging.row_count)
+            for parcel in parcels.of(checked):
                 staging.take(parcel.topic, parcel.queue, parcel.rows)
             staging.row_count += some.num_rows
+            staging.body_bytes += bytes_of(checked)
         return staging.finish()
     except BaseException:
         staging.take_back()
@@ -127,7 +132,7 @@ class _Staging:
     def __init__(
         self, options: WriteOptions, task: WriteTask, batch: BatchRequestHeader, tries: SendTries
     ) -> None:
-        self.row_count = 0
+        self.row_count = self.body_bytes = 0
         self._producer = producer_of(options)
         self._batch = batch
         self._tries = tries
@@ -170,6 +175,8 @@ class _Staging:
         return TaskStaged(
             self.row_count,
             self._batch,
+            self.body_bytes,
+            self._tries.retries,
             self._topic,
             self._broker_name,
             None if is_committed or not attempt.chunks else attempt,
@@ -228,8 +235,8 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
             f"sink {sink} belongs to {_query(last.owner)}, which has committed batch "
             f"{last.batch_id}, and this is {_query(owner)}. If both are to write, set option "
             "sinkName to a name of its own. If the checkpoint was deleted, put it back; or have "
-            "the query begin anew under a new sinkName: what it has written before stays, and what "
-            "it reads again is written again"
+            "the query begin anew, so that what it has written stays, and what it reads again is "
+            f"written again: under a new sinkName, or behind {_forget(sink)}"
         )
     if last.batch_id <= batch_id:
         return
@@ -242,8 +249,9 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     raise WriteError(
         f"sink {sink} has committed batch {last.batch_id} of {_query(owner)}, and this is batch "
         f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
-        "checkpoint is an older copy, then put the newest back, or begin anew with another "
-        "checkpoint and another sinkName"
+        "checkpoint is an older copy, then put the newest back; or, to have rows written again on "
+        "purpose, begin anew with another checkpoint, under another sinkName or behind "
+        f"{_forget(sink)}"
     )
 
 
@@ -277,6 +285,10 @@ def check_knows(producer: Producer, broker_name: str) -> str:
             f"do releases of rocketpoll before 0.2: {_BY_MANIFESTS}"
         )
     return address
+
+
+def _forget(sink: str) -> str:
+    return f"rocketpoll sink forget {sink}"
 
 
 def _query(owner: str) -> str:

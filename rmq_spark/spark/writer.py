@@ -78,6 +78,10 @@ class TaskSent(WriterCommitMessage):
     """Exactly once, what the rows are part of."""
     staged: TaskStaged | None = None
     """The report of rows that were staged instead of sent."""
+    body_bytes: int = 0
+    """The size of all bodies."""
+    retries: int = 0
+    """The number of times that something was tried again, as a broker was away or busy."""
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
@@ -118,7 +122,16 @@ class _Writing:
 
             staged = stage_rows(self.options, self.columns, task, batches, batch)
             attempt = _context().attemptNumber()
-            return TaskSent(task, attempt, staged.row_count, (), part_of, staged)
+            return TaskSent(
+                task,
+                attempt,
+                staged.row_count,
+                (),
+                part_of,
+                staged,
+                body_bytes=staged.body_bytes,
+                retries=staged.retries,
+            )
         found = send_rows(self.options, self.columns, task, batches)
         return TaskSent(
             task,
@@ -126,6 +139,8 @@ class _Writing:
             found.row_count,
             found.spans,
             part_of if self.options.is_exactly_once else None,
+            body_bytes=found.body_bytes,
+            retries=found.retries,
         )
 
     def send_of_write(
@@ -390,7 +405,18 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
     count = sum(message.row_count for message in sent)
     queues = {span.queue for message in sent for span in message.spans}
     unknown = len(messages) - len(sent)
-    place = "were staged" if _staged(messages) else f"are in {len(queues)} queues"
-    return f"{count} rows of {len(sent)} tasks {place}" + (
-        f", {unknown} tasks have not said what they sent" if unknown else ""
+    size, retries = (
+        sum(message.body_bytes for message in sent),
+        sum(message.retries for message in sent),
+    )
+    staged = _staged(messages)
+    place = f"are in {len(queues)} queues"
+    if staged:
+        place = f"were staged in {sum(each.staged_bytes for each in staged)} bytes"
+        if any(each.is_committed for each in staged):
+            place += ", or were committed before"
+    return (
+        f"{count} rows, {size} bytes, of {len(sent)} tasks {place}"
+        + (f", behind {retries} retries" if retries else "")
+        + (f", {unknown} tasks have not said what they sent" if unknown else "")
     )

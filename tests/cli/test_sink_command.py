@@ -48,6 +48,7 @@ def test_the_latest_batches_are_shown_repeats_among_them(run, committed):
     rows = run("sink", "show", committed, "query", "-o", "json").json
     found = [(row["batch"], row["rows"], row["run"], row["counts"]) for row in rows]
     assert found == [(0, 6, "run 1", True), (1, 9, "run 1", True), (1, 9, "run 2", False)]
+    assert [row["bytes"] for row in rows] == [3, None, 3]  # not without reading parts
     [last] = run("sink", "show", committed, "-n", 1, "-o", "json").json
     assert (last["sink"], last["run"]) == ("large", None)
 

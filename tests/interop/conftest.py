@@ -18,6 +18,7 @@ import pytest
 from broker_kinds import RunningBroker, every_kind, started_broker, wait_until_known
 from java_clients import JavaClients, Scenario
 from java_programs import JavaProgram, java_program
+from rocketmq_peer import RocketMQ
 
 ANSWER_SECONDS_MAX = 120
 
@@ -110,3 +111,11 @@ def scenario(request, java_broker, java_clients) -> Iterator[Scenario]:
     scenario = Scenario(java_clients, java_broker.address, name[:80])
     yield scenario
     scenario.stop()
+
+
+@pytest.fixture(scope="module", params=java_vectors.TRIED_VERSIONS)
+def rocketmq(request, tmp_path_factory) -> Iterator[RocketMQ]:
+    """A name server of one version, and of the other in turn; tests start their own brokers."""
+    name_server = RocketMQ(request.param, tmp_path_factory.mktemp("rocketmq"))
+    yield name_server
+    name_server.kill()

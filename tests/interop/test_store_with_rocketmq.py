@@ -7,37 +7,34 @@ by queue, offset, id, key and time, is compared with what our store says, and wi
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import java_vectors
 import pytest
-from rocketmq_peer import Broker, RocketMQ, free_broker_port
-from stores import message, messages_of, read_all, small_config
-
-from rmq_spark.wire.bodies.configs import (
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
+from rocketmq_peer import Broker
+from stores import message, messages_of
+from stores_in_turn import (
+    Place,
+    Queues,
+    all_queues,
+    as_java_says,
+    check_same,
+    java_queues,
+    now_ms,
 )
+
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
-from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
-from rocketpoll.broker.store.tables import JsonTable
 
 pytestmark = pytest.mark.interop
 
@@ -46,71 +43,17 @@ QUEUES = [(topic, queue_id) for topic, queues in TOPICS.items() for queue_id in 
 SOON, IN_TWO_HOURS = 1, 18
 DELAYED_QUEUES = [(SCHEDULE_TOPIC, level - 1) for level in (SOON, IN_TWO_HOURS)]
 ALL_QUEUES = QUEUES + DELAYED_QUEUES
-GROUP = "peers_consumer"
 
-LOG_FILE_BYTES = 1 << 20
 SINGLES, BATCHES, BATCH_MESSAGES, CHUNK_MESSAGES, DELAYED = 120, 5, 20, 300, 20
 BODY_BYTES, CHUNK_BODY_BYTES = (1, 100, 1000, 20_000), 5000
 STEP_MS = 7  # between two messages, so that a time says which one it was
 FOR_EVER = (1 << 63) - 1
 V6_HOST = parse_host("[2001:db8::1]:5000")
 
-Queues = dict[QueueKey, dict[str, Any]]
-
-
-@pytest.fixture(scope="module", params=java_vectors.TRIED_VERSIONS)
-def rocketmq(request, tmp_path_factory) -> Iterator[RocketMQ]:
-    """A name server of one version, and of the other in turn; tests start their own brokers."""
-    name_server = RocketMQ(request.param, tmp_path_factory.mktemp("rocketmq"))
-    yield name_server
-    name_server.kill()
-
-
-class Place:
-    """A directory that our store and a broker use in turn, on a port that stays the same."""
-
-    def __init__(self, rocketmq: RocketMQ, name: str, root: Path) -> None:
-        self._rocketmq = rocketmq
-        self._name = name
-        self._port = free_broker_port()
-        self.host = parse_host(f"127.0.0.1:{self._port}")
-        self.root = root
-        self.version = rocketmq.version
-        self.config = small_config(
-            root,
-            mapped_file_size_commit_log=LOG_FILE_BYTES,
-            mapped_file_size_consume_queue=200 * 20,
-            max_hash_slot_num=100,
-            max_index_num=300,
-        )
-        tell_of_topics(root / "config")
-
-    def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
-        return MessageStore(self.config, LocalDisk(), clock or now_ms)
-
-    def java_broker(self) -> Broker:
-        return self._rocketmq.broker(self._name, self._port, self.config, "Orders")
-
 
 @pytest.fixture
 def place(rocketmq, tmp_path) -> Place:
-    return Place(rocketmq, tmp_path.name, tmp_path / "store")
-
-
-def tell_of_topics(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    topics = {
-        name: TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-        for name, queues in TOPICS.items()
-    }
-    JsonTable(LocalDisk(), directory / "topics.json", TopicConfigSerializeWrapper).save(
-        TopicConfigSerializeWrapper(topic_config_table=topics)
-    )
-    JsonTable(LocalDisk(), directory / "subscriptionGroup.json", SubscriptionGroupWrapper).save(
-        SubscriptionGroupWrapper(
-            subscription_group_table={GROUP: SubscriptionGroupConfig(group_name=GROUP)}
-        )
-    )
+    return Place(rocketmq, tmp_path.name, tmp_path / "store", TOPICS)
 
 
 @pytest.mark.wide
@@ -118,14 +61,14 @@ def test_java_serves_what_our_store_wrote(place):
     clock = SteppingClock(now_ms() - 300_000)
     store = place.our_store(clock)
     put_all_kinds(store, clock, place.host, Random(1))
-    ours = all_queues(store)
+    ours = all_queues(store, ALL_QUEUES)
     store.shutdown()
     assert len(names_in(place.root / "commitlog")) >= 3
 
     with place.java_broker() as broker:
         delivered = broker.ask("message", topic="Late", queueId=0, queueOffset=DELAYED // 2 - 1)
         assert delivered["body"] == ours[SCHEDULE_TOPIC, SOON - 1]["messages"][-1]["body"]
-        theirs = java_queues(broker)
+        theirs = java_queues(broker, ALL_QUEUES)
         check_same(without_late(theirs), without_late(ours))
         check_java_finds(broker, ours, place.version)
         broker.kill()
@@ -133,13 +76,13 @@ def test_java_serves_what_our_store_wrote(place):
     with (
         place.java_broker() as broker
     ):  # which now checks our files as those of a broker that crashed
-        check_same(without_late(java_queues(broker)), without_late(ours))
+        check_same(without_late(java_queues(broker, ALL_QUEUES)), without_late(ours))
         check_java_finds(broker, ours, place.version)
         broker.kill()
 
     store = place.our_store()
     assert store.state().holes == ()
-    again = all_queues(store)
+    again = all_queues(store, ALL_QUEUES)
     check_same(without_late(again), without_late(ours))
     assert again["Late", 0]["messages"][: DELAYED // 2] == theirs["Late", 0]["messages"]
     check_our_store_finds(store, without_late(ours))
@@ -151,7 +94,7 @@ def test_java_serves_what_our_store_wrote(place):
 def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     with place.java_broker() as broker:
         sent = send_all_kinds(broker, Random(2))
-        theirs = java_queues(broker)
+        theirs = java_queues(broker, ALL_QUEUES)
         check_sent(theirs, sent)
         if ending == "stopped":
             broker.stop()
@@ -167,10 +110,10 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     assert written_bytes(place.root / "consumequeue") == consume_queues
     if place.version == "4.9.7":  # 5.5 also has the tags in its index
         assert [*written_bytes(place.root / "index").values()] == index
-    check_same(all_queues(store), theirs)
+    check_same(all_queues(store, ALL_QUEUES), theirs)
     check_our_store_finds(store, theirs)
     put_all_kinds(store, SteppingClock(now_ms()), place.host, Random(3))
-    ours = all_queues(store)
+    ours = all_queues(store, ALL_QUEUES)
     store.shutdown()
     for queue, before in theirs.items():
         assert ours[queue]["messages"][: len(before["messages"])] == before["messages"]
@@ -179,7 +122,7 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
         late = broker.ask(
             "message", topic="Late", queueId=0, queueOffset=ours["Late", 0]["maxOffset"]
         )
-        check_same(without_late(java_queues(broker)), without_late(ours))
+        check_same(without_late(java_queues(broker, ALL_QUEUES)), without_late(ours))
         check_java_finds(broker, without_late(ours), place.version)
         one_more = broker.ask("send", topic="Orders", queueId=0, messages=[to_send(b"one more")])
         assert one_more["queueOffset"] == ours["Orders", 0]["maxOffset"]
@@ -187,7 +130,7 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
 
     store = place.our_store()  # whose own checkpoint Java has kept, and written into
     assert store.state().holes == ()
-    found = all_queues(store)
+    found = all_queues(store, ALL_QUEUES)
     store.shutdown()
     assert found["Orders", 0]["messages"].pop()["messageId"] == one_more["messageIds"][0]
     found["Orders", 0]["maxOffset"] -= 1
@@ -195,23 +138,9 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     assert late in found["Late", 0]["messages"]
 
 
-def check_same(found: Queues, expected: Queues) -> None:
-    """Compare message by message: thousands of them in one assertion would say nothing."""
-    assert found.keys() == expected.keys()
-    for queue, held in expected.items():
-        ends = {"minOffset": held["minOffset"], "maxOffset": held["maxOffset"]}
-        assert (queue, {name: found[queue][name] for name in ends}) == (queue, ends)
-        for theirs, ours in zip(found[queue]["messages"], held["messages"], strict=True):
-            assert theirs == ours
-
-
 def without_late(queues: Queues) -> Queues:
     """All but the queue to which Java delivers what was delayed, once more after each crash."""
     return {queue: held for queue, held in queues.items() if queue[0] != "Late"}
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def names_in(directory: Path) -> list[str]:
@@ -420,61 +349,6 @@ def check_sent(theirs: Queues, sent: list[dict[str, Any]]) -> None:
 
 
 # ---- reading
-
-
-def java_queues(broker: Broker) -> Queues:
-    """All that a Java client pulls."""
-    return {
-        (topic, queue_id): broker.ask("queue", topic=topic, queueId=queue_id)
-        for topic, queue_id in ALL_QUEUES
-    }
-
-
-def all_queues(store: MessageStore) -> Queues:
-    """All that our store gives out, in the same form."""
-    queues = {}
-    for topic, queue_id in ALL_QUEUES:
-        low, high = store.queue_offsets(topic, queue_id)
-        messages = [as_java_says(each, store) for each in read_all(store, topic, queue_id)]
-        queues[topic, queue_id] = {"minOffset": low, "maxOffset": high, "messages": messages}
-    return queues
-
-
-def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str, Any]:
-    record = store.record_at(stored_message.physical_offset)
-    assert record is not None
-    assert decode_record(record) == stored_message
-    fields = {
-        "topic": stored_message.topic,
-        "queueId": stored_message.queue_id,
-        "queueOffset": stored_message.queue_offset,
-        "physicalOffset": stored_message.physical_offset,
-        "storeSize": len(record),
-        "body": stored_message.plain_body().hex(),
-        "bodyCrc": stored_message.body_crc,
-        "tags": stored_message.tags,
-        "keys": stored_message.keys,
-        "properties": stored_message.properties,
-        "flag": stored_message.flag,
-        "sysFlag": stored_message.sys_flag & ~MessageSysFlag.COMPRESSED.value,
-        "bornTimestamp": stored_message.born_timestamp,
-        "bornHost": java_text(stored_message.born_host),
-        "storeTimestamp": stored_message.store_timestamp,
-        "storeHost": java_text(stored_message.store_host),
-        "reconsumeTimes": stored_message.reconsume_times,
-        "preparedTransactionOffset": stored_message.prepared_transaction_offset,
-        "messageId": stored_message.message_id,
-        "offsetMessageId": stored_message.offset_message_id,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def java_text(host: Host) -> str:
-    """A host as Java prints it: addresses of IPv6 without leaving zeros out."""
-    if not host.is_v6:
-        return f"/{host}"
-    groups = ipaddress.IPv6Address(host.address).exploded.split(":")
-    return f"/[{':'.join(f'{int(group, 16):x}' for group in groups)}]:{host.port}"
 
 
 def check_java_finds(broker: Broker, queues: Queues, version: str) -> None:

@@ -10,10 +10,19 @@ import statistics
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from broker_kinds import wait_until
-from broker_pairs import EVERY_PAIR, NAMES, QUEUES, PairCluster, running_pair
+from broker_pairs import (
+    EVERY_PAIR,
+    NAMES,
+    QUEUES,
+    PairCluster,
+    RocketPollPair,
+    running_pair,
+)
+from committing_sinks import CommittingSink, own_producers
 from conforming_clients import Clients, Listener, messages, numbers
 
 from rmq_spark.client.admin.admin import Admin
@@ -21,6 +30,7 @@ from rmq_spark.client.errors import ClientError, ClientShutDown
 from rmq_spark.client.instance.instance import SHUTDOWN_MS
 from rmq_spark.client.message import Message
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import read_committed
 
 pytestmark = pytest.mark.deep
 
@@ -202,6 +212,33 @@ def test_a_table_is_spread_over_both(clients, topic):
     listener = Listener()
     clients.push(listener, topic=topic)
     assert sorted(listener.wait_for(numbers(900))) == numbers(900)
+
+
+@pytest.mark.interop
+def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_commit(
+    both, topic, monkeypatch
+):
+    """Exactly once by manifests, without Spark: what its tasks and its driver do."""
+    if isinstance(both.pair, RocketPollPair):
+        pytest.skip("the name server of our pair knows no topic of manifests")
+    at = SimpleNamespace(address=both.name_server)
+    with own_producers(monkeypatch):
+        sink = CommittingSink(monkeypatch, at, topic, maxMessageBytes="10000")
+        rows = sink.write(0, sink.rows(300, 300))
+        partitions = sink.rows(300, 300)
+        sink.send(1, partitions)  # a run that ended before it committed
+        sent = sink.send(1, partitions)
+        assert {span.queue.broker_name for each in sent for span in each.spans} == set(NAMES)
+        both.pair.end("broker-a", "kill")
+        both.pair.start("broker-a")
+        sink.commit(1, sent)
+        sink.commit(1, sink.send(1, partitions))  # Spark runs its last batch again
+    rows += [row for each in partitions for row in each]
+    table = read_committed(topic, both.name_server)
+    assert sorted(body.decode() for body in table["body"].to_pylist()) == sorted(rows)
+    with Admin(both.name_server) as admin:
+        stored = sum(each.max_offset for each in admin.topic_offsets(topic).values())
+        assert stored == 600 + 3 * 600
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])

@@ -78,7 +78,7 @@ def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
 
 def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    assert write(options, {"body": pa.array([], pa.string())}) == (0, ())
+    assert write(options, {"body": pa.array([], pa.string())}) == (0, (), 0, 0)
 
 
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(

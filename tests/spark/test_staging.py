@@ -1,9 +1,12 @@
 """A task's staging: what it looks at first, what it sends again, and what it leaves behind."""
 
+import re
+
 import pytest
 from client_clusters import FakeCluster
 from committing_sinks import CommittingSink, own_producers
 
+from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.spark.errors import OptionError, WriteError
@@ -69,7 +72,10 @@ def test_rows_that_are_staged_are_seen_when_they_are_committed(sink, seen):
 
 def test_a_chunk_of_which_nothing_is_known_is_sent_again_as_it_was(sink, seen, chunks):
     chunks.story = lambda number: ConnectionClosed("a:1", "it is gone") if number == 1 else None
-    rows = sink.write(0, sink.rows(5))
+    (rows,) = sink.rows(5)
+    (sent,) = sink.send(0, [rows])
+    assert (sent.row_count, sent.body_bytes, sent.retries) == (5, sum(map(len, rows)), 1)
+    sink.commit(0, [sent])
     (first, body), (second, again) = chunks
     assert (first, body) == (second, again)
     assert seen() == sorted(rows)
@@ -176,6 +182,22 @@ def test_a_sink_of_another_query_is_refused_with_what_may_have_happened(sink, se
     sink.options["sinkName"] = "another"
     sink.write(0, sink.rows(1))
     assert len(seen()) == 3
+
+
+@pytest.mark.parametrize("query", ["query-with-a-new-checkpoint", "query"])
+def test_a_query_begins_anew_behind_the_command_that_its_refusal_names(
+    sink, seen, query, rocketpoll_broker
+):
+    """The checkpoint is gone, or an older copy is back, and the rows are wanted once more."""
+    sink.write(1, sink.rows(1))
+    sink.query = query
+    with pytest.raises(WriteError) as raised:
+        sink.send(0, sink.rows(1))
+    sink.query = "query-with-a-new-checkpoint"
+    command = re.search(r"rocketpoll (sink forget \S+)$", str(raised.value))[1]
+    assert main([*command.split(), "--yes", "--namesrv", rocketpoll_broker.address]) == 0
+    sink.write(0, sink.rows(1))
+    assert len(seen()) == 2
 
 
 def test_a_batch_below_the_last_one_is_refused(sink, seen):

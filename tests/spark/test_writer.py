@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from dataclasses import replace
 
 import pytest
 from committing_sinks import CommittingSink
@@ -41,7 +42,9 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
     assert not list(record_batches(iter([]), sent))
 
 
-SENT = TaskSent(WriteTask("w", 0, 1), 0, 3, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
+SENT = TaskSent(
+    WriteTask("w", 0, 1), 0, 3, (SentSpan(MessageQueue("T", "a", 2), 7, 3),), body_bytes=50
+)
 
 
 def test_a_task_reports_which_rows_it_sent_and_where():
@@ -58,10 +61,12 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     writer = RocketPollDataSource(given).writer(schema, overwrite=False)
     assert isinstance(writer, BatchWriter)
     writer.commit([SENT, SENT])
-    assert "6 rows of 2 tasks are in 1 queues" in caplog.text
+    assert "6 rows, 100 bytes, of 2 tasks are in 1 queues" in caplog.text
+    writer.commit([SENT, replace(SENT, retries=3)])
+    assert "of 2 tasks are in 1 queues, behind 3 retries" in caplog.text
     writer.abort([SENT, None])
     assert (
-        "was given up: 3 rows of 1 tasks are in 1 queues, 1 tasks have not said what they sent"
+        "was given up: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not said what"
         in caplog.text
     )
     assert "what was sent stays" in caplog.text

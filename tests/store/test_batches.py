@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 import threading
 from dataclasses import replace
 from zlib import crc32
@@ -16,6 +17,7 @@ from staged_rows import Sink, admitted, at_once, no_pause, result_of
 from stores import Listener, bodies, crash, encoded, message, open_store
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
+from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store import batch_journal, batches
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
@@ -349,12 +351,8 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
 
-    def refuse(queue):
-        if queue[0] == "U":
-            raise BatchRefused("gone")
-
     with pytest.raises(BatchRefused):
-        sink.commit(0, attempt, between=lambda: put(store, "other", "T", 0), admit=refuse)
+        sink.commit(0, attempt, between=lambda: put(store, "other", "T", 0), admit=refuse_topic_u)
     others = of_others(store)
     crash(store)
     (tmp_path / "checkpoint").unlink(missing_ok=True)
@@ -362,6 +360,72 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
     assert rows_seen(store) == {}
     assert of_others(store) == others
     store.shutdown()
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_rocketmq_finds_what_lies_behind_the_gap_that_a_batch_has_left(tmp_path, before):
+    """Its rule, as `getMessage` has it; its brokers themselves are tried in `interop`."""
+    store = open_store(tmp_path)
+    for number in range(before):
+        put(store, f"other before {number}", "T", 0)
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, between=lambda: put(store, "other", "T", 0), admit=refuse_topic_u)
+    others = of_others(store, ("T", 0))
+    low, high = store.queue_offsets("T", 0)
+    assert high - low > len(others) or low > before, "there is no gap"
+    assert texts_that_rocketmq_finds(store, "T", 0) == others
+    crash(store)
+    shutil.rmtree(tmp_path / "consumequeue")
+    store = open_store(tmp_path)
+    assert texts_that_rocketmq_finds(store, "T", 0) == others
+    store.shutdown()
+
+
+def test_a_store_of_little_is_looked_at_as_a_whole_though_its_log_goes_on_in_a_second_file(
+    tmp_path,
+):
+    """Files are sparse: what a commit leaves empty of the first takes no room, and no time."""
+    settings = {"mapped_file_size_commit_log": 1 << 24, "check_whole_log_bytes": 1 << 16}
+    store = open_store(tmp_path, **settings)
+    put(store, "other", "T", 0)
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, CHUNKS))
+    expected = bodies(store, "T", 0)
+    assert store.state().written_offset > 1 << 24
+    store.shutdown()
+    (entries,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    entries.write_bytes(bytes(entries.stat().st_size))
+    assert sum(each.stat().st_blocks for each in (tmp_path / "commitlog").iterdir()) * 512 < 1 << 17
+    store = open_store(tmp_path, **settings)
+    assert bodies(store, "T", 0) == expected
+    store.shutdown()
+
+
+def texts_that_rocketmq_finds(store, topic, queue_id):
+    """From an entry that leads to no message, RocketMQ goes on behind that file of the log."""
+    log, queue = store._parts.log, store._parts.queues.get(topic, queue_id)
+    found, next_file, queue_offset = [], 0, 0
+    while queue_offset < queue.max_offset:
+        entries = queue.entries(queue_offset, queue.max_offset - queue_offset).tolist()
+        for place, size, _ in entries:
+            assert 0 <= place < log.written_offset, "RocketMQ cuts the queue off here"
+            in_file = place % log.files.file_size
+            if place < next_file:
+                continue
+            if in_file + size > log.files.file_size:
+                assert in_file == 0, "RocketMQ fails here: for it, the end is a negative number"
+                next_file = place + log.files.file_size
+            else:
+                found.append(decode_record(log.read(place, size)).body.decode())
+        queue_offset += len(entries)
+    return found
+
+
+def refuse_topic_u(queue):
+    if queue[0] == "U":
+        raise BatchRefused("gone")
 
 
 def test_what_may_be_staged_is_limited(tmp_path):

@@ -225,4 +225,5 @@ def _state_of(last: CommittedBatch) -> SinkState:
         rows=last.rows,
         topics=tuple(sorted({span.topic for span in last.spans})),
         committed_ms=last.committed_ms,
+        body_bytes=sum(span.body_bytes for span in last.spans),
     )

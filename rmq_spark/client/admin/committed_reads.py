@@ -60,12 +60,14 @@ class SinkBatch(NamedTuple):
     Attributes:
         id: The query and batch, or the batch write.
         row_count: Number of rows.
+        body_bytes: Bytes of their bodies; None if that takes reading the parts of its manifest.
         stored_ms: Milliseconds since the epoch at which the manifest was stored.
         counts: False for a repeat, which readers pass over.
     """
 
     id: ManifestId
     row_count: int
+    body_bytes: int | None
     stored_ms: int
     counts: bool
 
@@ -83,7 +85,9 @@ def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
         for message, manifest in _manifests(instance, place):
             state, counting = state.take([(message.queue_offset, manifest.id)])
             rows = manifest.stated[0] if manifest.parts else manifest.row_count
-            found.append(SinkBatch(manifest.id, rows, message.store_timestamp, bool(counting)))
+            size = None if manifest.parts else manifest.body_bytes
+            stored_ms = message.store_timestamp
+            found.append(SinkBatch(manifest.id, rows, size, stored_ms, bool(counting)))
     return found
 
 

@@ -64,7 +64,8 @@ class CommittedBatch:
 class SinkState:
     """The last batch that a sink has committed, and whose the sink is.
 
-    ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch.
+    ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch,
+    ``body_bytes`` the size of all bodies.
     """
 
     batch_id: int
@@ -72,6 +73,7 @@ class SinkState:
     rows: int
     topics: tuple[str, ...] = ()
     committed_ms: int = 0
+    body_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

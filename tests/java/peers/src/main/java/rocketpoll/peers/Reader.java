@@ -84,10 +84,15 @@ final class Reader {
         List<Fields> messages = new ArrayList<>();
         while (next < end) {
             PullResult result = consumer.pull(queue, "*", next, AT_ONCE);
-            if (result.getPullStatus() != PullStatus.FOUND || result.getNextBeginOffset() <= next) {
+            PullStatus status = result.getPullStatus();
+            boolean isFound = status == PullStatus.FOUND;
+            // Without a match, there were blank entries only.
+            if (!isFound && status != PullStatus.NO_MATCHED_MSG || result.getNextBeginOffset() <= next) {
                 throw new IllegalStateException(queue + " at " + next + ": " + result);
             }
-            messages.addAll(Fields.of(result));
+            if (isFound) {
+                messages.addAll(Fields.of(result));
+            }
             next = result.getNextBeginOffset();
         }
         answer.put("messages", messages);

@@ -1,0 +1,214 @@
+"""A real RocketMQ broker serves a directory into which sinks have committed staged batches.
+
+It knows nothing of them: it sees the log. So does our store when it comes back, whatever that
+broker has added meanwhile, and goes on with the batches that are staged still.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pytest
+from staged_rows import Sink, admitted
+from stores import crash, message
+from stores_in_turn import Place, all_queues, check_same, java_queues
+
+from rocketpoll.broker.store.errors import BatchRefused
+from rocketpoll.broker.store.results import PutMessageStatus
+
+pytestmark = pytest.mark.interop
+
+TOPICS = {"Orders": 2, "Refunds": 1}
+QUEUES = [(topic, queue_id) for topic, queues in TOPICS.items() for queue_id in range(queues)]
+ROWS = 40  # of a queue in a batch: more than one pull
+COMMITTED, ABORTED, AGAIN, FAILED, UNFINISHED = range(5)
+
+
+@pytest.fixture
+def place(rocketmq, tmp_path) -> Place:
+    return Place(rocketmq, tmp_path.name, tmp_path / "store", TOPICS)
+
+
+class Life:
+    """What is sent to a store and staged in it, and what there is to see."""
+
+    def __init__(self):
+        self.sent = 0
+        self.visible = Counter()
+
+    def rows_of(self, batch_id, word="row"):
+        """Chunks of a batch, two for each queue."""
+        return [
+            (*queue, [f"{word} {batch_id} {queue} {part} {row}" for row in range(ROWS)])
+            for part in range(2)
+            for queue in QUEUES
+        ]
+
+    def stage(self, store, batch_id, attempt="a"):
+        return Sink(store).stage(batch_id, self.rows_of(batch_id), attempt)
+
+    def commit(self, store, batch_id, attempt, **more):
+        Sink(store).commit(batch_id, attempt, **more)
+        self.see(batch_id)
+
+    def see(self, batch_id):
+        for *_, bodies in self.rows_of(batch_id):
+            self.visible.update(bodies)
+
+    def send(self, store):
+        """Somebody else's message for each queue."""
+        for queue in QUEUES:
+            self.sent += 1
+            body = f"other {self.sent}"
+            result = store.wait_until_stored(store.put_message(message(body, *queue)))
+            assert result.status is PutMessageStatus.PUT_OK
+            self.visible[body] += 1
+
+    def tell(self, store):
+        """Batches of every kind, and messages of others around them."""
+        sink = Sink(store)
+        self.send(store)
+        attempt = self.stage(store, COMMITTED)
+        sink.stage(COMMITTED, self.rows_of(COMMITTED, "of another attempt"), "b")
+        self.commit(store, COMMITTED, attempt, between=lambda: self.send(store))
+        self.stage(store, ABORTED)
+        sink.abort(ABORTED)
+        self.commit(store, AGAIN, self.stage(store, AGAIN))
+        with pytest.raises(BatchRefused, match="is closed"):
+            sink.commit(
+                FAILED,
+                self.stage(store, FAILED),
+                admit=a_topic_that_closes(),
+                between=lambda: self.send(store),
+            )
+        self.send(store)
+        return self.stage(store, UNFINISHED)
+
+
+def a_topic_that_closes():
+    """Takes the first chunks of a batch, and refuses the others."""
+    asked = []
+
+    def admit(topic):
+        asked.append(topic)
+        if len(asked) > len(QUEUES):
+            raise BatchRefused(f"{topic} is closed")
+
+    return admit
+
+
+def bodies_in(queues):
+    return Counter(
+        bytes.fromhex(each["body"]).decode()
+        for held in queues.values()
+        for each in held["messages"]
+    )
+
+
+def check_served(place, life, ours):
+    """Java gives each row that counts, once. It takes one more message."""
+    with place.java_broker() as broker:
+        theirs = java_queues(broker, QUEUES)
+        assert bodies_in(theirs) == life.visible
+        check_same(theirs, ours)
+        send_from_java(broker, life)
+        broker.kill()
+
+
+def send_from_java(broker, life):
+    for topic, queue_id in QUEUES:
+        life.sent += 1
+        body = f"other {life.sent}"
+        empty = {"keys": None, "tags": None, "flag": 0, "delayLevel": 0, "properties": {}}
+        one = [{"body": body.encode().hex(), **empty}]
+        result = broker.ask("send", topic=topic, queueId=queue_id, messages=one)
+        assert result["status"] == "SEND_OK"
+        life.visible[body] += 1
+
+
+def test_java_serves_committed_batches_once_and_no_others(place):
+    life = Life()
+    store = place.our_store()
+    unfinished = life.tell(store)
+    ours = all_queues(store, QUEUES)
+    assert bodies_in(ours) == life.visible
+    store.shutdown()
+    check_served(place, life, ours)
+
+    store = place.our_store()  # behind a RocketMQ that was killed
+    assert store.state().holes == ()
+    assert bodies_in(all_queues(store, QUEUES)) == life.visible
+    assert Sink(store).last == AGAIN
+    life.commit(store, UNFINISHED, unfinished)
+    ours = all_queues(store, QUEUES)
+    assert bodies_in(ours) == life.visible
+    store.shutdown()
+    check_served(place, life, ours)
+
+
+@pytest.fixture
+def killed(place, tmp_path):
+    """A directory as a kill in the middle of a copy leaves it, and what is to be seen there."""
+    life = Life()
+    store = place.our_store()
+    attempt = life.tell(store)
+    copies, visible = [], []
+
+    def look():
+        life.send(store)
+        if store._parts.batches.under_way is not None:
+            shutil.copytree(place.root, tmp_path / f"copy-{len(copies)}")
+            copies.append(tmp_path / f"copy-{len(copies)}")
+            visible.append(Counter(life.visible))
+
+    Sink(store).commit(UNFINISHED, attempt, between=look)
+    store.shutdown()
+    shutil.rmtree(place.root)
+    middle = len(copies) // 2
+    copies[middle].rename(place.root)
+    life.visible = visible[middle]
+    return life, attempt
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_java_serves_no_row_of_a_copy_that_a_kill_has_ended_once_our_broker_was_there(
+    place, killed, ending
+):
+    life, attempt = killed
+    store = place.our_store()
+    ours = all_queues(store, QUEUES)
+    assert bodies_in(ours) == life.visible
+    if ending == "stopped":
+        store.shutdown()
+    else:
+        crash(store)
+    check_served(place, life, ours)
+    go_on(place, life, attempt)
+
+
+def go_on(place, life, attempt):
+    """Our store is back, and the sink commits again what is staged."""
+    store = place.our_store()
+    assert store.state().holes == ()
+    assert bodies_in(all_queues(store, QUEUES)) == life.visible
+    life.commit(store, UNFINISHED, attempt, admit=admitted)
+    ours = all_queues(store, QUEUES)
+    assert bodies_in(ours) == life.visible
+    store.shutdown()
+    check_served(place, life, ours)
+
+
+def test_java_shows_what_is_there_of_a_copy_that_a_kill_has_ended_and_our_broker_takes_it_back(
+    place, killed
+):
+    """The bound of ADR 37: only our broker knows that the batch does not count."""
+    life, attempt = killed
+    of_batch = Counter(body for *_, bodies in life.rows_of(UNFINISHED) for body in bodies)
+    with place.java_broker() as broker:
+        found = bodies_in(java_queues(broker, QUEUES))
+        assert found - of_batch == life.visible
+        assert 0 < (found & of_batch).total() < of_batch.total()
+        send_from_java(broker, life)
+        broker.kill()
+    go_on(place, life, attempt)

@@ -1,0 +1,147 @@
+"""What retention leaves of batches: manifests outlive their rows, a sink's last batch outlives all.
+
+Brokers here keep messages for three days, in small files, and their clock is moved.
+"""
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from committing_sinks import CommittingSink, own_producers
+from spark_engine import Engine, assert_read
+
+from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.spark.errors import DataLoss, WriteError
+from rocketpoll import EmbeddedBroker, read_committed
+
+FILE_BYTES = 1 << 16
+ROWS = 150  # of a batch: most of a file of the log
+DAY = timedelta(hours=24)
+DAYS_KEPT, DAYS = 3, 6
+VISIBLE_TO = [pytest.param("committed_readers", marks=pytest.mark.deep), "all"]
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@contextmanager
+def keeping(tmp_path):
+    settings = {
+        "mappedFileSizeCommitLog": FILE_BYTES,
+        "maxMessageSize": FILE_BYTES,
+        "fileReservedTime": DAYS_KEPT * 24,
+    }
+    with EmbeddedBroker(tmp_path / "store", **settings) as broker:
+        broker.create_topic("T", 2)
+        yield broker
+
+
+class Life:
+    """A batch a day; its rows by its number."""
+
+    def __init__(self, broker, sink):
+        self._broker, self._sink = broker, sink
+        self.batches = {}
+
+    def days(self, count):
+        for _ in range(count):
+            batch = len(self.batches)
+            self.batches[batch] = self._sink.write(batch, self._sink.rows(ROWS, ROWS))
+            self._broker.clock.advance(DAY)
+
+    @property
+    def named(self):
+        """Batches of which there is a manifest still."""
+        commits = self._broker.messages(commits_topic("T"))
+        return sorted({decoded(message.body).id.batch_id for message in commits})
+
+    @property
+    def whole(self):
+        """Batches of which all rows are there still."""
+        left = {message.text for message in self._broker.messages("T")}
+        return [batch for batch, rows in self.batches.items() if left.issuperset(rows)]
+
+    def rows(self, batches):
+        return [row for batch in batches for row in self.batches[batch]]
+
+
+@pytest.mark.parametrize("visible_to", VISIBLE_TO)
+def test_a_manifest_is_kept_as_long_as_any_row_that_it_names(monkeypatch, tmp_path, visible_to):
+    with keeping(tmp_path) as broker:
+        life = Life(broker, CommittingSink(monkeypatch, broker, "T", visibleTo=visible_to))
+        behind = Engine(broker.address, subscribe="T", isolation="committed")
+        life.days(1)
+        behind.start()
+        behind.run()
+        behind.stop()
+        life.days(DAYS)
+        assert 0 < len(life.whole) < len(life.batches), "nothing has expired, or all"
+        assert set(life.named) >= set(life.whole)
+
+        table = read_committed("T", broker.address)
+        assert sorted(body.decode() for body in table["body"].to_pylist()) == sorted(
+            life.rows(life.whole)
+        )
+        anew = Engine(broker.address, subscribe="T", isolation="committed")
+        anew.start()
+        anew.run()
+        assert_read(anew, life.rows(life.whole))
+        anew.stop()
+
+        behind.start()
+        with pytest.raises(DataLoss):
+            behind.run()
+        behind.options["failOnDataLoss"] = "false"
+        behind.start()
+        behind.run()
+        found = {row.body for row in behind.rows()}
+        assert found >= {*life.batches[0], *life.rows(life.whole)}
+        assert len(found) == len(behind.rows()), "a row came twice"
+        behind.stop()
+
+
+def test_the_last_batch_of_a_sink_outlives_its_rows_restarts_and_a_lost_checkpoint(
+    monkeypatch, tmp_path
+):
+    with keeping(tmp_path) as broker:
+        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
+        life = Life(broker, sink)
+        life.days(2)
+        for _ in range(2 * DAYS):  # the sink sleeps, and others send
+            broker.send("T", "other" * (FILE_BYTES // 10))
+            broker.clock.advance(DAY)
+        assert life.whole == []
+        broker.restart()
+
+        again = sink.send(1, [life.batches[1]])  # Spark runs its last batch again
+        assert all(report.staged.is_committed for report in again)
+        sink.commit(1, again)
+        assert life.whole == []
+        with pytest.raises(WriteError, match="has committed batch 1 of"):
+            sink.send(0, sink.rows(1))
+        anew = CommittingSink(
+            monkeypatch, broker, "T", "another", visibleTo="all", retryTimeoutMs="300"
+        )
+        with pytest.raises(WriteError, match="If the checkpoint was deleted, put it back"):
+            anew.send(0, anew.rows(1))
+        life.days(1)
+        assert life.whole == [2]
+
+
+def test_what_a_dead_run_has_staged_goes_after_a_day_also_behind_a_restart(monkeypatch, tmp_path):
+    with keeping(tmp_path) as broker:
+        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
+        dead = sink.send(0, sink.rows(ROWS))
+        staging = tmp_path / "store" / "staging"
+        broker.restart()
+        broker.clock.advance(timedelta(hours=23))
+        assert list(staging.rglob("*-*"))
+        broker.clock.advance(timedelta(hours=2))
+        assert list(staging.rglob("*-*")) == []
+        with pytest.raises(WriteError, match=r"nobody sees a row of it.*it is staged again"):
+            sink.commit(0, dead)
+        rows = sink.write(0, sink.rows(ROWS))
+        assert sorted(message.text for message in broker.messages("T")) == sorted(rows)
