@@ -20,7 +20,7 @@ from rmq_spark.client.instance import broker_requests
 from rmq_spark.client.producer import arrow_sends, outgoing, producer
 from rmq_spark.client.requests import broker_api
 from rmq_spark.wire import compression, framing, header
-from rmq_spark.wire.bodies import fastjson, registration
+from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.chunk import columns
 from rocketpoll import EmbeddedBroker, aio
 
@@ -385,7 +385,6 @@ def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():
         fastjson.DEPTH_MAX,
         compression.PLAIN_BYTES_MAX,
         columns.CHUNK_PLAIN_BYTES_MAX,
-        registration.REGISTRATION_BYTES_MAX,
     ]
 
 
