@@ -46,7 +46,7 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 # How many files of tests run at a time: make test JOBS=1
-JOBS ?= 3
+JOBS ?= 4
 
 # Made by a first Spark driver for all those of the tests, which start in a third of the time
 CLASSES := build/spark-classes/.ready
@@ -59,7 +59,7 @@ $(CLASSES): $(READY)
 PATIENCE ?= 400
 SUITE := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
 
-# Tests work with real sockets, processes and clocks, three files at a time, on machines of all kinds. What fails is
+# Tests work with real sockets, processes and clocks, four files at a time, on machines of all kinds. What fails is
 # run once more, alone and by name: a fault fails again, and what passes then is told, as it has to be mended as well
 AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v -rA --show-capture no \
 	--timeout $(PATIENCE) && echo 'Failed beside others and passed alone: the tests above. Each depends on what else the machine does; please report it'; }
