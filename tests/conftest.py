@@ -38,6 +38,11 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=_is_short)
 
 
+def pytest_collection():
+    """Look for no garbage while tests are imported: nearly all of it stays."""
+    gc.disable()
+
+
 def pytest_collection_finish():
     """Have later collections of garbage pass over the tests and what they have imported.
 
@@ -45,6 +50,7 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _is_short(item):
