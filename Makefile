@@ -9,24 +9,26 @@ VECTORS_POM := tests/java/vectors/pom.xml
 BROKER_SUITE := tests/spark/faults/test_two_brokers.py tests/spark/faults/test_ways_to_brokers.py
 SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.py)
 
-# Tests start hundreds of Python processes: where byte code is not to be written, each compiles all it imports
+# Tests start hundreds of Python processes: where byte code is not to be written, each compiles all
+# it imports
 export PYTHONDONTWRITEBYTECODE :=
 
-# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick, leaves them out, and
-# `make seeded`, which is to show what that notices
+# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick,
+# leaves them out, and `make seeded`, which is to show what that notices
 export ROCKETPOLL_DEEP := 1
 test: ROCKETPOLL_DEEP :=
 
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix \
-	cluster restarts golden vectors fresh bench releasable release clean
+.PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz \
+	crash powerloss world clientworld sparkworld holds seeded peers matrix cluster restarts golden \
+	vectors fresh bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-check: lint types test  ## everything that must hold before a commit; CI runs this, and then `make deep`
+check: lint types test  ## what must hold before a commit; CI runs this, and then `make deep`
 
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -47,7 +49,7 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 # How many files of tests run at a time: make test JOBS=1
-JOBS ?= 3
+JOBS ?= 4
 
 # Made by a first Spark driver for all those of the tests, which start in a third of the time
 CLASSES := build/spark-classes/.ready
@@ -56,22 +58,27 @@ $(CLASSES): $(READY)
 	$(BIN)/python tests/spark_classes.py
 	mkdir -p $(@D) && touch $@
 
-# No test of the default suite takes longer than a minute or two: one that does waits for what never comes
+# No test of the default suite takes longer than a minute or two: one that does waits for what never
+# comes
 PATIENCE ?= 400
-SUITE := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --timeout $(PATIENCE)
+SUITE := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	--timeout $(PATIENCE)
 
-# Tests work with real sockets, processes and clocks, three files at a time, on machines of all kinds. What fails is
-# run once more, alone and by name: a fault fails again, and what passes then is told, as it has to be mended as well
-AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v -rA --show-capture no \
-	--timeout $(PATIENCE) && echo 'Failed beside others and passed alone: the tests above. Each depends on what else the machine does; please report it'; }
+# Tests work with real sockets, processes and clocks, four files at a time, on machines of all
+# kinds. What fails is run once more, alone and by name: a fault fails again, and what passes then
+# is told, as it has to be mended as well
+AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
+	--last-failed-no-failures none -v -rA --show-capture no --timeout $(PATIENCE) && \
+	echo 'Failed beside others and passed alone: the tests above.' \
+	'Each depends on what else the machine does; please report it'; }
 
 test: $(READY) $(CLASSES)  ## the default suite
 	$(SUITE) $(AGAIN)
 
-deep: $(READY) $(CLASSES)  ## tests that take JVMs, kills or many seconds, which `make test` leaves out
+deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out
 	$(SUITE) -m deep $(AGAIN)
 
-wide: $(READY) $(CLASSES)  ## all tests, also those that take long, with more rounds and seeds: half an hour
+wide: $(READY) $(CLASSES)  ## all tests, with more rounds and seeds: half an hour
 	ROCKETPOLL_WIDE=1 $(SUITE)
 
 demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
@@ -80,11 +87,11 @@ demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this term
 picture: $(READY)  ## docs/demo.svg anew, on a machine that does nothing else (Java 17)
 	$(BIN)/rocketpoll demo --seconds 20 --picture docs/demo.svg
 
-site: $(READY)  ## the pages as a site in build/site; to search in it: python3 -m http.server -d build/site
+site: $(READY)  ## the pages as a site; then python3 -m http.server -d build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Some of them: make notebooks NOTEBOOKS='lag explore'
-notebooks: $(READY)  ## the notebooks anew, with what their cells show, on a machine that does nothing else (Java 17)
+notebooks: $(READY)  ## the notebooks anew, with what their cells show, on a quiet machine (Java 17)
 	$(BIN)/python tests/notebook_runs.py $(NOTEBOOKS)
 
 archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
@@ -102,40 +109,45 @@ KILLS ?= 300
 DAMAGES ?= 20
 
 crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -9
-	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) ROCKETPOLL_LOST_FILES=$(CRASHES) \
-	ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) ROCKETPOLL_KILL_CYCLES=$(KILLS) \
-	ROCKETPOLL_DAMAGE_ROUNDS=$(DAMAGES) \
+	ROCKETPOLL_POWER_LOSSES=$(CRASHES) ROCKETPOLL_FLIPPED_BITS=$(CRASHES) \
+	ROCKETPOLL_LOST_FILES=$(CRASHES) ROCKETPOLL_FAILURES=$(CRASHES) ROCKETPOLL_STORIES=$(CRASHES) \
+	ROCKETPOLL_KILL_CYCLES=$(KILLS) ROCKETPOLL_DAMAGE_ROUNDS=$(DAMAGES) \
 	  $(BIN)/python -m pytest tests/store tests/test_broker_every_damage.py
 
-# Lives of a broker process: make powerloss CYCLES=3000. Their disks stay in build/powerloss, for whoever looks into a finding.
+# Lives of a broker process: make powerloss CYCLES=3000. Their disks stay in build/powerloss, for
+# whoever looks into a finding.
 CYCLES ?= 300
 
-powerloss: $(READY)  ## 300 kills and power losses of a broker at work, with a ledger of what its clients were told
+powerloss: $(READY)  ## 300 kills and power losses of a broker, with a ledger of all it said
 	ROCKETPOLL_POWER_LOSS_LIVES=$(CYCLES) \
-	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised --basetemp build/powerloss
+	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised \
+	  --basetemp build/powerloss
 
 # Stories of a simulated broker: make world SEEDS=20000 FIRST=1000
 SEEDS ?= 2000
 FIRST ?= 0
 
-world: $(READY)  ## whole brokers in simulated worlds, each from one seed; a failure is made short and can be told again
+world: $(READY)  ## brokers in simulated worlds, each from one seed; a failure is made short
 	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
 
-clientworld: $(READY)  ## members of groups and producers in simulated worlds, with two brokers: make clientworld SEEDS=20000
+clientworld: $(READY)  ## groups and producers in simulated worlds: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
 
-sparkworld: $(READY)  ## Spark's source and sink in simulated worlds, without a JVM: make sparkworld SEEDS=20000
+sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
 seeded: ROCKETPOLL_DEEP :=
-seeded: $(READY)  ## bugs are put into a copy of the sources, one at a time: which test notices which, and whether one slips
+seeded: $(READY)  ## bugs are put into a copy of the sources: which test notices which
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
-peers: $(READY) $(CLASSES)  ## what Java clients and ours see, of a real RocketMQ as well as of our broker (Java 17, Maven)
-	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks $(BROKER_SUITE) $(SPARK_SUITE)
+peers: $(READY) $(CLASSES)  ## what clients see of RocketMQ and of our broker (Java 17, Maven)
+	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 \
+	  $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks \
+	  $(BROKER_SUITE) $(SPARK_SUITE)
 
-# Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make matrix
+# Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make
+# matrix
 SPARKS ?= 4.0 4.1 4.2 4.3
 
 build/spark-%/.ready: pyproject.toml setup.cfg
@@ -144,33 +156,38 @@ build/spark-%/.ready: pyproject.toml setup.cfg
 	$(@D)/bin/python tests/spark_classes.py
 	touch $@
 
-matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark, in the newest patch of each
-	for version in $(SPARKS); do ROCKETPOLL_WIDE=1 build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; done
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark
+	for version in $(SPARKS); do \
+	  ROCKETPOLL_WIDE=1 build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) || exit 1; \
+	done
 
 # So that Spark runs a second copy of the one task that is slow, after a fraction of a second
 SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0.1 \
 	--conf spark.speculation.multiplier=1.1 --conf spark.speculation.efficiency.enabled=false
 
-cluster: $(READY) $(CLASSES)  ## the same tests on a Spark cluster with two workers on this machine, through spark-submit
+cluster: $(READY) $(CLASSES)  ## the same on a Spark cluster with two workers on this machine
 	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
 	$(BIN)/python tests/spark_cluster.py $(SPECULATION) $(wildcard tests/spark/test_*_speculation.py)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000
 
-holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; requests of all kinds; failing disks
-	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) ROCKETPOLL_BROKER_FAILURE_STEP=1 \
-	  $(BIN)/python -m pytest tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
+holds: $(READY)  ## a message and its pull at once, 100,000 times; all requests; failing disks
+	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) \
+	ROCKETPOLL_BROKER_FAILURE_STEP=1 $(BIN)/python -m pytest \
+	  tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
 
-# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000; in another order: SEED=1
+# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000; in
+# another order: SEED=1
 SEED ?= 0
 restarts: ROUNDS = 120
-restarts: $(READY) $(CLASSES)  ## kill -9 of drivers, workers, planners and brokers under Spark queries, with a ledger of rows and aggregates (Java 17)
-	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) \
-	ROCKETPOLL_PIPELINE_SECONDS=600 ROCKETPOLL_STOPS=50 ROCKETPOLL_RESTARTS_SEED=$(SEED) \
+restarts: $(READY) $(CLASSES)  ## kill -9 of all parts of Spark queries, every row counted (Java 17)
+	ROCKETPOLL_WIDE=1 ROCKETPOLL_RESTARTS=$(ROUNDS) ROCKETPOLL_EXACTLY_ONCE=$(ROUNDS) \
+	ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS) ROCKETPOLL_STRESS_ROUNDS=$(ROUNDS) ROCKETPOLL_STOPS=50 \
+	ROCKETPOLL_PIPELINE_SECONDS=600 ROCKETPOLL_RESTARTS_SEED=$(SEED) \
 	  $(BIN)/python -m pytest tests/spark/faults
 
-golden: $(READY)  ## checkpoints of this release and the Spark that is installed, for later releases to load (Java 17)
+golden: $(READY)  ## checkpoints of this release and Spark, for later releases to load (Java 17)
 	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
 
 vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
@@ -183,13 +200,15 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17,
 	    rocketpoll.vectors.Main write tests/vectors/$$version || exit 1; \
 	done
 
-# One release, one of the README's commands, and one more behind it: make fresh RELEASES=bookworm COMMANDS=demo ALSO='make lint'
+# One release, one of the README's commands, and one more behind it: make fresh RELEASES=bookworm
+# COMMANDS=demo ALSO='make lint'
 RELEASES ?= bookworm trixie
 COMMANDS ?= demo check
 MINUTES ?= 120
 
-fresh:  ## the README's commands, word for word, in bare roots of Debian 12 and 13 (root rights, debootstrap)
-	$(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) --also "$$ALSO" --minutes $(MINUTES)
+fresh:  ## the README's commands in bare roots of Debian 12 and 13 (as root; debootstrap)
+	$(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) \
+	  --also "$$ALSO" --minutes $(MINUTES)
 
 bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire
@@ -203,22 +222,26 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.telemetry
 	$(BIN)/python -m benchmarks.embedded
 	$(BIN)/python -m benchmarks.spark
-	for each in tasks planning beside_idle exactly_once typed_bodies; do $(BIN)/python -m benchmarks.spark.$$each || exit 1; done
+	for each in tasks planning beside_idle exactly_once typed_bodies; do \
+	  $(BIN)/python -m benchmarks.spark.$$each || exit 1; \
+	done
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # What is quick comes first: a release that lacks something is refused before half an hour of tests
 releasable:
-	grep -q '^repository = "https://' pyproject.toml || { echo "pyproject.toml: repository has no address: see docs/releasing.md"; exit 1; }
+	grep -q '^repository = "https://' pyproject.toml || { \
+	  echo "pyproject.toml: repository has no address: see docs/releasing.md"; exit 1; }
 	git diff --quiet HEAD || { echo "not all is committed"; exit 1; }
 	grep -q '^## $(VERSION)' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
 
-release: releasable check fresh  ## builds what pyproject.toml's version says into dist/, checks it, installs it in bare Debians, and tags it: see docs/releasing.md
+release: releasable check fresh  ## builds, checks, tries in bare Debians, tags: docs/releasing.md
 	$(BIN)/python -m pip install --quiet build twine
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
-	REQUIRE_FRESH=1 $(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --wheel dist/*.whl --minutes $(MINUTES)
+	REQUIRE_FRESH=1 $(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --wheel dist/*.whl \
+	  --minutes $(MINUTES)
 	git tag --annotate v$(VERSION) --message "rocketpoll $(VERSION)"
 
 clean:  ## forget everything that was built

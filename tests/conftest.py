@@ -5,6 +5,7 @@ starts in the background ignore Ctrl-C, and so would all programs that tests sta
 the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`.
 """
 
+import gc
 import os
 import signal
 
@@ -35,6 +36,21 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
     items.sort(key=_is_short)
+
+
+def pytest_collection():
+    """Look for no garbage while tests are imported: nearly all of it stays."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Have later collections of garbage pass over the tests and what they have imported.
+
+    Those are half a million objects that stay to the end, and stores of tests collect often.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _is_short(item):

@@ -20,7 +20,7 @@ from rmq_spark.client.instance import broker_requests
 from rmq_spark.client.producer import arrow_sends, outgoing, producer
 from rmq_spark.client.requests import broker_api
 from rmq_spark.wire import compression, framing, header
-from rmq_spark.wire.bodies import fastjson, registration
+from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.chunk import columns
 from rocketpoll import EmbeddedBroker, aio
 
@@ -38,6 +38,8 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 PATIENCE_SECONDS = 300
+COLUMNS_MAX = 100
+_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -385,8 +387,26 @@ def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():
         fastjson.DEPTH_MAX,
         compression.PLAIN_BYTES_MAX,
         columns.CHUNK_PLAIN_BYTES_MAX,
-        registration.REGISTRATION_BYTES_MAX,
     ]
+
+
+def test_prose_is_wrapped_at_100_columns():
+    """Tables, headings, drawings and commands are as wide as they need."""
+    long = []
+    for document in DOCUMENTS:
+        if document.name != "CHANGELOG.md":  # a line is an entry
+            text = _BLOCK.sub("", document.read_text(encoding="utf-8"))
+            long += [
+                f"{name_of(document)}: {line}"
+                for line in text.splitlines()
+                if len(line) > COLUMNS_MAX and not line.lstrip().startswith(("|", "#"))
+            ]
+    assert long == []
+
+
+def test_the_makefile_is_wrapped_at_100_columns():
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > COLUMNS_MAX] == []
 
 
 def test_the_front_door_is_read_in_a_minute_or_two():

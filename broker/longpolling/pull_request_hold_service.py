@@ -1,16 +1,14 @@
 """PullRequestHoldService: holds pulls until a message for them arrives or their time is over.
 
     suspend_pull_request      a pull found nothing: into the table, by topic and queue. Where too
-        many
-                              wait already one is put off, for a short while in which nobody wakes
-                                  it:
-                              the oldest of a client that has more than a share, else the newcomer
+                              many wait already one is put off, for a short while in which nobody
+                              wakes it: the oldest of a client that has more than a share, else the
+                              newcomer
     notify_message_arriving   a queue has new messages: pulls that may want one of them leave the
-        table
+                              table
     expire                    those whose deadline has come leave it, at their exact millisecond
     check_hold_request        every few seconds: pulls that should have left already leave now, and
-        are
-                              counted
+                              are counted
     forget, release_all       a client has gone; the broker stops
 
 A pull that leaves is handed to ``wake``, once: it is taken out first, so that nothing that happens

@@ -1,8 +1,7 @@
 """The two forms of a delayed message: as it waits, and as its consumers get it.
 
-    waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1;  properties + DELAY, REAL_TOPIC,
-        REAL_QID
-    delivered   topic and queue from REAL_TOPIC, REAL_QID;   properties without these three and WAIT
+    waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1; properties + DELAY, REAL_TOPIC, REAL_QID
+    delivered   topic and queue from REAL_TOPIC, REAL_QID; properties without these three and WAIT
 
 RocketMQ leaves the three in what it delivers; nobody reads them there, and a message that is sent
 back by its consumer must not take the old ones along. All else stays as the producer gave it. The

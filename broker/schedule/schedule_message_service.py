@@ -1,7 +1,6 @@
 """ScheduleMessageService: puts delayed messages where they belong, once their time has come.
 
-    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time, as all of a queue wait equally
-        long
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time: all of a queue wait equally long
     delayOffset.json       level -> the next message to deliver
 
 Delivery is at least once. A level goes on only when the store has taken its message, and its

@@ -2,10 +2,9 @@
 
     PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
     FileGroup    files that are flushed together: those of the log, of all consume queues, of the
-        index
+                 index
     FilePool     all groups of a store: when too many files are open, those go that were not used
-        for
-                 long
+                 for long
 
 A file that was written to stays open until it is flushed: a descriptor that is opened later may not
 hear that the system could not write what came before. If too many such files are open, the oldest

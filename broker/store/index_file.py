@@ -7,8 +7,7 @@
     24                          8   endPhyOffset
     32                          4   hashSlotCount    slots in use
     36                          4   indexCount       number of the next entry; the first is 1
-    40          4 x hashSlotNum     slots            newest entry with hash % hashSlotNum = slot, or
-        0
+    40          4 x hashSlotNum     slots            newest entry of hash % hashSlotNum, or 0
     ..          20 x indexNum       entries          number 0 is never used
                                 4   keyHash
                                 8   phyOffset

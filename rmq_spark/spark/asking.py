@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, TypeVar
@@ -137,14 +137,11 @@ class Asker:
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in about.items():
             by_broker.setdefault(queue.broker_name, []).append(key)
-        ways, late = self._ways({name: about[keys[0]] for name, keys in by_broker.items()}, faults)
         asked: list[tuple[str, _Key, Future[Any]]] = []
-        # Those that are connected are asked before the others are waited for.
-        for name in sorted(ways, key=lambda each: (each in late, each)):
+        brokers = {name: about[keys[0]] for name, keys in by_broker.items()}
+        for name, address in self._each_connected(brokers, faults, needs):
             try:
-                if name in late:
-                    self._connected(name, ways[name], late[name], is_needed=name in needs)
-                asked += [(name, key, question(ways[name], key)) for key in by_broker[name]]
+                asked += [(name, key, question(address, key)) for key in by_broker[name]]
             except AWAY as error:  # noqa: PERF203  # the other brokers are to be asked all the same
                 faults[name] = error
         for name, key, answer in asked:
@@ -169,16 +166,8 @@ class Asker:
             The addresses of those that are connected, by broker, and why the others are not.
         """
         faults: _Faults = {}
-        reached: dict[str, str] = {}
-        ways, late = self._ways({queue.broker_name: queue for queue in queues}, faults)
-        for name, address in ways.items():
-            try:
-                if name in late:
-                    self._connected(name, address, late[name], is_needed=False)
-                reached[name] = address
-            except AWAY as error:  # noqa: PERF203  # the others are to be reached all the same
-                faults[name] = error
-        return reached, faults
+        brokers = {queue.broker_name: queue for queue in queues}
+        return dict(self._each_connected(brokers, faults, needs=())), faults
 
     def at_hand(self, queue: MessageQueue) -> str:
         """Return where to read a queue whose broker is connected; else begin to connect, aside.
@@ -192,6 +181,24 @@ class Asker:
             self._dialled(address)
             raise ConnectionFailed(address, "it is being connected")
         return address
+
+    def _each_connected(
+        self, brokers: Mapping[str, MessageQueue], faults: _Faults, needs: Container[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield name and address of each broker, given a queue of it, once it is connected.
+
+        Those that are connected already come first, so that they are asked before the others are
+        waited for. Why one is not is added to ``faults``.
+        """
+        ways, late = self._ways(brokers, faults)
+        for name in sorted(ways, key=lambda each: (each in late, each)):
+            try:
+                if name in late:
+                    self._connected(name, ways[name], late[name], is_needed=name in needs)
+            except AWAY as error:  # noqa: PERF203  # the others are to be reached all the same
+                faults[name] = error
+            else:
+                yield name, ways[name]
 
     def _ways(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults

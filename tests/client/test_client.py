@@ -28,7 +28,6 @@ SELDOM_NEEDED = {
     "rmq_spark.wire.bodies.client_info",
     "rmq_spark.wire.bodies.configs",
     "rmq_spark.wire.bodies.lists",
-    "rmq_spark.wire.bodies.registration",
     "rmq_spark.wire.bodies.stats",
     "rmq_spark.wire.headers.namesrv",
     "rmq_spark.wire.headers.operators",

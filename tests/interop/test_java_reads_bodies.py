@@ -1,4 +1,4 @@
-"""RocketMQ's own classes read our JSON bodies and registrations: every member of every class.
+"""RocketMQ's own classes read our JSON bodies: every member of every class.
 
 All that a test has goes to one JVM, and what Java understood is compared with what was meant. The
 tables say where a version of Java knows less than we do, or more.
@@ -18,11 +18,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from rmq_spark.wire.bodies import client_info, clients, configs, encode_body, lists, routes, stats
-from rmq_spark.wire.bodies.registration import (
-    VERSION_5,
-    RegisterBrokerBody,
-    encode_compressed_registration,
-)
 from rmq_spark.wire.codes import LanguageCode
 
 pytestmark = pytest.mark.interop
@@ -304,85 +299,6 @@ def without_what_is_not_ours(dump: Any) -> Any:
             if name not in NOT_OURS
         }
     return dump
-
-
-# ---- a broker's registration
-
-
-def test_java_reads_plain_registrations(java):
-    bodies = {
-        f"{elements} elements": Filler(elements).value(RegisterBrokerBody) for elements in (0, 1, 2)
-    }
-    read = java.read(
-        "register",
-        {name: encode_body(body) for name, body in bodies.items()},
-        dict.fromkeys(bodies, "plain"),
-    )
-    assert without_what_is_not_ours(read) == {
-        name: as_dumped(body, RegisterBrokerBody, java.version) for name, body in bodies.items()
-    }
-
-
-def test_java_reads_compressed_registrations_of_a_broker_of_4_and_of_5(java):
-    of_4, of_5 = VERSION_5 - 1, VERSION_5
-    # To 5.5.0, a topic without attributes has none of them. 4.9.7 refuses a topic with any.
-    none = {"4.9.7": None, "5.5.0": {}}[java.version]
-    some = {"4.9.7": None, "5.5.0": {"+a": "1", "b": "\u00fc"}}[java.version]
-    registrations = {
-        f"{number} topics from version {sender_version}": (
-            registration(number, attributes),
-            sender_version,
-        )
-        for number in (0, 1, 2)
-        for sender_version, attributes in ((of_4, none), (of_5, some))
-    }
-    assert read_compressed(java, registrations) == {
-        name: as_dumped(body, RegisterBrokerBody, java.version)
-        for name, (body, _) in registrations.items()
-    }
-
-
-def test_a_compressed_registration_of_a_broker_of_4_carries_no_attributes(java):
-    sender_version = VERSION_5 - 1
-    read = read_compressed(java, {"it": (registration(1, {"+a": "1"}), sender_version)})
-    without = registration(1, {"4.9.7": None, "5.5.0": {}}[java.version])
-    assert read["it"] == as_dumped(without, RegisterBrokerBody, java.version)
-
-
-def read_compressed(java: Any, registrations: Mapping[str, tuple[RegisterBrokerBody, int]]) -> Any:
-    """What Java makes of registrations by senders of these versions."""
-    return without_what_is_not_ours(
-        java.read(
-            "register",
-            {name: encode_compressed_registration(*each) for name, each in registrations.items()},
-            {
-                name: f"compressed:{sender_version}"
-                for name, (_, sender_version) in registrations.items()
-            },
-        )
-    )
-
-
-def registration(topics: int, attributes: Mapping[str, str] | None) -> RegisterBrokerBody:
-    """A registration of topics that say no more than fits into the compressed form."""
-    configs_of_topics = [
-        configs.TopicConfig(
-            topic_name=f"%RETRY%topic-{number}",
-            read_queue_nums=number,
-            write_queue_nums=number + 10,
-            perm=number + 2,
-            topic_filter_type=list(configs.TopicFilterType)[number],
-            attributes=attributes,
-        )
-        for number in range(topics)
-    ]
-    return RegisterBrokerBody(
-        topic_config_serialize_wrapper=configs.TopicConfigSerializeWrapper(
-            topic_config_table={topic.topic_name: topic for topic in configs_of_topics},
-            data_version=Filler(1).value(configs.DataVersion),
-        ),
-        filter_server_list=("10.0.0.1:1", "10.0.0.2:2"),
-    )
 
 
 def number_of(name: str) -> int:

@@ -264,10 +264,11 @@ class Story:
                 if at <= moment and place >= max(first, possible)
             ]
             allowed = [text for text, place, _ in messages if place >= certain]
-            assert [text for text in found if text in set(due)] == due, (
+            are_due, are_found = set(due), set(found)
+            assert [text for text in found if text in are_due] == due, (
                 f"{topic} {queue_id} has lost some"
             )
-            assert [text for text in allowed if text in set(found)] == found, (
+            assert [text for text in allowed if text in are_found] == found, (
                 f"{topic} {queue_id}: order"
             )
 

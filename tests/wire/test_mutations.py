@@ -44,7 +44,6 @@ from rmq_spark.wire.bodies import (
     configs,
     decode_body,
     lists,
-    registration,
     routes,
     stats,
 )
@@ -79,11 +78,10 @@ SHARES = {  # per cent
     "chunk, sizes found": 1,
     "chunk, sizes given": 2,  # and of these, half have wrong sizes
     "batch": 5,
-    "registration": 2,
     "compressed": 5,
 }
 
-BODY_MODULES = (client_info, clients, configs, lists, registration, routes, stats)
+BODY_MODULES = (client_info, clients, configs, lists, routes, stats)
 WORDS = [0, 1, -1, 2, 4, 90, 91, 127, 128, 255, 32767, 65535, 1 << 24, (1 << 31) - 1, -(1 << 31)]
 TEXTS = [
     "",
@@ -196,11 +194,6 @@ def specimens() -> Corpus:
         found["batch"] += [
             around(bytes.fromhex(vector["body"]), decode_batch)
             for vector in java_vectors.load(version, "batches")
-        ]
-        found["registration"] += [
-            around(bytes.fromhex(vector["body"]), registration.decode_compressed_registration)
-            for vector in java_vectors.load(version, "register_compressed")
-            if vector["compressed"]
         ]
         for vector in java_vectors.load(version, "compressed"):
             bits = getattr(MessageSysFlag, f"COMPRESSION_{vector['type']}")

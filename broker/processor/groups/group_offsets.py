@@ -1,8 +1,7 @@
 """GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
 
-    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue ─> RESET_CONSUMER_CLIENT_OFFSET to
-        each
-                                                                 member
+    INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue
+                                  ─> RESET_CONSUMER_CLIENT_OFFSET to each member
 
 Members keep their offsets in memory and store them every few seconds. So a reset that only changed
 the table would be overwritten: the members are told, and store the new offsets themselves. A group

@@ -1,8 +1,7 @@
 """SendMessageProcessor: single messages and batches, answered or one-way.
 
-    SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter? ─>
-        delayed?
-        ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
+    SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter?
+        ─> delayed? ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
 
 A topic that does not exist may have to be made. The answer carries what Java's client reads: ids,
 queue, offset, region and whether to trace.

@@ -40,7 +40,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigSerializeWrapper:
-    """All topics: GET_ALL_TOPIC_CONFIG, part of a registration, and topics.json."""
+    """All topics: GET_ALL_TOPIC_CONFIG, and topics.json."""
 
     topic_config_table: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = DataVersion()

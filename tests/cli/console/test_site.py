@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+
 import pytest
 from broker_kinds import wait_until
 from console_stage import TOKEN, paths, served, staged
@@ -208,3 +211,10 @@ def test_a_topic_that_is_not_there_is_said_with_the_nearest(console, cluster, pa
     assert answer.status == 404
     assert "There is no topic orders" in answer.text
     assert "did you mean orderz?" in answer.text
+
+
+def test_the_look_names_each_colour_once_for_light_and_for_dark():
+    look = (resources.files("rmq_spark.cli.console") / "static" / "console.css").read_text()
+    names = re.findall(r"^ +(--[\w-]+):", look, re.MULTILINE)
+    assert len(names) > 15
+    assert len(set(names)) == len(names)

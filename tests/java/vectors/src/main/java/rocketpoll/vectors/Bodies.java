@@ -5,20 +5,17 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HexFormat;
 import java.util.List;
-import java.util.Map;
-import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 
-/** JSON bodies, and the broker registration in its plain and its compressed form. */
+/** JSON bodies. */
 final class Bodies {
     private static final List<String> CLASSES = List.of(
         "TopicRouteData", "ClusterInfo", "TopicConfig", "TopicConfigSerializeWrapper", "SubscriptionGroupConfig",
         "SubscriptionGroupWrapper", "SubscriptionData", "HeartbeatData", "ConsumeStats", "ConsumeStatsList", "TopicStatsTable",
         "ConsumerConnection", "ProducerConnection", "ProducerTableInfo", "KVTable", "LockBatchRequestBody", "LockBatchResponseBody",
         "UnlockBatchRequestBody", "ResetOffsetBody", "ResetOffsetBodyForC", "GetConsumerStatusBody",
-        "GetConsumerListByGroupResponseBody", "GroupList", "TopicList", "RegisterBrokerBody", "ConsumerRunningInfo",
+        "GetConsumerListByGroupResponseBody", "GroupList", "TopicList", "ConsumerRunningInfo",
         "ConsumeMessageDirectlyResult", "QueryConsumeTimeSpanBody", "QueryCorrectionOffsetBody", "CheckClientRequestBody",
         "BrokerStatsData", "DataVersion", "QueryConsumeQueueResponseBody", "QuerySubscriptionResponseBody", "ConsumeByWho",
         "ConsumerOffsetSerializeWrapper", "CreateTopicListRequestBody", "SubscriptionGroupList", "QueryAssignmentRequestBody");
@@ -77,39 +74,5 @@ final class Bodies {
             }
         }
         throw new NoSuchMethodException("RemotingSerializable.encode(features)");
-    }
-
-    /** RegisterBrokerBody has an encoding of its own. */
-    static List<Object> registrations() throws Exception {
-        List<Object> lines = new ArrayList<>();
-        Class<?> type = Beans.get("RegisterBrokerBody");
-        for (Filler filler : List.of(Filler.single(), Filler.twofold())) {
-            Object bean = filler.bean(type);
-            for (boolean compressed : new boolean[] {true, false}) {
-                byte[] body = (byte[]) Beans.call(type, bean, "encode", compressed);
-                lines.add(Json.object(
-                    "name", "RegisterBrokerBody-" + lines.size(),
-                    "compressed", compressed,
-                    "body", HexFormat.of().formatHex(body),
-                    "value", decodeRegistration(body, compressed, MQVersion.CURRENT_VERSION)));
-            }
-        }
-        return lines;
-    }
-
-    /** What a name server of this version reads from a broker of the version with that ordinal; 4.9 does not look at it. */
-    static Object decodeRegistration(byte[] body, boolean compressed, int brokerVersion) throws Exception {
-        Class<?> type = Beans.get("RegisterBrokerBody");
-        boolean versioned = Arrays.stream(type.getDeclaredMethods()).anyMatch(m -> m.getName().equals("decode") && m.getParameterCount() == 3);
-        MQVersion.Version version = MQVersion.value2Version(brokerVersion);
-        Object[] arguments = versioned ? new Object[] {body, compressed, version} : new Object[] {body, compressed};
-        @SuppressWarnings("unchecked")
-        Map<String, Object> value = (Map<String, Object>) Dump.of(Beans.call(type, null, "decode", arguments));
-        if (compressed && value.get("topicConfigSerializeWrapper") instanceof Map<?, ?> wrapper) {
-            // Not in the compressed form: Java leaves them at their defaults, one of which is the current time.
-            wrapper.remove("mappingDataVersion");
-            wrapper.remove("topicQueueMappingDetailMap");
-        }
-        return value;
     }
 }

@@ -34,7 +34,6 @@ public final class Main {
         Files.createDirectories(dir);
         writeLines(dir.resolve("frames.jsonl"), Frames.all());
         writeLines(dir.resolve("bodies.jsonl"), Bodies.all());
-        writeLines(dir.resolve("register_compressed.jsonl"), Bodies.registrations());
         writeLines(dir.resolve("records.jsonl"), Records.all());
         writeLines(dir.resolve("compressed.jsonl"), Compression.all());
         writeLines(dir.resolve("batches.jsonl"), Messages.batches());

@@ -1,7 +1,6 @@
 package rocketpoll.vectors;
 
 import java.util.HexFormat;
-import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 
 /** Decodes what the Python side encoded: one line {@code id, kind, class, hex} between tabs, one answer. */
@@ -26,18 +25,10 @@ final class Reader {
         return switch (kind) {
             case "frame" -> Frames.decode(bytes, type.isEmpty() ? null : type);
             case "body" -> Dump.of(RemotingSerializable.decode(bytes, Beans.get(type)));
-            case "register" -> registration(type, bytes);
             case "record" -> Records.fields(bytes);
             case "compressed" -> Compression.decompress(type, bytes);
             case "batch" -> Messages.decodeBatch(bytes);
             default -> throw new IllegalArgumentException("unknown kind " + kind);
         };
-    }
-
-    /** The class column is plain or compressed, with the broker's version after a colon if it is not RocketMQ's own. */
-    private static Object registration(String type, byte[] bytes) throws Exception {
-        String[] parts = type.split(":");
-        int version = parts.length == 1 ? MQVersion.CURRENT_VERSION : Integer.parseInt(parts[1]);
-        return Bodies.decodeRegistration(bytes, parts[0].equals("compressed"), version);
     }
 }
