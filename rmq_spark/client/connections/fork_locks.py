@@ -25,7 +25,7 @@ _held: list[threading.Lock] = []
 def fork_lock() -> threading.Lock:
     """Return a lock to hold in calls that must not be under way when the process forks.
 
-    Hold it for short calls only, which wait for nothing. Nobody may make one while holding another.
+    Hold it for short calls only, which wait for nothing; make none while holding another.
     """
     lock = threading.Lock()
     with _making:

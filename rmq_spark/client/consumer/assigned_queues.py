@@ -12,13 +12,13 @@ no offset.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from rmq_spark.client.consumer.process_queue import Clock, ProcessQueue
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -37,7 +37,7 @@ class AssignedQueue:
         self.queue = queue
         self.process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
         self.is_paused = False
-        self._mutex = threading.RLock()
+        self._mutex = reentrant_mutex()
         self._epoch = 0
         self._pull_offset: int | None = None
         self._delivered_offset: int | None = None
@@ -186,7 +186,7 @@ class AssignedQueues:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
 
     def get(self, queue: MessageQueue) -> AssignedQueue | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
+from rmq_spark.client.threads.mutex import reentrant_mutex
 
 _SIGNALS_SECONDS: Final = 1.0
 """Longest wait: a signal that comes just before a wait begins is handled when it ends."""
@@ -22,7 +23,8 @@ class ConsumeRequestCache:
     """A queue between pulls and `poll`. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._state = threading.Condition()
+        self._mutex = reentrant_mutex()
+        self._state = threading.Condition(self._mutex)
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False
         self._on_change: Callable[[], object] = lambda: None
@@ -33,7 +35,7 @@ class ConsumeRequestCache:
 
     def put(self, request: ConsumeRequest) -> None:
         """Add the messages of a pull."""
-        with self._state:
+        with self._mutex:
             self._requests.append(request)
             self._state.notify()
         self._on_change()
@@ -44,7 +46,7 @@ class ConsumeRequestCache:
         With ``most``, one of more messages is parted: the rest stays for the next.
         """
         deadline = time.monotonic() + timeout_ms / 1000
-        with self._state:
+        with self._mutex:
             while not self._is_closed:
                 request = self._next(most)
                 if request is not None:
@@ -79,18 +81,18 @@ class ConsumeRequestCache:
 
         Those that a queue has brought since then stay: its next pull may be faster than the caller.
         """
-        with self._state:
+        with self._mutex:
             self._requests = deque(request for request in self._requests if not request.is_stale)
 
     def wake(self) -> None:
         """Look again: a queue was resumed."""
-        with self._state:
+        with self._mutex:
             self._state.notify_all()
         self._on_change()
 
     def close(self) -> None:
         """Make every `poll` return None, those that wait included."""
-        with self._state:
+        with self._mutex:
             self._is_closed = True
             self._state.notify_all()
         self._on_change()

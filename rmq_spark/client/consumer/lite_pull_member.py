@@ -8,7 +8,6 @@ See `assigned_queues` for what counts as consumed.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -48,6 +47,7 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.scheduled_tasks import Repeated
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
@@ -91,8 +91,8 @@ class LitePullMember(GroupMember):
         self._cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._outages = Outages("cannot be pulled")
-        self._changing_tasks = threading.Lock()
-        self._polling = threading.Lock()
+        self._changing_tasks = mutex()
+        self._polling = mutex()
         self._to_confirm: dict[AssignedQueue, None] = {}
         self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
         self._topic_checks: list[Repeated] = []

@@ -6,11 +6,11 @@ file.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.wire.message_queue import MessageQueue
 
 
@@ -51,7 +51,7 @@ class OffsetTable:
     """Offsets by queue. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._offsets: dict[MessageQueue, int] = {}
 
     def get(self, queue: MessageQueue) -> int | None:

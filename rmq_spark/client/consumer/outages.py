@@ -10,9 +10,9 @@ What is not told is logged with level DEBUG. This module knows no broker and no 
 from __future__ import annotations
 
 import logging
-import threading
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, BrokerRefused
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Outages:
     def __init__(self, what: str) -> None:
         """Make a record; ``what`` names the failure in the log, as "cannot be pulled"."""
         self._what = what
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._told: dict[MessageQueue | str, object] = {}
 
     def failed(self, queue: MessageQueue, error: BaseException) -> None:

@@ -17,6 +17,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from rmq_spark.client.threads.mutex import reentrant_mutex
+
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
@@ -52,7 +54,7 @@ class ProcessQueue(Generic[Message]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = threading.RLock()
+        self._mutex = reentrant_mutex()
         self._waiting: dict[int, Message] = {}
         self._waiting_offsets: list[int] = []  # in order
         self._taken: dict[int, Message] = {}
@@ -247,7 +249,7 @@ class ProcessQueue(Generic[Message]):
 
     def forked(self) -> None:
         """Drop the queue: its messages are the parent process's."""
-        self._mutex = threading.RLock()
+        self._mutex = reentrant_mutex()
         self._is_dropped = True
 
     @property

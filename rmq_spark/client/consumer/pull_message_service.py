@@ -32,6 +32,7 @@ from rmq_spark.client.consumer.pull_task import (
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.scheduled_tasks import Scheduler
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -132,7 +133,7 @@ class PullMessageService:
         self._pull_interval_ms = pull_interval_ms
         self._failed_ms = failed_ms
         self._outages = Outages("cannot be pulled")
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
         """Put a request into its broker's lane."""

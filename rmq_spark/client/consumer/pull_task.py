@@ -26,6 +26,7 @@ from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.scheduled_tasks import Scheduler, Task
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -121,7 +122,7 @@ class PullTask:
         self._limits = limits
         self._outages = outages
         self._failed_ms = failed_ms
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._next: Task | None = None
         self._pulling_epoch: int | None = None
         self._abandon: Abandon | None = None

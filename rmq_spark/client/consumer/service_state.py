@@ -9,7 +9,6 @@ consumer.
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from rmq_spark.client.instance.members import ConsumerMember
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.requests.name_servers import NameServers
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.wire.bodies.clients import MessageModel
 
 
@@ -37,7 +37,7 @@ class Life:
 
     def __init__(self) -> None:
         self.state = ServiceState.CREATE_JUST
-        self._changing = threading.RLock()
+        self._changing = reentrant_mutex()
 
     def change(self, before: ServiceState, after: ServiceState) -> bool:
         """Go from one state to another; return False if the first one is not the present state."""
@@ -49,7 +49,7 @@ class Life:
 
     def forked(self) -> None:
         """Become OF_THE_PARENT, if the consumer was started."""
-        self._changing = threading.RLock()
+        self._changing = reentrant_mutex()
         if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
             self.state = ServiceState.OF_THE_PARENT
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import time
 
+from rmq_spark.client.threads.mutex import mutex
+
 
 class PendingSends:
     """The room for sends that wait. All methods may be called from any thread."""
@@ -18,7 +20,7 @@ class PendingSends:
         self.bytes_max = bytes_max
         self.count = 0
         self.bytes = 0
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._has_room = threading.Condition(self._mutex)
         self._waiting = 0
 

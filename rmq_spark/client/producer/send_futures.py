@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.results import SendResult
+from rmq_spark.client.threads.mutex import mutex
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Callbacks:
         """Make it; with ``waiting_max`` callbacks that wait, senders have to wait as well."""
         self._name = name
         self._waiting_max = waiting_max
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._has_come = threading.Condition(self._mutex)
         self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()

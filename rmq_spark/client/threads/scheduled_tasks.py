@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 
 _log = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ class ScheduledTasks(ProcessBound):
     def __init__(self, name: str, threads_max: int = 1) -> None:
         self._name = name
         self._threads_max = threads_max
-        self._state = threading.Condition()
+        self._changing = reentrant_mutex()
+        self._state = threading.Condition(self._changing)
         self._tasks: list[tuple[float, int, Task]] = []
         self._numbers = itertools.count()
         self._threads: list[threading.Thread] = []
@@ -89,7 +91,7 @@ class ScheduledTasks(ProcessBound):
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Have an action run after a delay in milliseconds; a stopped scheduler forgets it."""
         task = Task(action, time.monotonic() + delay_ms / 1000)
-        with self._state:
+        with self._changing:
             if self._is_stopped:
                 task.cancel()
                 return task
@@ -126,18 +128,18 @@ class ScheduledTasks(ProcessBound):
     @property
     def pending(self) -> int:
         """Number of tasks that wait."""
-        with self._state:
+        with self._changing:
             return sum(not task.is_cancelled for _, _, task in self._tasks)
 
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive."""
-        with self._state:
+        with self._changing:
             return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
         """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
-        with self._state:
+        with self._changing:
             self._is_stopped = True
             self._tasks.clear()
             self._state.notify_all()
@@ -149,7 +151,8 @@ class ScheduledTasks(ProcessBound):
 
     def _forked(self) -> None:
         """Stop, if any thread has begun."""
-        self._state = threading.Condition()
+        self._changing = reentrant_mutex()
+        self._state = threading.Condition(self._changing)
         self._is_stopped = self._is_stopped or bool(self._threads)
         self._tasks = []
 
@@ -163,7 +166,7 @@ class ScheduledTasks(ProcessBound):
         One idle thread looks at the clock; the others wait to be called. A thread that takes a task
         leaves the clock, and may be gone for long: it calls another for what is left.
         """
-        with self._state:
+        with self._changing:
             while not self._is_stopped:
                 wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
                 if wait_s is not None and wait_s <= 0:
@@ -197,7 +200,7 @@ class Repeated:
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._next: Task | None = None
         self._is_running = False
         self._is_wanted = False

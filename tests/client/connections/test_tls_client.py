@@ -96,7 +96,7 @@ def test_a_server_that_wants_to_know_its_clients(version):
     with FakeServer(answering(lambda request: request.respond(0, "yes")), context) as server:
         assert answer_of(server, CLIENT) == "yes"
         kind = TlsFailed if version is ssl.TLSVersion.TLSv1_2 else ConnectionClosed
-        # A reset may overtake the server's reason; the client then says what it may be.
+        # A reset may overtake the reason; then the client says what it may be.
         why = why_not(server, TRUSTING, kind)
         assert re.search("give a certificate of its authority, and the key|want a certificate", why)
 
