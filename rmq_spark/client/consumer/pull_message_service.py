@@ -13,7 +13,6 @@ are handed to its consumer.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
