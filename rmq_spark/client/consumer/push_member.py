@@ -304,7 +304,9 @@ class PushMember(GroupMember):
         """Give the queue of a ``request`` up, if only a listener was in the way of that."""
         with self._changing_requests:
             current = self._requests.get(request.queue)
-        if current is not None and current.process_queue.is_retired:
+        if current is None or current.process_queue.is_dropped:
+            return
+        if current.process_queue.is_retired:
             self._let_go(current)
 
     def _unlocked(self, requests: Sequence[PullRequest]) -> None:

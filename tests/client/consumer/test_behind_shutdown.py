@@ -137,6 +137,24 @@ def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
     assert cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic, 1)])
 
 
+def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
+    cluster, instance, monkeypatch
+):
+    topic, group, unlocked = cluster.topic(queues=4), cluster.group(), []
+    consumer = member(cluster, group, topic, Listener(), instance)
+    queues = {cluster.queue(topic, number) for number in range(4)}
+    wait_until("its queues", lambda: consumer.assignment() >= queues, PATIENCE_S)
+    lanes, api = consumer._member._lanes, instance.api
+    unlock, stop = api.unlock, lanes.stop
+    monkeypatch.setattr(lanes, "stop", lambda: lanes.at_each([cluster.broker_name], bool, 5_000))
+    monkeypatch.setattr(
+        api, "unlock", lambda *about: unlocked.append(set(about[-1])) or unlock(*about)
+    )
+    consumer.shutdown()
+    stop()
+    assert [each >= queues for each in unlocked] == [True]
+
+
 def test_a_listener_that_shuts_its_consumer_down_has_processed_what_it_got(cluster):
     topic, group, done = cluster.topic(queues=1), cluster.group(), threading.Event()
     cluster.send(topic, *BODIES, queue_id=0)
