@@ -723,7 +723,7 @@ def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, c
 
     with pytest.raises(StoreFailed, match=r"neither committed nor given up.*restart"):
         sink.commit(1, attempt, admit=fail)
-    with pytest.raises(StoreError, match=r"restart the broker$") as refused:
+    with pytest.raises(StoreError, match=r"(?m)restart the broker$") as refused:
         sink.commit(1, attempt)
     assert not is_lack(refused.value)  # or it would be said to be tried again
     assert "neither committed nor given up" in store.state().failure

@@ -35,6 +35,10 @@ class Holding:
             self.listening.release()
         return True
 
+    def is_of(self, member: object) -> bool:
+        """Return whether the member holds the queue, so that a listener at it is the member's."""
+        return self._holder is member
+
     @contextmanager
     def kept_by(self, member: object) -> Iterator[bool]:
         """Keep all others from taking the queue meanwhile; yield False if another has it."""

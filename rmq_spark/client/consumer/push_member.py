@@ -294,6 +294,9 @@ class PushMember(GroupMember):
             request.process_queue.drop()
             return True
         request.process_queue.retire()
+        if not request.holding.is_of(self._locks):  # a listener that is at it is another member's
+            request.process_queue.drop()
+            return True
         if not request.holding.listening.acquire(blocking=False):
             return False
         request.process_queue.drop()

@@ -117,6 +117,17 @@ def test_threads_and_connections_end_with_the_listener(cluster, instance, busy, 
     assert not instance.is_shut_down
 
 
+def test_who_waits_for_the_listener_of_another_ends_without_it(cluster, instance, busy):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *BODIES, queue_id=0)
+    shut_down_while_busy(cluster, group, topic, busy, instance)
+    waiting = member(cluster, group, topic, Listener(), instance)
+    wait_until("its queue", lambda: cluster.queue(topic) in waiting.assignment(), PATIENCE_S)
+    waiting.shutdown()
+    wait_until("no threads", lambda: waiting.health().threads == 0, PATIENCE_S)
+    assert busy.ended == []
+
+
 def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
     cluster, instance, busy, monkeypatch, caplog
 ):
