@@ -230,7 +230,7 @@ def test_the_page_on_typed_bodies_writes_rows_and_reads_them(tmp_path):
             "sink",
             ('|created|1   |{"id":1', "2 orders are paid", "|created|", "4 bills were sent"),
         ),
-        ("exactly-once", ("1 bills count", "1 large orders count")),
+        ("exactly-once", ("1 bills count", "1 large orders count", "ada")),
         ("options", ("2 messages of the last hour",)),
         ("spark", ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=")),
     ],
