@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.client.beside import TOPIC as ROUTED_TOPIC
 from benchmarks.client.beside import BlackHole, NameServer
-from benchmarks.client.stalled import child, stopped
+from benchmarks.client.stalled import stopped
+from benchmarks.spark.process_tree import embedded_broker
 from rmq_spark.client import (
     Admin,
     LitePullConsumer,
@@ -169,7 +170,7 @@ def _listener_busy(kind: str, place: Place) -> Client:
 def _stalled(kind: str, place: Place) -> Client:
     """A client whose broker takes connections, and answers nothing any more."""
     client = _idle(kind, place)
-    place.stack.enter_context(stopped(child()))
+    place.stack.enter_context(stopped(embedded_broker()))
     if isinstance(client, Producer):
         for _ in range(PENDING):
             message = Message("others", bytes(PENDING_BYTES))
@@ -185,40 +186,38 @@ def _stalled(kind: str, place: Place) -> Client:
 
 def _connecting(kind: str, place: Place) -> Client:
     """A client whose broker's host has vanished."""
-    if kind == "producer":
-        producer = Producer("senders", place.routed_to_silence)
-        producer.start()
-        _aside(lambda: producer.send(Message(ROUTED_TOPIC, b"x"), timeout_ms=FOR_EVER_MS))
-        client: Client = producer
-    elif kind == "admin":
-        admin = Admin(place.routed_to_silence)
-        _aside(lambda: admin.topic_offsets(ROUTED_TOPIC))
-        client = admin
-    else:
-        consumer = _consumer(kind, place.routed_to_silence, place)
-        consumer.subscribe(ROUTED_TOPIC)
-        consumer.start()
-        client = consumer
+    address = place.routed_to_silence
+    if kind not in CONSUMERS:
+        return _asking(kind, address, ROUTED_TOPIC, lambda admin: admin.topic_offsets(ROUTED_TOPIC))
+    consumer = _consumer(kind, address, place)
+    consumer.subscribe(ROUTED_TOPIC)
+    consumer.start()
     time.sleep(IN_SECONDS)
-    return client
+    return consumer
 
 
 def _starting(kind: str, place: Place) -> Client:
     """A client that asks a name server whose host has vanished; of a producer, its first send."""
+    if kind not in CONSUMERS:
+        return _asking(kind, place.silent, TOPIC, Admin.topics)
+    consumer = _consumer(kind, place.silent, place)
+    consumer.subscribe(TOPIC)
+    _aside(consumer.start)
+    time.sleep(IN_SECONDS)
+    return consumer
+
+
+def _asking(kind: str, address: str, topic: str, question: Callable[[Admin], object]) -> Client:
+    """A producer that sends to a topic, or an admin with a question; nobody answers either."""
     if kind == "producer":
-        producer = Producer("senders", place.silent)
+        producer = Producer("senders", address)
         producer.start()
-        _aside(lambda: producer.send(Message(TOPIC, b"x"), timeout_ms=FOR_EVER_MS))
+        _aside(lambda: producer.send(Message(topic, b"x"), timeout_ms=FOR_EVER_MS))
         client: Client = producer
-    elif kind == "admin":
-        admin = Admin(place.silent)
-        _aside(admin.topics)
-        client = admin
     else:
-        consumer = _consumer(kind, place.silent, place)
-        consumer.subscribe(TOPIC)
-        _aside(consumer.start)
-        client = consumer
+        admin = Admin(address)
+        _aside(lambda: question(admin))
+        client = admin
     time.sleep(IN_SECONDS)
     return client
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from benchmarks.client.beside import TOPIC as SLOW_TOPIC
 from benchmarks.client.beside import NameServer
+from benchmarks.spark.process_tree import embedded_broker
 from rmq_spark.client import Message, Producer
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.results import SendResult
@@ -61,7 +62,7 @@ def main() -> None:
         broker.create_topic(TOPIC)
         with Producer("senders", broker.address, retry_times_when_send_async_failed=0) as producer:
             producer.send(Message(TOPIC, b"first"))
-            with stopped(child()):
+            with stopped(embedded_broker()):
                 _Sending(producer, TOPIC, BODY_BYTES, TIMEOUT_MS).run(sends=SENDS)
     with _slow_broker() as address:
         names = NameServer(**{"broker-a": address})
@@ -70,16 +71,6 @@ def main() -> None:
             _Sending(producer, SLOW_TOPIC, SLOW_BODY_BYTES, SLOW_TIMEOUT_MS).run(
                 seconds=SLOW_SECONDS
             )
-
-
-def child() -> int:
-    """Return the broker's process id; it is the only child of this process."""
-    [child] = {
-        int(pid)
-        for task in Path("/proc/self/task").glob("*/children")
-        for pid in task.read_text().split()
-    }
-    return child
 
 
 @contextmanager

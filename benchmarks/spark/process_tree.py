@@ -14,6 +14,9 @@ _PARENT = 1
 _TIMES = slice(11, 15)
 """The fields of user and system time, of the process and of its children that have ended."""
 
+_PROGRAM = b"start_broker"
+"""The name of what `EmbeddedBroker` starts as a process of its own."""
+
 _CLOCK_BITS = 3
 _CLOCK_OF_ALL_THREADS = 2
 """What clock_getcpuclockid(3) puts together of a process, which Python cannot call."""
@@ -48,6 +51,16 @@ def process_cpu_seconds(process_id: int) -> float:
 def children_of(process_id: int) -> list[int]:
     """Return the processes that a process has started, and that run."""
     return [each for each, fields in _processes() if int(fields[_PARENT]) == process_id]
+
+
+def embedded_broker() -> int:
+    """Return the process of the one broker that this process has started for itself."""
+    [broker] = [
+        each
+        for each in children_of(os.getpid())
+        if _PROGRAM in Path(f"/proc/{each}/cmdline").read_bytes()
+    ]
+    return broker
 
 
 def _processes() -> Iterator[tuple[int, list[str]]]:

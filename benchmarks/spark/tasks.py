@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from benchmarks.spark.process_tree import children_of, process_cpu_seconds
+from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.client import Producer
 from rmq_spark.spark.options import read_options
 from rmq_spark.spark.planning import Piece
@@ -62,9 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--megabytes", type=int, default=100, help="of bodies of each size")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
-    others = children_of(os.getpid())
     with EmbeddedBroker(own_process=True) as broker, Producer("tasks", broker.address) as producer:
-        (broker_process,) = set(children_of(os.getpid())) - set(others)
+        broker_process = embedded_broker()
         for number, (lengths, (least, most)) in enumerate(_LENGTHS.items()):
             rows = max(options.megabytes * 2_000_000 // (least + most), 1)
             piece = _filled(broker, producer, f"tasks-{number}", rows, range(least, most + 1))
