@@ -11,11 +11,12 @@ from contextlib import ExitStack
 import java_vectors
 import pytest
 from breadth import PEERS
-from broker_kinds import RocketPollBroker, settings, store_config, wait_until
+from broker_kinds import RocketPollBroker, wait_until
 from consumer_clusters import Cluster
 from fake_servers import FakeServer, answering
 from middle_boxes import Host
-from rocketmq_peer import CLUSTER, RocketMQ, free_broker_port
+from rocketmq_pair import NAMES, TwoBrokers, masters
+from rocketmq_peer import CLUSTER
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
@@ -26,7 +27,6 @@ from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.store.config import FlushDiskType
 
-NAMES = ("broker-a", "broker-b")
 QUEUES = 4
 STARTS_SECONDS_MAX = 90
 
@@ -44,32 +44,20 @@ class RocketMQPair:
     """A name server and two masters."""
 
     def __init__(self, version, directory):
-        self._directory = directory
-        self._rocketmq = RocketMQ(version, directory)
-        self.name_server = self._rocketmq.address
-        self._ports = {name: free_broker_port() for name in NAMES}
-        self._processes = {}
-        for name in NAMES:
-            self.start(name)
+        self._brokers = TwoBrokers(version, directory)
+        self.name_server = self._brokers.name_server
+        self.close = self._brokers.close
 
     def address(self, name):
-        return f"127.0.0.1:{self._ports[name]}"
+        return self._brokers.members[name].address
 
     def start(self, name):
-        """Start it, or start it again; nobody waits for it."""
-        more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
-        config = store_config(self._directory / f"store-{name}")
-        self._processes[name] = self._rocketmq.start_broker(name, self._ports[name], config, more)
+        """Start it again; nobody waits for it."""
+        self._brokers.members[name].start()
 
     def end(self, name, how):
         """As a crash would, or in order."""
-        self._processes[name].check_is_running()
-        getattr(self._processes[name], how)()
-
-    def close(self):
-        for process in self._processes.values():
-            process.kill()
-        self._rocketmq.kill()
+        getattr(self._brokers.members[name], how)()
 
 
 class RocketPollPair:
@@ -151,17 +139,10 @@ def running_pair(kind, directory):
     both = PairOfHosts(kind, directory)
     try:
         with Admin(both.name_server) as admin:
-            wait_until("both masters", lambda: _masters(admin) == set(NAMES), STARTS_SECONDS_MAX)
+            wait_until("both masters", lambda: masters(admin) == set(NAMES), STARTS_SECONDS_MAX)
         yield both
     finally:
         both.close()
-
-
-def _masters(admin):
-    try:
-        return set(admin.masters())
-    except ClientError:
-        return set()
 
 
 class PairCluster(Cluster):

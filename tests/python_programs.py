@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,22 @@ def python_program(text, *arguments, cwd):
         timeout=_PATIENCE_SECONDS,
         check=False,
     )
+
+
+def last_line_of(*arguments, seconds):
+    """Run Python with these arguments, a fork in a process of threads allowed, to a good end.
+
+    Return what the last line that it prints says, in JSON.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def started_python_program(text, *arguments, cwd, quiet=False):

@@ -405,10 +405,8 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
     count = sum(message.row_count for message in sent)
     queues = {span.queue for message in sent for span in message.spans}
     unknown = len(messages) - len(sent)
-    size, retries = (
-        sum(message.body_bytes for message in sent),
-        sum(message.retries for message in sent),
-    )
+    size = sum(message.body_bytes for message in sent)
+    retries = sum(message.retries for message in sent)
     staged = _staged(messages)
     place = f"are in {len(queues)} queues"
     if staged:

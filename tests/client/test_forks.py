@@ -6,16 +6,14 @@ Each program forks in a process of its own: see `forking_programs`.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from python_programs import last_line_of
 
 from rmq_spark.client import (
     Admin,
@@ -43,18 +41,8 @@ def topic(cluster):
 @pytest.fixture
 def run(cluster, topic):
     def run(program):
-        ended = subprocess.run(
-            [
-                *(sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAMS), program),
-                *(cluster.name_server, cluster.address, topic, cluster.group()),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout.splitlines()[-1])
+        about = (cluster.name_server, cluster.address, topic, cluster.group())
+        return last_line_of(str(PROGRAMS), program, *about, seconds=PATIENCE_S)
 
     return run
 

@@ -3,13 +3,11 @@ the parent's connection goes on."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conforming_clients import Clients
+from python_programs import last_line_of
 from tls_clusters import TlsCluster, behind_tls
 
 PATIENCE_S = 90
@@ -114,18 +112,8 @@ def run(both):
     head = HEAD.format(root=str(tests.parent), tests=str(tests))
 
     def run(program):
-        ended = subprocess.run(
-            [
-                *(sys.executable, "-W", "ignore::DeprecationWarning", "-c", head + program),
-                *(cluster.address, topic, cluster.group()),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout.splitlines()[-1]), clients, topic
+        about = (cluster.address, topic, cluster.group())
+        return last_line_of("-c", head + program, *about, seconds=PATIENCE_S), clients, topic
 
     yield run
     cluster.close()

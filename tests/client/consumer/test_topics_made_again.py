@@ -112,6 +112,17 @@ def ended(consumer):
         consumer.shutdown()
 
 
+@contextmanager
+def member_that_has_the_old_ones(kind):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        member = Member(kind, broker.address)
+        with member.consumer:
+            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
+            yield broker, member
+
+
 def make_again_unnoticed(broker, member, new):
     """Make a topic again while a member asks for nothing: the last pull that was held is over."""
     member.pause()
@@ -125,16 +136,11 @@ def make_again_unnoticed(broker, member, new):
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_one(kind):
     new = [f"new {number}" for number in range(40)]
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
-        member = Member(kind, broker.address)
-        with member.consumer:
-            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
-            make_again_unnoticed(broker, member, new)
-            member.resume()
-            wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
-        assert member.had == [*OLD, LAST, *new]
+    with member_that_has_the_old_ones(kind) as (broker, member):
+        make_again_unnoticed(broker, member, new)
+        member.resume()
+        wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+    assert member.had == [*OLD, LAST, *new]
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
@@ -142,22 +148,17 @@ def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monk
     """Its thread for the broker comes to the queue again when it has been resumed."""
     monkeypatch.setattr("rmq_spark.client.consumer.last_known.DOUBT_MS", 600_000)
     new, is_free = [f"new {number}" for number in range(40)], threading.Event()
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
-        member = Member(kind, broker.address)
-        with member.consumer:
-            wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
-            [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]
-            held = 1 if kind == "lite" else 2  # of the retry topic as well
-            holds = broker._runner._controller.hold_service
-            wait_until("all its pulls are held", lambda: holds.held == held, PATIENCE_S)
-            member.consumer._member._lanes.of(queue.broker_name).schedule(is_free.wait)
-            make_again_unnoticed(broker, member, new)
-            member.resume()
-            is_free.set()
-            wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
-        assert member.had == [*OLD, LAST, *new]
+    with member_that_has_the_old_ones(kind) as (broker, member):
+        [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]
+        held = 1 if kind == "lite" else 2  # of the retry topic as well
+        holds = broker._runner._controller.hold_service
+        wait_until("all its pulls are held", lambda: holds.held == held, PATIENCE_S)
+        member.consumer._member._lanes.of(queue.broker_name).schedule(is_free.wait)
+        make_again_unnoticed(broker, member, new)
+        member.resume()
+        is_free.set()
+        wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+    assert member.had == [*OLD, LAST, *new]
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
