@@ -51,6 +51,11 @@ class Machine:
         self.lives += 1
         return RecordedBroker(self, loop, self._base / f"life-{self.lives}", settings, rules, seed)
 
+    def log_min_offset(self):
+        """Where the log begins: its files are named by that."""
+        log = self.disk / STORE / "commitlog"
+        return min((int(path.name) for path in log.glob("*[0-9]")), default=0)
+
     def take_up(self, recording):
         """Tell the model what a process has done that is dead now; how many calls these were."""
         replay = Replay(self._model)

@@ -5,8 +5,12 @@ It takes the place of `world.watch`, and answers the same questions.
 
 from __future__ import annotations
 
+import time
+
 SLACK_SECONDS = 3.0
 """What a broker does every few hundred milliseconds is done after that."""
+
+_DELETE_SECONDS = 0.5
 
 
 class Watch:
@@ -15,12 +19,17 @@ class Watch:
     slack_seconds = SLACK_SECONDS
     may_refuse_a_save = False
     """Whether what a broker knows may stay unsaved as it stops: no call fails then."""
+    can_wipe = False
+    """Whether the disk lets everything be written over at once that a full one has taken: other
+    calls fail, too."""
 
-    def __init__(self, time, complain, *, may_expire):
-        """``may_expire``: the disk may be so full that the oldest messages go."""
+    def __init__(self, time, complain, log_min_offset, *, may_expire):
+        """``may_expire``: the disk may be so full that the oldest messages go;
+        ``log_min_offset`` says where the log on the disk begins."""
         self.may_expire = may_expire
         self._time = time
         self._complain = complain
+        self._log_min_offset = log_min_offset
         self._crashed_at = -1.0
         self._trouble_since = None
         self.last_refusal = ""
@@ -33,6 +42,16 @@ class Watch:
     def life_ended(self, kind):
         if kind != "stop":
             self._crashed_at = self._time.now
+
+    def is_gone_from_log(self, place):
+        """Whether the log begins behind a place by now.
+
+        A file of it is no longer read a moment before it is gone.
+        """
+        if place < self._log_min_offset():
+            return True
+        time.sleep(_DELETE_SECONDS)
+        return place < self._log_min_offset()
 
     def crashed_since(self, time):
         return self._crashed_at >= time

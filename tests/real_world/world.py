@@ -64,11 +64,13 @@ class World:
         self.kernel = RealTime()
         self.tasks = Tasks(self.kernel)
         self.network = Sockets(self.kernel)
-        self.watch = Watch(self.kernel, self._complain, may_expire=may_expire)
+        self.machine = Machine(base, tracer)
+        self.watch = Watch(
+            self.kernel, self._complain, self.machine.log_min_offset, may_expire=may_expire
+        )
         self.ledger = Ledger(self, is_sync=True)
         self.offsets = Offsets(self, SLACK_SECONDS)
         self.names = Names(self._complain)
-        self.machine = Machine(base, tracer)
         self.life = None
         self.longest_start_seconds = 0.0
         self.is_at_rest = False

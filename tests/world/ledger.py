@@ -386,12 +386,11 @@ class Ledger:
 
     def _check_expired(self, topic, queue_id, queue_offset, what):
         """Old messages go with their file of the log, and no others go with them."""
-        log_min_offset = self._world.watch.log_min_offset()
         place = getattr(what, "physical_offset", None)
-        if place is not None and log_min_offset is not None and place >= log_min_offset:
+        if place is not None and not self._world.watch.is_gone_from_log(place):
             self.complain(
                 f"{what} is hidden: it was at {queue_offset} of {topic}/{queue_id} and at {place} "
-                f"of the log, which begins at {log_min_offset}"
+                "of the log, which still holds that place"
             )
 
     def is_to_be_found(self, sent):

@@ -95,12 +95,12 @@ class Watch:
             if trouble.kind == kind and trouble.begin <= now < trouble.begin + trouble.seconds
         ]
 
-    def log_min_offset(self):
-        """Where the log begins by now; None while nobody serves it."""
+    def is_gone_from_log(self, place):
+        """Whether the log begins behind a place by now; true as well while nobody serves it."""
         life = self._world.life
         if life is None or life.served_since is None:
-            return None
-        return life.controller.store.state().min_offset
+            return True
+        return place < life.controller.store.state().min_offset
 
     def crashed_since(self, time):
         """Whether the broker was killed, or could not save what it knew, at that time or later."""
