@@ -37,6 +37,7 @@ from rocketpoll.broker.state.topic_config import TopicConfigManager
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import QueueOffset
 from rocketpoll.broker.store.picking import USUAL_LIMITS
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
@@ -157,18 +158,17 @@ class PullMessageProcessor:
             RequestRejected
         ):  # its group has left, or wants something else: the replay will say so
             return True
-        look_until = from_queue_offset + _EXTENDED_ENTRIES_FILTERED
-        while from_queue_offset < look_until:
+        at = QueueOffset(from_queue_offset)
+        look_until = at + _EXTENDED_ENTRIES_FILTERED
+        while at < look_until:
             found = self._store.get_message(
-                topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
+                topic, queue_id, at, count_max=1_024, message_filter=message_filter
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if (
-                found.next_begin_offset <= from_queue_offset
-            ):  # the end; else the replay will say what is wrong
+            if found.next_begin_offset <= at:  # the end; else the replay will say what is wrong
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
-            from_queue_offset = found.next_begin_offset
+            at = found.next_begin_offset
             yield
         return True
 
@@ -317,7 +317,7 @@ class PullMessageProcessor:
         return self._store.get_message(
             header.topic,
             header.queue_id,
-            header.queue_offset,
+            QueueOffset(header.queue_offset),
             count_max=count_max,
             bytes_max=bytes_max,
             scan_max=scan_max,
