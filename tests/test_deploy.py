@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,17 @@ def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
     checked("promtool", "test", "rules", str(RULE_TESTS))
     checked("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
     checked("promtool", "check", "metrics", said=scraped)
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("docker-compose"), reason="docker-compose is not here")
+def test_docker_compose_takes_its_file():
+    checked("docker-compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet")
+
+
+@pytest.mark.deep
+def test_the_dockerfile_is_as_its_linter_wants_it():
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("hadolint is not here")
+    checked(str(linter), str(DEPLOY / "Dockerfile"))
