@@ -43,7 +43,7 @@ def kind(request):
 
 
 @pytest.fixture(scope="module")
-def broker_directory(tmp_path_factory):
+def broker_directory(kind, tmp_path_factory):  # each kind has one of its own
     """The directory of the broker, in which its ``store`` lies."""
     return tmp_path_factory.mktemp("broker")
 
