@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from broker_kinds import wait_until
 from broker_stories import tell
-from rocketmq_peer import free_port, is_listening
+from rocketmq_peer import free_port
 from scrapes import got
 
 from rocketpoll import EmbeddedBroker
@@ -202,9 +202,14 @@ def prometheus(directory, port):
 
     with (directory / "log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_until("a Prometheus that listens", lambda: is_listening(port) or running.poll())
+
+    def is_ready():
         assert running.poll() is None, (directory / "log").read_text(encoding="utf-8")
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready"):
+            return True
+
+    try:
+        wait_until("a Prometheus that is ready", is_ready)
         yield ask
     finally:
         running.kill()
