@@ -17,12 +17,13 @@ from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender, illegal, unavailable
-from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords
+from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords, Placed
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Lacking
 from rocketpoll.broker.store.large_batch import LargeBatch, Part, part_of
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import topic_fault
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
@@ -189,7 +190,7 @@ class ChunkAppender:
         if batch.size > self._appender.file_room:
             return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
 
-        def append(queue_offset: int) -> PutMessageResult:
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
             many: list[ManyRecords] = []
             count = 0
             for part in parts:
@@ -209,7 +210,7 @@ class ChunkAppender:
 
         return self._appender.in_turn(batch.queue, append, len(batch.sizes))
 
-    def _append(self, parts: Sequence[Part], queue_offset: int) -> PutMessageResult:
+    def _append(self, parts: Sequence[Part], queue_offset: QueueOffset) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
         first: PutMessageResult | None = None
         done = 0
@@ -235,16 +236,14 @@ class ChunkAppender:
                 )
         return first or illegal("the chunk is empty")
 
-    def _append_rows(
-        self, part: Part, first: int, end: int, queue_offset: int
-    ) -> tuple[int, int, int]:
+    def _append_rows(self, part: Part, first: int, end: int, queue_offset: QueueOffset) -> Placed:
         records = _rows_of(part, first, end, queue_offset)
         position, end_offset, timestamp = self._log.append_many([records])
         if end - first == len(part.chunk):  # one in two files is read from the log
             self._remember(part, records, position)
         return position, end_offset, timestamp
 
-    def _remember(self, part: Part, records: ManyRecords, position: int) -> None:
+    def _remember(self, part: Part, records: ManyRecords, position: PhysicalOffset) -> None:
         part.chunk.head["queue_offset"] = records.queue_offsets
         self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
 
@@ -258,7 +257,7 @@ class ChunkAppender:
         return count
 
 
-def _rows_of(part: Part, first: int, end: int, queue_offset: int) -> ManyRecords:
+def _rows_of(part: Part, first: int, end: int, queue_offset: QueueOffset) -> ManyRecords:
     """Return some records of a part as they are appended, from an offset of their queue on."""
     chunk = part.chunk
     starts = chunk.starts[first:end] - chunk.starts[first]

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class LargeBatch:
         if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
             self._parts.append(_Begun(bytearray(), [], []))
         begun = self._parts[-1]
-        begun.records.extend(batch.sealed(0, 0, 0))
+        begun.records.extend(batch.sealed(FIRST_IN_QUEUE, LOG_START, 0))
         begun.sizes.extend(batch.sizes)
         begun.body_crcs.extend(map(crc32, parts.bodies))
         self.sizes += batch.sizes
