@@ -152,8 +152,8 @@ def _check(config: BrokerConfig) -> None:
     if config.store.max_message_size > config.store.mapped_file_size_commit_log:
         faults.append(
             f"maxMessageSize={config.store.max_message_size} does not fit into "
-            f"mappedFileSizeCommitLog={config.store.mapped_file_size_commit_log}: a message lies in "
-            "one file of the log"
+            f"mappedFileSizeCommitLog={config.store.mapped_file_size_commit_log}: a message lies "
+            "in one file of the log"
         )
     if config.store.max_message_size > config.server.frame_bytes_max:
         faults.append(
