@@ -133,7 +133,8 @@ class MappedFileQueue:
                 "start with the size that it was written with"
             )
             others = [each for other, each in sizes.items() if each and other != name]
-            if size < self._file_size and (not others or others != [size] * len(others)):
+            is_odd = not others or others != [size] * len(others)
+            if size < self._file_size and is_odd and not self._may_miss_files:
                 fault += f"; if it was cut, {self._how_to_mend(self._directory / name)}"
         elif int(name) % self._file_size and not self._may_miss_files:
             fault = (

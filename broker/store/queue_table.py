@@ -121,9 +121,14 @@ class QueueTable:
             queue = self._queues[key] = ConsumeQueue(self._group, path, self._file_size)
             try:
                 left = queue.adopt(sizes)
-            except ForeignFile:
+            except ForeignFile as error:
                 self._refuse_damaged(path, sizes)
-                raise
+                if {None, 0, self._file_size}.issuperset(sizes.values()):
+                    raise
+                raise ForeignFile(
+                    f"{error}; or, to have all queues made again from the log, leave the broker "
+                    f"stopped, delete {self._directory}, and start the broker"
+                ) from None
             self._left += [path / name for name in left]
 
     def _refuse_damaged(self, directory: Path, sizes: Mapping[str, int | None]) -> None:

@@ -94,6 +94,16 @@ def test_a_directory_in_place_of_a_file_is_named_with_how_to_go_on(table, tmp_pa
     assert f"leave the broker stopped, delete {queue}, and start" in str(refused.value)
 
 
+def test_queues_of_files_of_another_size_are_named_with_both_ways_to_go_on(table, tmp_path):
+    table.get_or_make("T", 0).append(0, ENTRIES)
+    larger = QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 320)
+    with pytest.raises(ForeignFile, match="set to files of 320: start with the size") as refused:
+        larger.load()
+    text = str(refused.value)
+    assert f"made again from the log, leave the broker stopped, delete {table._directory}," in text
+    assert "truncate" not in text  # the entries would lie in files that are named for others
+
+
 @pytest.mark.parametrize("path", ["T/zero", "a b/0", "T/-1"])
 def test_foreign_directories_are_named_and_left_alone(table, tmp_path, path):
     (tmp_path / "consumequeue" / path).mkdir(parents=True)
