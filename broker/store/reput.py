@@ -38,7 +38,7 @@ from rocketpoll.broker.store.dispatch import (
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
+from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
 from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.queue_table import QueueTable
@@ -216,7 +216,7 @@ class ReputMessageService:
 
     def _run_once(self) -> None:
         start, confirmed = self._next_offset, self.visible_offset()
-        fresh: list[FreshRun] = []
+        fresh: list[FreshRun | FreshRows] = []
         next_offset = start
         while run := self._fresh.runs.take(next_offset, confirmed):
             fresh.append(run)
