@@ -10,7 +10,8 @@ queue, offset, region and whether to trace.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
@@ -273,7 +274,8 @@ class SendMessageProcessor:
         if entries is None or entries.rows < _EVEN_MIN:
             return None
         width = len(entries.first.properties)
-        ending = self._properties.ending_in_batch(entries.all_properties(), width, of_batch)
+        own = b"".join(entries.properties())
+        ending = self._properties.ending_in_batch(own, width, of_batch)
         if ending is None:
             return None
         return EvenBatch(plan.template, entries, ending, born_timestamp)
@@ -371,7 +373,8 @@ class SendMessageProcessor:
                 connection, request, plan.id_start, physical_offset, queue_id, queue_offset
             )
             return
-        ids = _ids(plan.id_start, accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        places = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        ids = _ids(plan.id_start, places)
         if status is _PUT_OK:
             self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
             return
@@ -381,11 +384,10 @@ class SendMessageProcessor:
         )
 
 
-def _ids(start: str, places: Iterable[int]) -> str:
-    """Return the ids of messages at these places, in a third of the time of formatting each."""
-    host = bytes.fromhex(start)
-    ids = b"".join([host + place.to_bytes(8, "big") for place in places])
-    return ids.hex(",", len(host) + 8).upper()
+def _ids(start: str, places: Sequence[int]) -> str:
+    """Return the ids of messages at these places, which begin in the same way, with commas."""
+    ends = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+    return start + ends.replace(",", f",{start}")
 
 
 def _no_timers(name: str) -> RequestRejected:
