@@ -33,7 +33,7 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
 _LAST_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true"
 _WAITS = f"{_LAST_WAITS}{PROPERTY_SEPARATOR}"
-"""What Java's producers write; newer ones leave out the very last separator."""
+"""The text as Java's producers write it; newer ones leave out the very last separator."""
 
 
 class StoredProperties(NamedTuple):
