@@ -18,10 +18,10 @@ from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.reading.pull_shape import PullShape
 from rocketpoll.broker.processor.reading.subscription_filters import Filter
 
-PLANS_MAX: Final = 256
+PLANS_MAX: Final = 4_096
 """Plans of one client: one for each queue that it pulls from. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 16 * PLANS_MAX
-"""Plans of all clients: 6 MiB as a rule, 20 MiB if all are as long as may be remembered."""
+PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
+"""Plans of all clients: 12 MiB as a rule, 40 MiB if all are as long as may be remembered."""
 _PULLS_PER_LESSON = 4
 
 _new_header: Callable[[type[PullMessageRequestHeader], tuple[Any, ...]], PullMessageRequestHeader]
