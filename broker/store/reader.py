@@ -154,7 +154,9 @@ class MessageReader:
             except UnreadableFile as error:
                 limits = fewer_than(looked_at, queue, limits, error)
                 continue
-            return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
+            return GetMessageResult(
+                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
+            )
 
     def _behind(self, queue: QueueKey, queue_offset: int, low: int, high: int) -> GetMessageResult:
         """Tell whether what lies behind a queue is in the log and to come, or is not there."""
