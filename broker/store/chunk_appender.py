@@ -17,12 +17,13 @@ from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender, illegal, unavailable
-from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.commit_log import CommitLog, Placed
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Lacking
 from rocketpoll.broker.store.large_batch import LargeBatch
+from rocketpoll.broker.store.offsets import QueueOffset
 from rocketpoll.broker.store.queue_table import topic_fault
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
@@ -195,7 +196,7 @@ class ChunkAppender:
         if batch.size > self._appender.file_room:
             return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
 
-        def append(queue_offset: int) -> PutMessageResult:
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
             offsets = np.arange(queue_offset, queue_offset + len(chunk))
             try:
                 position, end_offset, timestamp = self._log.append_many(
@@ -211,7 +212,7 @@ class ChunkAppender:
 
         return self._appender.in_turn(batch.queue, append, len(chunk))
 
-    def _append(self, parts: Sequence[_Part], queue_offset: int) -> PutMessageResult:
+    def _append(self, parts: Sequence[_Part], queue_offset: QueueOffset) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
         first: PutMessageResult | None = None
         done = 0
@@ -237,9 +238,7 @@ class ChunkAppender:
                 )
         return first or illegal("the chunk is empty")
 
-    def _append_rows(
-        self, part: _Part, first: int, end: int, queue_offset: int
-    ) -> tuple[int, int, int]:
+    def _append_rows(self, part: _Part, first: int, end: int, queue_offset: QueueOffset) -> Placed:
         chunk = part.chunk
         starts = chunk.starts[first:end] - chunk.starts[first]
         offsets = np.arange(queue_offset, queue_offset + end - first)

@@ -37,6 +37,7 @@ from rocketpoll.broker.store.lacks import (
     what_is_wrong,
 )
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,6 +65,9 @@ _PAGE_BYTES = 1 << 12
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
 """A function that returns a record in pieces, one behind the other."""
 
+Placed: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
+"""The place of records that were put, their end, and their store timestamp."""
+
 
 class Draft(Protocol):
     """Messages that are prepared but for what their place says."""
@@ -72,7 +76,9 @@ class Draft(Protocol):
     def size(self) -> int:
         """The size of their records, in bytes."""
 
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return the records, given the first one's place and queue offset, and their time."""
 
 
@@ -86,14 +92,14 @@ class CommitLog:
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
         self._last_timestamp = 0
-        self._to_wipe: tuple[int, int] | None = None
+        self._to_wipe: tuple[PhysicalOffset, PhysicalOffset] | None = None
         self._later: list[Buffer] = []
-        self._later_start = self._later_end = self._later_limit = 0
+        self._later_start = self._later_end = self._later_limit = LOG_START
         self.later_timestamp = 0
         self._flushing = threading.Lock()
-        self.written_offset = 0
-        self.flushed_offset = 0
-        self.sealed_from = 0
+        self.written_offset = LOG_START
+        self.flushed_offset = LOG_START
+        self.sealed_from = LOG_START
         """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
         self.writing = Hindrance("the commit log is not written to")
@@ -108,28 +114,30 @@ class CommitLog:
         return self._files
 
     @property
-    def min_offset(self) -> int:
+    def min_offset(self) -> PhysicalOffset:
         """The first offset that is still kept."""
-        return self._files.first_offset
+        return PhysicalOffset(self._files.first_offset)
 
     @property
     def last_timestamp(self) -> int:
         """The time at which the last message was stored, in milliseconds."""
         return self._last_timestamp
 
-    def resume(self, end_offset: int, last_timestamp: int, sealed_from: int) -> None:
+    def resume(
+        self, end_offset: PhysicalOffset, last_timestamp: int, sealed_from: PhysicalOffset
+    ) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
-    def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
+    def append(self, draft: Draft, queue_offset: QueueOffset) -> Placed:
         """Append a prepared draft; return its place, its end, and its store timestamp."""
         position = self._place(draft.size)
         timestamp = self._timestamp()
         return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
 
-    def place_later(self, size: int, write_out: Callable[[], None]) -> int:
+    def place_later(self, size: int, write_out: Callable[[], None]) -> PhysicalOffset:
         """Return the place for `append_later` of a record; call ``write_out`` to make room."""
         position = self._later_end
         if self._later:
@@ -143,7 +151,7 @@ class CommitLog:
         self.later_timestamp = self._timestamp()
         return position
 
-    def append_later(self, position: int, size: int, seal: Seal, *parts: object) -> None:
+    def append_later(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
         """Append a record at the place that was given for it, with others, by the next `write_out`.
 
         ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
@@ -158,7 +166,7 @@ class CommitLog:
     def write_out(self) -> None:
         """Write all that waits, or nothing: either way it waits no more."""
         later, self._later = self._later, []
-        self._later_limit = 0
+        self._later_limit = LOG_START
         if later:
             self._check_failure()
             self._write(self._later_start, b"".join(later), self._last_timestamp)
@@ -166,10 +174,10 @@ class CommitLog:
     def give_up_later(self) -> None:
         """Drop the records that wait: nobody sees them."""
         self._later = []
-        self._later_limit = 0
+        self._later_limit = LOG_START
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The end of the log once all that waits is written."""
         return self._later_end if self._later else self.written_offset
 
@@ -180,7 +188,7 @@ class CommitLog:
         queue_offsets: npt.NDArray[np.int64],
         store_timestamps_at: npt.NDArray[np.int64],
         seal: Callable[[], None],
-    ) -> tuple[int, int, int]:
+    ) -> Placed:
         """Append encoded records that lie back to back, which must all go to one file.
 
         ``seal`` fills in their checksums, when all the rest of them is final.
@@ -209,7 +217,7 @@ class CommitLog:
             return 0
         return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
-    def read(self, physical_offset: int, size: int) -> Buffer:
+    def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
         """Read one record, or several that lie in one file; fewer bytes where these are gone.
 
         Raises:
@@ -217,7 +225,7 @@ class CommitLog:
         """
         return self._files.read(physical_offset, size)
 
-    def record(self, physical_offset: int) -> Buffer:
+    def record(self, physical_offset: PhysicalOffset) -> Buffer:
         """Read the record at a place, by the size that it states; return nothing if that cannot be.
 
         Raises:
@@ -235,7 +243,7 @@ class CommitLog:
             return head[:size]
         return self.read(physical_offset, size) if size <= room else b""
 
-    def flush(self) -> int:
+    def flush(self) -> PhysicalOffset:
         """Make all that has been written durable, and return its end.
 
         Raises:
@@ -277,7 +285,7 @@ class CommitLog:
         start, end = self._to_wipe
         first = start - start % self._files.file_size % _PAGE_BYTES
         for page in reversed(range(first, end, _PAGE_BYTES)):
-            position = max(page, start)
+            position = PhysicalOffset(max(page, start))
             zeros = bytes(min(page + _PAGE_BYTES, end) - position)
             if self._holds_other(position, zeros):
                 self._files.write(position, zeros)
@@ -291,7 +299,7 @@ class CommitLog:
             _log.warning(_IS_LEFT, where, start, end)
         self._files.close()
 
-    def _place(self, size: int) -> int:
+    def _place(self, size: int) -> PhysicalOffset:
         """Return the place for records of this size."""
         if self._later:
             raise RuntimeError("what waits must be written first")
@@ -308,9 +316,9 @@ class CommitLog:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)
         return self._last_timestamp
 
-    def _write(self, position: int, records: Buffer, timestamp: int) -> tuple[int, int, int]:
+    def _write(self, position: PhysicalOffset, records: Buffer, timestamp: int) -> Placed:
         """Write records to their place, once what keeps them from going there is out of the way."""
-        self._later_limit = 0
+        self._later_limit = LOG_START
         placed = position, position + len(records), timestamp
         if self._to_wipe is not None:
             self._wipe_first()
@@ -326,7 +334,7 @@ class CommitLog:
         self.written_offset = placed[1]
         return placed
 
-    def _attempt(self, position: int, data: Buffer) -> None:
+    def _attempt(self, position: PhysicalOffset, data: Buffer) -> None:
         """Write data. Until it counts as written, remember what a later recovery must not find."""
         self._to_wipe = position, position + len(data)
         try:
@@ -337,7 +345,7 @@ class CommitLog:
             is_final = not may_succeed_later(error)
             raise self._refusal(error, len(data), is_final=is_final) from error
 
-    def _holds_other(self, position: int, zeros: bytes) -> bool:
+    def _holds_other(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
             return self._files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:

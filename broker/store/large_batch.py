@@ -16,6 +16,7 @@ from zlib import crc32
 
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START
 from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class LargeBatch:
     def add(self, parts: UniformParts) -> None:
         """Add some messages, at least one; raise RecordError if one cannot be stored."""
         batch = UniformBatch(self._template, parts, self._born_timestamp)
-        self._records += batch.sealed(0, 0, 0)
+        self._records += batch.sealed(FIRST_IN_QUEUE, LOG_START, 0)
         self.sizes += batch.sizes
         self._body_crcs += map(crc32, parts.bodies)
         self.longest_body = max(self.longest_body, *map(len, parts.bodies))
