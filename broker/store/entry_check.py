@@ -91,9 +91,12 @@ class EntryCheck:
         self._end = end
 
     def _check_many(self, entries: Entries) -> None:
-        rows = np.flatnonzero(entries["size"] != BLANK_SIZE)
+        is_there = entries["size"] != BLANK_SIZE
         before, self._count = self._count, self._count + len(entries)
-        entries = entries[rows]
+        rows = np.arange(len(entries))
+        if not is_there.all():
+            rows = rows[is_there]
+            entries = entries[rows]
         places, sizes = (
             entries["physical_offset"].astype(np.int64),
             entries["size"].astype(np.int64),

@@ -91,6 +91,7 @@ class MessageStore:
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root)
+        self.log_place = self._abort.beside(parts.log.files)
         try:
             self._opening = open_parts(parts, self._checkpointing, self._abort)
             self.finish_opening()
@@ -98,9 +99,8 @@ class MessageStore:
             self._close_files()
             raise
         why, runs = self.why_nothing_is_taken, parts.fresh.runs
-        self._appender = MessageAppender(
-            self._log, self._queues, config.max_message_size, why, runs
-        )
+        bytes_max = config.max_message_size
+        self._appender = MessageAppender(self._log, self._queues, bytes_max, why, runs)
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
         self.batches = StagedBatches(
             parts, self._appender, why, self.flushed, self._wake, self._fail

@@ -155,7 +155,9 @@ class MessageReader:
             except UnreadableFile as error:
                 limits = fewer_than(looked_at, queue, limits, error)
                 continue
-            return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
+            return GetMessageResult(
+                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
+            )
 
     def _behind(
         self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
