@@ -303,3 +303,17 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
         for topic in topics
         for queue_id in np.unique(chunk.head["queue_id"]).tolist()
     ]
+
+
+def finished(
+    steps: Generator[Future[None] | None, None, PutMessageResult],
+) -> PutMessageResult:
+    """Take all steps at once, waiting in this thread where one has to, and return their result."""
+    try:
+        while True:
+            awaited = next(steps)
+            if awaited is not None:
+                awaited.exception()  # returns when it is done
+    except StopIteration as end:
+        result: PutMessageResult = end.value
+        return result

@@ -10,7 +10,7 @@ queue, offset, region and whether to trace.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
@@ -20,7 +20,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
+from rmq_spark.wire.message_batch import BatchEntry, even_entries, split_batch, split_in_parts
 from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
@@ -34,6 +34,8 @@ from rocketpoll.broker.processor.usual_answer import UsualAnswer
 from rocketpoll.broker.schedule.delayed_message import scheduled
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
+from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.lazy_numpy import is_loaded as is_numpy_loaded
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.record_draft import draft_of
 from rocketpoll.broker.store.record_template import UniformParts
@@ -48,6 +50,8 @@ _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
 """A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
+_EVEN_MIN = 16
+"""Fewer messages of a batch are made into records one by one in less time than by columns."""
 _ENTRIES_PER_STEP = 256
 _STEPS_OF_FEW = 4
 TAKEN_APART_BYTES_MAX: Final = 4 << 20
@@ -254,8 +258,25 @@ class SendMessageProcessor:
     def _put_batch(
         self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
     ) -> tuple[PutMessageResult, Sequence[int]]:
-        parts = self._parts_of(split_batch(body), self._properties.of_batch(properties.text))
+        of_batch = self._properties.of_batch(properties.text)
+        even = self._even_batch(plan, body, of_batch, born_timestamp)
+        if even is not None:
+            return self._store.put_even(even), even.sizes
+        parts = self._parts_of(split_batch(body), of_batch)
         return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def _even_batch(
+        self, plan: SendPlan, body: Buffer, of_batch: bytes, born_timestamp: int
+    ) -> EvenBatch | None:
+        """Return the messages of a batch as a table, if they are one, and enough to be worth it."""
+        entries = even_entries(body) if is_numpy_loaded() else None
+        if entries is None or entries.rows < _EVEN_MIN:
+            return None
+        width = len(entries.first.properties)
+        ending = self._properties.ending_in_batch(entries.all_properties(), width, of_batch)
+        if ending is None:
+            return None
+        return EvenBatch(plan.template, entries, ending, born_timestamp)
 
     def _put_large(
         self,
@@ -350,8 +371,7 @@ class SendMessageProcessor:
                 connection, request, plan.id_start, physical_offset, queue_id, queue_offset
             )
             return
-        places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
-        ids = ",".join([f"{plan.id_start}{place:016X}" for place in places])
+        ids = _ids(plan.id_start, accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
         if status is _PUT_OK:
             self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
             return
@@ -359,6 +379,13 @@ class SendMessageProcessor:
         reply(
             connection, request, request.respond(CODES[status], remark, {**fields, **self._marks})
         )
+
+
+def _ids(start: str, places: Iterable[int]) -> str:
+    """Return the ids of messages at these places, in a third of the time of formatting each."""
+    host = bytes.fromhex(start)
+    ids = b"".join([host + place.to_bytes(8, "big") for place in places])
+    return ids.hex(",", len(host) + 8).upper()
 
 
 def _no_timers(name: str) -> RequestRejected:
