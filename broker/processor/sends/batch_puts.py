@@ -23,7 +23,7 @@ from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_template import UniformParts
+from rocketpoll.broker.store.records.record_template import UniformParts
 from rocketpoll.broker.store.results import PutMessageResult
 
 _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"

@@ -33,7 +33,7 @@ from rocketpoll.broker.schedule.delayed_message import scheduled
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_draft import draft_of
+from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
