@@ -176,7 +176,7 @@ class BrokerController:
             self._client_has_gone,
             self.turn,
             self.processors.end_turn,
-            self.processors.lane,
+            self.processors.lanes,
         )
         try:
             self.tables.save_configurations()

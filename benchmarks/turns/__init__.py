@@ -60,7 +60,7 @@ class Turns:
             processors.dispatch,
             LoopTurn(self._loop),
             processors.end_turn,
-            processors.lane,
+            processors.lanes,
         )
         self._transport = _Transport()
         self._connection.connection_made(cast("asyncio.BaseTransport", self._transport))

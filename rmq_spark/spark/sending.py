@@ -50,22 +50,30 @@ GATHERED_BYTES: Final = 32 * 1024 * 1024
 
 SINGLE_ROWS: Final = 1_000
 
+TOPIC_QUEUES: Final = 4
+"""Most queues of a topic of rows that is made by the first of them, as other producers have it."""
+
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
-def producer_of(options: WriteOptions) -> Producer:
+def producer_of(options: WriteOptions, topic_queues: int = TOPIC_QUEUES) -> Producer:
     """Return the producer that tasks of this process with equal options share.
 
-    A forked process makes a producer of its own.
+    A topic that a send of it makes has ``topic_queues`` queues. A forked process makes a producer
+    of its own.
     """
     access, group = options.access, options.producer_group
-    key = (os.getpid(), access, group, options.max_message_bytes)
+    key = (os.getpid(), access, group, options.max_message_bytes, topic_queues)
     if key not in _producers:
         producer = Producer(
             group,
             instance=instance_for(access),
-            rules=SendRules(group, max_message_bytes=options.max_message_bytes),
+            rules=SendRules(
+                group,
+                default_topic_queue_nums=topic_queues,
+                max_message_bytes=options.max_message_bytes,
+            ),
             send_timeout_ms=access.request_timeout_ms,
         )
         producer.start()
@@ -120,10 +128,12 @@ def bytes_of(rows: pa.RecordBatch) -> int:
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
     """Send one message of the sink's own, and return when it is stored; it may be stored twice.
 
+    Its topic has one queue, also when it is deleted meanwhile and this send makes it again.
+
     Raises:
         WriteError: A broker refuses it, or could not be reached for too long.
     """
-    producer = producer_of(options)
+    producer = producer_of(options, topic_queues=1)
     sending = _Sending(options, producer, message.topic, time.monotonic, time.sleep)
     return sending.send_one(message, queue)
 

@@ -87,11 +87,6 @@ class FrameReader:
         unwritten = 0 if self._room is None else len(self._room)
         return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
 
-    @property
-    def has_more(self) -> bool:
-        """True if bytes that were fed with the last frame are behind it."""
-        return bool(self._unread)
-
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
         if self._unread or self._waiting:
@@ -152,11 +147,11 @@ class FrameReader:
             raise
         return frame
 
-    def several(self) -> tuple[bytes, int] | None:
-        """Return bytes with several frames in one piece, and where in them the next one starts.
+    def piece(self) -> tuple[bytes, int] | None:
+        """Return bytes in which the next frame is whole, and where in them it starts.
 
-        None if nothing is behind the next frame. The bytes end with what was fed last, perhaps
-        within a frame. Whoever takes whole frames out of them by other means than `next_frame` says
+        None if it is not whole in one piece. The bytes end with what was fed last, perhaps within
+        another frame. Whoever takes whole frames out of them by other means than `next_frame` says
         so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
         once; a large one is not.
         """
@@ -164,7 +159,7 @@ class FrameReader:
             return None
         unread = self._unread
         size = len(unread)
-        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES >= size:
+        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES > size:
             return None
         data = unread.obj
         if type(data) is not bytes:

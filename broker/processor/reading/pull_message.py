@@ -113,11 +113,11 @@ class PullMessageProcessor:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         self._check(header)
-        message_filter = self._message_filter(header)
+        message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
         if (looks or request.code == RequestCode.PULL_CHUNK) and not chunks.are_loaded():
             return self._when_loaded(connection, request, header, message_filter)
-        return self._process(connection, request, header, message_filter, may_hold=True)
+        return self.process(connection, request, header, message_filter)
 
     def _when_loaded(
         self,
@@ -128,7 +128,7 @@ class PullMessageProcessor:
     ) -> Steps:
         """Process a pull that needs tools for many messages, once these are loaded."""
         yield from chunks.when_loaded()
-        return self._process(connection, request, header, message_filter, may_hold=True)
+        return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
         """Answer a pull that has waited, by the same way and with the same opaque."""
@@ -138,8 +138,8 @@ class PullMessageProcessor:
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
         self._check(held.header)
-        message_filter = self._message_filter(held.header)
-        return self._process(
+        message_filter = self.message_filter(held.header)
+        return self.process(
             held.connection, held.request, held.header, message_filter, may_hold=False
         )
 
@@ -153,7 +153,7 @@ class PullMessageProcessor:
         """
         topic, queue_id = held.queue
         try:
-            message_filter = self._message_filter(held.header)
+            message_filter = self.message_filter(held.header)
         except (
             RequestRejected
         ):  # its group has left, or wants something else: the replay will say so
@@ -172,15 +172,19 @@ class PullMessageProcessor:
             yield
         return True
 
-    def _process(
+    def process(
         self,
         connection: Connection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         message_filter: Filter,
         *,
-        may_hold: bool,
+        may_hold: bool = True,
     ) -> RemotingCommand | None:
+        """Answer a pull that has been checked, and whose filter is known, or hold it.
+
+        Return an answer that is to be sent; None if it was sent, or the pull waits.
+        """
         if (
             may_hold
             and header.sys_flag & _COMMIT_OFFSET
@@ -262,7 +266,12 @@ class PullMessageProcessor:
                 f"[{topic.read_queue_nums}]",
             )
 
-    def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
+    def message_filter(self, header: PullMessageRequestHeader) -> Filter:
+        """Return the filter of a pull, or None if it wants all messages.
+
+        Raises:
+            RequestRejected: Its group has no such subscription, or one that cannot be understood.
+        """
         if header.sys_flag & _SUBSCRIPTION:
             return self._filters.of_text(header.topic, header.subscription, header.expression_type)
         return self._filters.of_subscription(self._subscription_from_heartbeats(header))

@@ -102,6 +102,7 @@ class SendMessageProcessor:
             why_busy,
             self._sent,
             self._answer,
+            self.put_one,
         )
         self._unanswered: list[_Unanswered] = []
 
@@ -141,21 +142,42 @@ class SendMessageProcessor:
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            # Appended before the put, so that puts and unanswered sends have the same order.
-            self._unanswered.append((connection, request, plan, properties.waits))
-            fault: PutMessageResult | None = _NOT_PUT
-            try:
-                fault = self._store.put_later(
-                    plan.template, request.body, properties.text.encode(), born_timestamp
-                )
-            finally:
-                if fault is not None:
-                    self._unanswered.pop()
-            if fault is None:
-                return None
-            result = fault
+            text = properties.text.encode()
+            self.put_one(
+                connection,
+                request,
+                plan,
+                request.body,
+                text,
+                born_timestamp,
+                waits=properties.waits,
+            )
+            return None
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
+
+    def put_one(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        body: Buffer,
+        properties: bytes,
+        born_timestamp: int,
+        *,
+        waits: bool = True,
+    ) -> None:
+        """Put a message that is written and answered at the end of the turn, or refused now."""
+        # Appended before the put, so that puts and unanswered sends have the same order.
+        self._unanswered.append((connection, request, plan, waits))
+        fault: PutMessageResult | None = _NOT_PUT
+        try:
+            fault = self._store.put_later(plan.template, body, properties, born_timestamp)
+        finally:
+            if fault is not None:
+                self._unanswered.pop()
+        if fault is not None:
+            self._stored(connection, request, plan, (), fault, waits=waits)
 
     def end_turn(self) -> None:
         """Write the messages of a turn, and answer them and those that took the lane."""

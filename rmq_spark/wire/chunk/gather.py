@@ -1,6 +1,6 @@
 """Picking many scattered pieces out of one buffer at the speed of memory.
 
-Two ways do all the work of this package. Fixed-width pieces: the buffer is seen as overlapping
+Two ways do all the work of this package. Pieces of one width: the buffer is seen as overlapping
 structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of
 views into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in
 the views themselves: then the buffer is seen as an array whose elements are by turns a piece and
@@ -64,7 +64,12 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
     """Return the pieces in one new buffer; they must be in order and not overlap."""
     count = len(starts)
-    if count and _CAN_MAKE_VIEWS and np.min(lengths) >= _VIEW_BYTES_MIN:
+    shortest, longest = (
+        (lengths, lengths) if isinstance(lengths, int) else (_least(lengths), _most(lengths))
+    )
+    if count and shortest == longest > 0:
+        return _of_one_width(buffer, starts, longest)
+    if count and _CAN_MAKE_VIEWS and shortest >= _VIEW_BYTES_MIN:
         views = np.zeros(count, _VIEW)
         views["length"], views["start"] = lengths, starts
         pieces = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), buffer])
@@ -77,6 +82,22 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
     return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
+    pieces = take_structures(np.frombuffer(buffer, np.uint8), starts, f"V{width}")
+    offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(pieces)]
+    )
+
+
+def _least(lengths: Positions) -> int:
+    return int(lengths.min(initial=BUFFER_BYTES_MAX))
+
+
+def _most(lengths: Positions) -> int:
+    return int(lengths.max(initial=0))
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:

@@ -41,7 +41,8 @@ class PropertyColumns:
 
     @cached_property
     def _pieces(self) -> PropertyPieces:
-        lengths = np.where(self._is_long, 0, self._lengths)
+        has_long = bool(self._is_long.any())
+        lengths = np.where(self._is_long, 0, self._lengths) if has_long else self._lengths
         return PropertyPieces(np.frombuffer(self._buffer, np.uint8), self._starts, lengths)
 
     @cached_property

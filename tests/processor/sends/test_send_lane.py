@@ -286,10 +286,11 @@ def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story = told()
     ran = story.twins.lane.ran
     story.act_receive(0, many(1), [])
+    assert story.twins.lane.alone == 0  # it has taught the next ones
     story.act_receive(0, many(1), [])
-    assert ran == []  # one alone is as quick the usual way
+    assert (ran, story.twins.lane.alone) == ([], 1)  # one alone is no run
     story.act_receive(0, many(2 * RUN_MAX + 5), [])
-    assert ran == [RUN_MAX, RUN_MAX, 4]  # the first of them has taught it
+    assert ran == [RUN_MAX, RUN_MAX, 5]
     del ran[:]
     length = len(story.bytes_of(lone(count=20)))
     for cut in range(1, length, length // 7):
@@ -476,5 +477,5 @@ def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
         story.act_receive(0, mixed, [])
     story.act_receive(0, [each for size in SIZES for each in (*many(5), lone(size=size))], [])
     story.act_receive(0, [each for form in FORMS for each in (*many(5), *many(3, form=form))], [])
-    assert len(story.twins.lane.ran) > 2 * len(TEXTS)
+    assert len(story.twins.lane.ran) + story.twins.lane.alone > 2 * len(TEXTS)
     story.check()

@@ -194,9 +194,11 @@ class SparkWorld(ClusterStage):
             await self.tasks.sleep(age_seconds)
             await self._until_it_serves(broker)
             self.ledger.takes_away(broker=broker.name)
+            had = [*broker.topics()]
             await use(broker, copy)
             await self._until_it_serves(broker)
             self.ledger.takes_away(broker=broker.name)
+            await Operator(self).make_missing(broker, had)
 
         self._operate(operate())
 
