@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
