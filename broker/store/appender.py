@@ -32,9 +32,13 @@ from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRows,
 from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
-from rocketpoll.broker.store.record_draft import RecordDraft, draft_of, ready_properties
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of, ready_properties
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _PUT_OK = PutMessageStatus.PUT_OK

@@ -25,7 +25,7 @@ from rocketpoll.broker.store.lacks import Lacking
 from rocketpoll.broker.store.large_batch import LargeBatch, Part, part_of
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import topic_fault
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import NO_MARK, mark_rows
 

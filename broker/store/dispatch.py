@@ -32,7 +32,7 @@ from rocketpoll.broker.store.consume_queue import (
 )
 from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

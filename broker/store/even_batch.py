@@ -26,8 +26,8 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, PIECES_OF_BYTE
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.fresh_records import FreshRows
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_draft import ready_properties
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import ready_properties
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 if TYPE_CHECKING:
     import numpy.typing as npt

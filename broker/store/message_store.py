@@ -40,9 +40,9 @@ from rocketpoll.broker.store.opening import open_parts
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
     PutMessageResult,

@@ -49,13 +49,13 @@ from rocketpoll.broker.store.picking import (
     pick_few,
     pick_many,
 )
-from rocketpoll.broker.store.record_checks import (
+from rocketpoll.broker.store.records.record_checks import (
     check_each,
     first_unreadable,
     first_wrong_of,
     lie_in,
 )
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 from rocketpoll.broker.store.wrong_entries import WrongEntries, fewer_than
 

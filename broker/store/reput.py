@@ -43,8 +43,8 @@ from rocketpoll.broker.store.keyed_messages import first_key_columns, keyed
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
-from rocketpoll.broker.store.record_check import RecordCheck
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_check import RecordCheck
+from rocketpoll.broker.store.records.record_glance import glance
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:

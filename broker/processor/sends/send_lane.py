@@ -50,7 +50,7 @@ from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_run import RecordRun
+from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)

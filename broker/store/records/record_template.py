@@ -22,7 +22,7 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces
 from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_draft import (
+from rocketpoll.broker.store.records.record_draft import (
     PROPERTIES_LENGTH,
     RecordDraft,
     all_ready,
