@@ -240,7 +240,7 @@ def test_where_batches_follow_each_other_each_run_of_records_is_read_by_itself(t
     )
     for number in range(8):
         batch = [message(100 * number + n, queue_id=number % 2) for n in range(100)]
-        store.put_batch(batch)
+        put_batch(store, *batch)
     expected = [100 * number + n for number in range(0, 8, 2) for n in range(100)]
     for first, buffers in ((90, 2), (20, 1), (99, 2), (100, 1), (368, 1)):
         result = store.get_message("T", 0, first, count_max=32)

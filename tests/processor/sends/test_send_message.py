@@ -351,7 +351,7 @@ def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
     """In one room numpy is not loaded yet."""
     came_to = []
     for is_loaded in (True, False):
-        monkeypatch.setattr(send_message, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded)
+        monkeypatch.setattr(batch_puts, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded)
         parts = open_parts(tmp_path / str(is_loaded))
         store, parts.store = parts.store, CountedEven(parts.store)
         room = Room(parts)
