@@ -30,7 +30,7 @@ from rocketpoll.broker.store.consume_queue import (
     TRANSACTION_MASK,
     Entries,
 )
-from rocketpoll.broker.store.fresh_records import FreshRun
+from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
@@ -121,7 +121,7 @@ class Dispatcher:
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics = {**self.deleted_topics, topic: before}
 
-    def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
+    def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
         return self._not_deleted(self._from_memory(fresh))
 
@@ -152,11 +152,15 @@ class Dispatcher:
             tags_codes=run.tags_codes[gone:],
         )
 
-    def _from_memory(self, fresh: Iterable[FreshRun]) -> list[QueueEntries]:
-        runs: list[_Run] = []
+    def _from_memory(self, fresh: Iterable[FreshRun | FreshRows]) -> list[QueueEntries]:
+        runs: list[_Run | QueueEntries] = []
         last_of_queue: dict[QueueKey, _Run] = {}
         pack = ENTRY_STRUCT.pack
-        for records, store_timestamp, _ in fresh:
+        for written in fresh:
+            if isinstance(written, FreshRows):
+                runs.append(self._of_rows(written))
+                continue
+            records, store_timestamp, _ = written
             for queue, queue_offset, place, size, properties in records:
                 run = last_of_queue.get(queue)
                 if run is None or run.end != queue_offset:
@@ -170,7 +174,22 @@ class Dispatcher:
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1
-        return [run.finished() for run in runs]
+        return [run if isinstance(run, QueueEntries) else run.finished() for run in runs]
+
+    def _of_rows(self, fresh: FreshRows) -> QueueEntries:
+        """Return the entries of records of one size, which differ in places and codes alone."""
+        (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
+        if topic == SCHEDULE_TOPIC:
+            codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
+        elif fresh.properties:
+            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties]
+        else:
+            codes = [0] * fresh.rows
+        entries = np.empty(fresh.rows, ENTRY)
+        entries["physical_offset"] = np.arange(start, fresh.end_offset, size)
+        entries["size"] = size
+        entries["tags_code"] = codes
+        return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset

@@ -121,6 +121,21 @@ class PropertyRewriter:
             for each in own
         ]
 
+    @staticmethod
+    def ending_in_batch(own: bytes, width: int, of_batch: bytes) -> bytes | None:
+        """Return what all messages of a batch get behind their own properties.
+
+        ``own`` has these of all, back to back, each of this width. None if `all_stored_in_batch`
+        makes more of one than that, or one asks to be delivered later.
+        """
+        if any(map(own.count, (_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
+            return None
+        last_bytes = own[width - 1 :: width] if width else b""
+        ended = last_bytes.count(_SEPARATOR)
+        if ended == len(last_bytes):
+            return of_batch
+        return None if ended else _SEPARATOR + of_batch
+
     def later_in_batch(self, own: Sequence[bytes]) -> str | None:
         """Find a property by which one of a batch's messages asks to be delivered later."""
         text = b"".join(own)

@@ -14,6 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,13 @@ from rmq_spark.client.consumer.service_state import (
     own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, RouteNotFound
+from rmq_spark.client.errors import (
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    OffsetMoved,
+    RouteNotFound,
+)
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -366,8 +373,17 @@ class GroupMember(ProcessBound, ABC):
         return self._brokers.search_offset(queue, store_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at ``queue_offset`` of a queue, if it is there."""
-        return self._brokers.message_at(queue, queue_offset)
+        """Return the message at ``queue_offset`` of a queue, if it is there.
+
+        Where the broker says instead where an operator has moved the group, it goes on there.
+        """
+        try:
+            return self._brokers.message_at(queue, queue_offset)
+        except OffsetMoved as error:
+            moved = {queue: error.next_begin_offset}
+            reset = partial(self.reset_offsets, queue.topic, moved)
+            self._lanes.of(queue.broker_name).schedule(reset)
+            return None
 
     def _topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""

@@ -90,6 +90,43 @@ def test_every_page_fits_its_window_in_every_look(open_page, cluster, look):
     assert (red < 60) == (look == "dark")
 
 
+TOUCHING = """() => {
+    const seen = [...document.querySelectorAll(
+        "main :is(input, select, button, .button, .switch), .top :is(a, button, input), .entry span"
+    )].filter((each) => each.checkVisibility());
+    const texts = [];
+    for (const [at, one] of seen.entries())
+        for (const other of seen.slice(at + 1)) {
+            if (one.contains(other) || other.contains(one)) continue;
+            const a = one.getBoundingClientRect(), b = other.getBoundingClientRect();
+            const beside = Math.max(a.left - b.right, b.left - a.right);
+            const apart = Math.max(beside, a.top - b.bottom, b.top - a.bottom);
+            if (apart < 1) texts.push(`${one.outerHTML} ${other.outerHTML}`.slice(0, 300));
+        }
+    return texts;
+}"""
+"""What can be pressed, or read in the navigation, with no room between it and the next."""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_that_is_pressed_touches_another(open_page, cluster, look):
+    page = open_page(**LOOKS[look])
+    for path in paths(staged(cluster)):
+        page.goto(path)
+        assert page.evaluate(TOUCHING) == [], path
+
+
+def test_on_a_phone_what_a_dry_run_would_do_is_seen_without_scrolling(open_page, cluster):
+    page, stage = open_page(**LOOKS["phone"]), staged(cluster)
+    page.goto(f"/groups/{stage.group}/seek?to=start")
+    for heading in ("Committed", "Goes to"):
+        box = page.locator(f"th:text-is('{heading}')").bounding_box()
+        assert box["x"] + box["width"] <= 360, heading
+    page.goto(f"/groups/{stage.group}")
+    box = page.locator("text=Skip one").first.bounding_box()
+    assert box["x"] + box["width"] <= 360
+
+
 def test_a_theme_is_chosen_and_kept(page):
     page.goto("/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
