@@ -125,7 +125,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/wire/bodies/staged_batches.py": "processor/sends/test_staged_batches.py",
     "rmq_spark/wire/bodies/stats.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/chunk/gather.py": "wire/chunk/test_decode.py",
-    "rmq_spark/wire/chunk/properties.py": "wire/chunk/test_columns.py",
+    "rmq_spark/wire/chunk/property_scan.py": "wire/chunk/test_properties.py",
 }
 
 
