@@ -47,6 +47,8 @@ _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
 _TAGS_NAME = TAGS.encode()
+_SAME_MIN = 16
+"""Behind so many records of one size it is worth a look how many more there are."""
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -95,16 +97,31 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
     position, end = 0, len(data) - layout.RECORD_BYTES_MIN
+    last = same = 0
     while position <= end and len(sizes) < count_max:
         (size,) = read(data, position)
         if size < layout.RECORD_BYTES_MIN:
             break
         add(size)
         position += size
+        same = same + 1 if size == last else 0
+        last = size
+        if same == _SAME_MIN and np.is_loaded():  # as the records of a producer mostly are
+            most = min(count_max - len(sizes), (len(data) - position) // size)
+            more = _count_same(data, position, size, most)
+            sizes += [size] * more
+            position += more * size
+            same = 0
     # Only the last can be a record that is cut off, or the blank that fills a file.
     if sizes and (position > len(data) or decode_blank(data, position - sizes[-1]) is not None):
         sizes.pop()
     return sizes
+
+
+def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
+    """Return how many records of one size, up to a number, begin at a place in the data."""
+    is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
+    return most if is_same.all() else int(np.argmin(is_same))
 
 
 class Dispatcher:

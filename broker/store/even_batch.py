@@ -15,6 +15,7 @@ It knows neither files nor queues. numpy has to be loaded.
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -112,12 +113,9 @@ class EvenBatch:
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> FreshRows:
         """Return what reput needs to know of the records, given the place of the first."""
-        own = self._entries.all_properties()
-        properties: list[bytes] = []
-        if _TAGS in own or _TAGS in self._ending:
-            width = self.properties_bytes - len(self._ending)
-            starts = range(0, self.count * width, width) if width else [0] * self.count
-            properties = [own[start : start + width] + self._ending for start in starts]
+        may_have_tags = _TAGS in self._entries.data or _TAGS in self._ending
+        own = self._entries.properties() if may_have_tags else ()
+        properties = [each + self._ending for each in own]
         return FreshRows(
             self.queue,
             queue_offset,
@@ -130,10 +128,10 @@ class EvenBatch:
 
 
 def _crcs(data: bytes, width: int, columns: slice) -> npt.NDArray[np.uint32]:
-    """Return the CRC of some columns of each row; slices of bytes are cheaper than views."""
+    """Return the CRC of some columns of each row."""
     length = columns.stop - columns.start
-    starts = range(columns.start, len(data), width)
-    return np.array([crc32(data[at : at + length]) for at in starts], np.uint32)
+    row = struct.Struct(f"{columns.start}x{length}s{width - columns.stop}x")
+    return np.array([crc32(piece) for (piece,) in row.iter_unpack(data)], np.uint32)
 
 
 @cache

@@ -95,11 +95,11 @@ class EvenEntries(NamedTuple):
     flag_at: int = _FLAG_AT
     """The place of the flag in an entry."""
 
-    def all_properties(self) -> bytes:
-        """Return the properties of all messages, back to back."""
-        data, length = self.data, len(self.first.properties)
-        starts = range(self.entry_bytes - length, len(data), self.entry_bytes)
-        return b"".join([data[start : start + length] for start in starts])
+    def properties(self) -> list[bytes]:
+        """Return the properties of each message."""
+        length = len(self.first.properties)
+        row = struct.Struct(f"{self.entry_bytes - length}x{length}s")
+        return [properties for (properties,) in row.iter_unpack(self.data)]
 
 
 _new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tuple.__new__

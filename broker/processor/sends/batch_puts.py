@@ -129,7 +129,8 @@ class BatchPuts:
         if entries is None or entries.rows < _EVEN_MIN:
             return None
         width = len(entries.first.properties)
-        ending = self._properties.ending_in_batch(entries.all_properties(), width, of_batch)
+        own = b"".join(entries.properties())
+        ending = self._properties.ending_in_batch(own, width, of_batch)
         if ending is None:
             return None
         return EvenBatch(plan.template, entries, ending, born_timestamp)

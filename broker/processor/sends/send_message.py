@@ -10,7 +10,8 @@ queue, offset, region and whether to trace.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -277,7 +278,8 @@ class SendMessageProcessor:
                 connection, request, plan.id_start, physical_offset, queue_id, queue_offset
             )
             return
-        ids = _ids(plan.id_start, accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        places = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        ids = _ids(plan.id_start, places)
         if status is _PUT_OK:
             self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
             return
@@ -287,8 +289,7 @@ class SendMessageProcessor:
         )
 
 
-def _ids(start: str, places: Iterable[int]) -> str:
-    """Return the ids of messages at these places, in a third of the time of formatting each."""
-    host = bytes.fromhex(start)
-    ids = b"".join([host + place.to_bytes(8, "big") for place in places])
-    return ids.hex(",", len(host) + 8).upper()
+def _ids(start: str, places: Sequence[int]) -> str:
+    """Return the ids of messages at these places, which begin in the same way, with commas."""
+    ends = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+    return start + ends.replace(",", f",{start}")

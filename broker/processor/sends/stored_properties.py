@@ -31,7 +31,9 @@ _INSTRUCTIONS = (*_NAMED, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
-_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
+_LAST_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true"
+_WAITS = f"{_LAST_WAITS}{PROPERTY_SEPARATOR}"
+"""The text as Java's producers write it; newer ones leave out the very last separator."""
 
 
 class StoredProperties(NamedTuple):
@@ -66,7 +68,9 @@ class PropertyRewriter:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
-            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)  # as Java's producers write it
+            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)
+            if shorter.endswith(_LAST_WAITS):
+                shorter = shorter[: 1 - len(_LAST_WAITS)]
             if _WAIT in shorter:
                 waits, text = _without_wait(text)
             else:
@@ -81,7 +85,9 @@ class PropertyRewriter:
         ``between`` stands between each two and in none. None if one gives instructions other than
         to wait for the disk.
         """
-        text = texts.replace(_WAITS, PROPERTY_SEPARATOR)
+        text = f"{texts}{between}".replace(_WAITS, PROPERTY_SEPARATOR)
+        text = text.replace(f"{_LAST_WAITS}{between}", f"{PROPERTY_SEPARATOR}{between}")
+        text = text[: -len(between)]
         if any(map(text.count, _INSTRUCTIONS)):
             return None
         cluster = self._cluster.encode()

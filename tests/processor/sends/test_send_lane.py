@@ -26,7 +26,8 @@ from rocketpoll.broker.store.disk import LocalDisk
 
 TOPICS = "T", "U", "%RETRY%G", "read-only", "not-there", "passing"
 TEXTS = {
-    "as Java writes them": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02",
+    "as Java writes them": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true",
+    "as Java wrote them once": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02",
     "no instruction": "UNIQ_KEY\x01{n:032X}\x02",
     "without a last separator": "UNIQ_KEY\x01{n:032X}",
     "two separators": "KEYS\x01k{n}\x02\x02",
@@ -34,8 +35,10 @@ TEXTS = {
     "tag B": "KEYS\x01k{n} l\x02WAIT\x01true\x02TAGS\x01B",
     "nothing": "",
     "does not wait": "KEYS\x01k{n}\x02WAIT\x01false\x02",
+    "waits, with a tag, as Java writes it": "KEYS\x01k{n}\x02WAIT\x01true\x02TAGS\x01A",
     "waits, said first": "WAIT\x01true\x02KEYS\x01k{n}\x02",
     "waits twice": "K\x011\x02WAIT\x01true\x02WAIT\x01true\x02",
+    "waits twice, and last": "K\x011\x02WAIT\x01true\x02WAIT\x01true",
     "delayed": "KEYS\x01k{n}\x02DELAY\x0118\x02",
     "a timer": "TIMER_DELAY_SEC\x0112\x02",
     "a half message": "TRAN_MSG\x01true\x02",
@@ -280,6 +283,15 @@ def say_no(disk, kind, directory, error=errno.EIO):
 
 def codes(answers, last):
     return [answer.code for answer in answers[-last:]]
+
+
+@pytest.mark.parametrize("text", USUAL)
+def test_what_producers_usually_write_takes_the_lane(told, text):
+    story = told()
+    story.act_receive(0, many(1, text=text), [])
+    story.act_receive(0, many(30, text=text), [])
+    assert story.twins.lane.ran == [30]
+    story.check()
 
 
 def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):

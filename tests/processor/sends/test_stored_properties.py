@@ -98,6 +98,10 @@ def test_a_message_of_a_batch_keeps_its_own_id():
         ("KEYS\x01k\x02", "KEYS\x01k\x02" + CLUSTER, True),
         ("KEYS\x01k", "KEYS\x01k\x02" + CLUSTER, True),
         ("WAIT\x01true\x02", CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02AWAIT\x01true", "KEYS\x01k\x02AWAIT\x01true\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01false", "KEYS\x01k\x02" + CLUSTER, False),
         ("WAIT\x01false", CLUSTER, False),
         (
             "KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02",
