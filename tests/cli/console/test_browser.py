@@ -9,9 +9,10 @@ import pytest
 from broker_kinds import NAME, wait_until
 from conforming_clients import Clients
 from console_stage import TOKEN, paths, served, staged, with_topics
+from walks import Walk, check_told
 
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
 
@@ -189,32 +190,106 @@ def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_p
             assert page.is_hidden("#stale")
 
 
+class Walker:
+    """Somebody at a browser, whose keys, clicks and looks are counted."""
+
+    def __init__(self, page, title):
+        self.page, self.steps, self._title = page, Walk(), title
+
+    def press(self, *keys, leads):
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.steps.press(len(keys))
+        self.page.wait_for_url(leads)
+        self.steps.read()
+
+    def type(self, field, text):
+        self.page.fill(field, text)
+        self.steps.type(text)
+
+    def click(self, what, shows):
+        self.page.locator(what).first.click()
+        self.steps.point()
+        self.page.wait_for_selector(f"text={shows}")
+        self.steps.read()
+
+    def arrived(self):
+        check_told(self.steps, "console.md", self._title)
+
+
 def test_a_stuck_message_is_found_and_skipped(page, cluster):
     stage = staged(cluster)
     sign_in(page)
-    page.goto(f"/groups/{stage.group}")
-    page.locator(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']").click()
+    walker = Walker(page, "A consumer is stuck: find out why and skip one message")
+    walker.press("g", "g", leads="**/groups")
+    walker.click(f"a[href='/groups/{stage.group}']", "Skip one")
+    walker.click(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']", "Message before")
     assert page.inner_text("pre.body") == "4"
     page.go_back()
-    page.click("text=Skip one")
-    page.wait_for_selector("text=dry run")
+    walker.steps.press()
+    walker.click("text=Skip one", "dry run")
     assert cluster.stored_offset(stage.group, stage.topic) == 2
-    page.click("text=Move 1 queue")
-    page.wait_for_selector("text=goes on there")
+    walker.click("text=Move 1 queue", "goes on there")
     assert cluster.stored_offset(stage.group, stage.topic) == 3
+    walker.arrived()
 
 
 def test_a_group_is_rewound_to_a_time(page, cluster):
     stage = staged(cluster)
-    page.goto(f"/groups/{stage.group}")
-    page.fill("#to", "2026-01-01T00:00")
-    page.click("text=Show what it would do")
+    walker = Walker(page, "Rewind billing to 09:00")
+    page.goto("/")
+    page.keyboard.press("/")
+    walker.steps.press()
+    page.keyboard.type(stage.group)
+    walker.steps.type("billing")
+    walker.press("Enter", leads=f"**/groups/{stage.group}")
+    walker.type("#to", "2026-01-01T00:00")
+    walker.click("text=Show what it would do", "dry run")
     page.click("text=Sign in to do it")
     page.fill("#token", TOKEN)
     page.click("main button")
-    page.click("text=Move 2 queues")
-    page.wait_for_selector("text=goes on there")
+    walker.click("text=Move 2 queues", "goes on there")
     assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
+    walker.arrived()
+
+
+def test_the_topic_that_fills_the_disk_is_found(page, cluster):
+    small, great = cluster.topic(queues=1), cluster.topic(queues=1)
+    cluster.send(small, "x", queue_id=0)
+    cluster.send(great, *("y" * 20_000 for _ in range(20)), queue_id=0)
+    walker = Walker(page, "Which topic fills the disk")
+    page.goto("/")
+    assert "%" in page.inner_text("table")
+    walker.steps.read()
+    walker.press("g", "t", leads="**/topics")
+    walker.click("text=By size", "Part of all")
+    page.wait_for_function(
+        "name => refresh().then(() => document.querySelector('tbody tr').innerText.includes(name))",
+        arg=great,
+    )
+    walker.arrived()
+
+
+def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", *map(str, range(50)))
+        with Admin(broker.address) as admin, served(broker.address) as browser:
+            admin.create_group("billing")
+            page = open_page(browser.port)
+            walker = Walker(page, "A broker was killed: is anything lost")
+            broker.kill()
+            assert page.goto("/").status == 502
+            assert "Connection refused" in page.inner_text("main")
+            walker.steps.read()
+            broker.restart()
+            walker.click("text=Try again", "All is well")
+            walker.press("g", "t", leads="**/topics")
+            walker.click("a[href='/topics/orders']", "Ever stored")
+            assert "50" in page.inner_text(".figures")
+            walker.click("text=Queues >> nth=-1", "First")
+            walker.press("g", "g", leads="**/groups")
+            walker.click("a[href='/groups/billing']", "Dead letters")
+            walker.arrived()
 
 
 def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
