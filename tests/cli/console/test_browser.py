@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 
 import pytest
 from broker_kinds import NAME, wait_until
@@ -12,6 +13,9 @@ from console_stage import TOKEN, paths, served, staged, with_topics
 from walks import Walk, check_told
 
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rocketpoll import Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
@@ -26,6 +30,7 @@ LOOKS = {
 }
 SCRIPT = "<script>alert(1)</script>"
 TOPICS = 10_000
+MOST_OF_A_PAGE = 150_000
 
 
 @pytest.fixture(scope="module")
@@ -319,6 +324,54 @@ def test_names_and_bodies_of_others_do_nothing(page, cluster):
         assert SCRIPT in page.inner_text("main") or SCRIPT in page.input_value("main input")
         assert page.locator("script").count() == 1
         assert page.locator("main img").count() == 0
+
+
+def half_a_gigabyte():
+    """A body of half a megabyte that inflates to a thousand times as much."""
+    made, piece = zlib.compressobj(9), b"x" * (1 << 20)
+    return b"".join([*(made.compress(piece) for _ in range(512)), made.flush()])
+
+
+def test_bodies_that_are_huge_or_no_text_cost_no_more_than_a_page(open_page):
+    bodies = (
+        (half_a_gigabyte(), MessageSysFlag.COMPRESSED, "bytes"),
+        (b"\xff\xfe broken \xc3(", 0, "ff fe 20 62"),
+        (b"x" * (4 << 20), 0, "4.0 MiB, of which the first 64.0 KiB stand"),
+    )
+    with EmbeddedBroker(maxMessageSize=8 << 20) as broker, served(broker.address) as browser:
+        broker.create_topic("T", queues=1)
+        with ClientInstance(broker.address) as instance:
+            for body, flag, _ in bodies:
+                header = SendMessageRequestHeader("P", "T", "TBW102", 4, 0, int(flag), 0, 0, "")
+                instance.api.send(broker.address, header, body, "id")
+        page = open_page(browser.port)
+        page.goto("/topics/T")
+        assert len(page.content()) < MOST_OF_A_PAGE
+        for number, (*_, shown) in enumerate(bodies):
+            page.goto(f"/topics/T/{NAME}/0/{number}")
+            assert shown in page.inner_text("main")
+            assert len(page.content()) < MOST_OF_A_PAGE
+
+
+def test_a_write_to_a_broker_that_is_away_says_so_and_changes_nothing(open_page, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", "one", "two")
+        with Admin(broker.address) as admin, served(broker.address) as browser:
+            admin.create_group("billing")
+            queue = max(admin.topic_offsets("orders").items(), key=lambda each: each[1].max_offset)[
+                0
+            ]
+            admin.set_offset("billing", queue, 1)
+            page = open_page(browser.port)
+            sign_in(page)
+            page.goto("/groups/billing/seek?to=start")
+            broker.kill()
+            page.click("main button.primary")
+            page.wait_for_selector("[role=alert]")
+            assert "cannot connect" in page.inner_text("[role=alert]")
+            broker.restart()
+            stored = {lag.queue: lag.consumer_offset for lag in admin.lag("billing", "orders")}
+            assert stored[queue] != 0
 
 
 def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):
