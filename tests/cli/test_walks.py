@@ -161,7 +161,8 @@ def test_a_broker_was_killed_and_nothing_is_lost(run, broker, walk, monkeypatch)
     broker.kill()
     down = run("cluster", "health", "-o", "json")
     assert down.code == 10
-    assert "Connection refused" in " ".join(row["found"] for row in down.json)
+    found = " ".join(row["found"] for row in down.json)
+    assert "Connection refused" in found or "none is known" in found  # by a name server of 4.9
     broker.start()
     steps = walk(KILLED, words=(("~/store", broker.root),))
     well = next(steps)
