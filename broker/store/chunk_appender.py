@@ -204,7 +204,7 @@ class ChunkAppender:
                 )
             except (Lacking, StoreFailed) as error:
                 return unavailable(error)
-            chunk.head["queue_offset"] = offsets
+            chunk.stored_at(offsets, timestamp)
             self._fresh.add(FreshChunk(chunk, position, end_offset))
             return PutMessageResult(
                 PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, len(chunk)
@@ -250,7 +250,7 @@ class ChunkAppender:
             partial(part.sealing.seal, first, end),
         )
         if end - first == len(chunk):  # one in two files is read from the log
-            chunk.head["queue_offset"] = offsets
+            chunk.stored_at(offsets, timestamp)
             self._fresh.add(FreshChunk(chunk, position, end_offset))
         return position, end_offset, timestamp
 
