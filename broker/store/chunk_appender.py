@@ -202,7 +202,7 @@ class ChunkAppender:
                 return unavailable(error)
             place = position
             for part, records in zip(parts, many, strict=True):
-                self._remember(part, records, place)
+                self._remember(part, records, place, timestamp)
                 place += len(records.data)
             return PutMessageResult(
                 PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
@@ -240,11 +240,13 @@ class ChunkAppender:
         records = _rows_of(part, first, end, queue_offset)
         position, end_offset, timestamp = self._log.append_many([records])
         if end - first == len(part.chunk):  # one in two files is read from the log
-            self._remember(part, records, position)
+            self._remember(part, records, position, timestamp)
         return position, end_offset, timestamp
 
-    def _remember(self, part: Part, records: ManyRecords, position: PhysicalOffset) -> None:
-        part.chunk.head["queue_offset"] = records.queue_offsets
+    def _remember(
+        self, part: Part, records: ManyRecords, position: PhysicalOffset, timestamp: int
+    ) -> None:
+        part.chunk.stored_at(records.queue_offsets, timestamp)
         self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:

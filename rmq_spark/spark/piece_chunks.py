@@ -23,7 +23,6 @@ from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Place, Queues, mark_of
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -138,10 +137,7 @@ def _mark(records: RecordChunk, row: int) -> int:
 
 
 def _stored_ms(records: RecordChunk, row: int) -> int:
-    at = int(records.store_timestamp_at[row])
-    return int.from_bytes(
-        records.data[at : at + layout.STORE_TIMESTAMP_BYTES].tobytes(), "big", signed=True
-    )
+    return int(records.store_timestamp[row])
 
 
 def _check_gaps(
