@@ -45,31 +45,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     Returns:
         0 if the broker was stopped in order, 1 if it could not run, 2 if its settings are wrong.
     """
-    parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
-    parser.add_argument(
-        "-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf"
-    )
-    parser.add_argument(
-        "-p",
-        "--printConfigItem",
-        action="store_true",
-        help="print all settings with their values, and end",
-    )
-    parser.add_argument(
-        "settings", nargs="*", metavar="key=value", help="a setting; it beats the file's"
-    )
-    parser.add_argument(
-        "--untilInputEnds",
-        action="store_true",
-        help="stop when stdin ends: for a program that runs a broker",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=LOG_FORMATS,
-        default=LOG_FORMATS[0],
-        help="lines for people, or one object of JSON each (default: %(default)s)",
-    )
-    given = parser.parse_args(arguments)
+    given = _parser(program).parse_args(arguments)
     set_up_logging(given.log_format)
 
     try:
@@ -115,6 +91,38 @@ def _load_again(given: argparse.Namespace) -> BrokerConfig:
             "again only from a file"
         )
     return load_config(given.configFile, given.settings)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="A RocketMQ broker and name server.",
+        epilog=f"example: {program} -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
+    )
+    parser.add_argument(
+        "-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf"
+    )
+    parser.add_argument(
+        "-p",
+        "--printConfigItem",
+        action="store_true",
+        help="print all settings with their values, and end",
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="key=value", help="a setting; it beats the file's"
+    )
+    parser.add_argument(
+        "--untilInputEnds",
+        action="store_true",
+        help="stop when stdin ends: for a program that runs a broker",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=LOG_FORMATS[0],
+        help="lines for people, or one object of JSON each (default: %(default)s)",
+    )
+    return parser
 
 
 def _cannot_run(error: Exception) -> int:

@@ -31,7 +31,8 @@ from rocketpoll.broker.store.consume_queue import (
     Entries,
 )
 from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,7 +56,7 @@ class MessageArrivingListener(Protocol):
     """A listener for new messages in queues: the store's only word to the outside."""
 
     def arriving(
-        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+        self, topic: str, queue_id: int, max_offset: QueueOffset, tags_codes: Sequence[int]
     ) -> None:
         """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
 
@@ -65,7 +66,7 @@ class QueueEntries(NamedTuple):
 
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: QueueOffset
     entries: Buffer
     tags_codes: Sequence[int]
 
@@ -75,7 +76,7 @@ class _Run:
 
     __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
 
-    def __init__(self, topic: str, queue_id: int, start: int) -> None:
+    def __init__(self, topic: str, queue_id: int, start: QueueOffset) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.start = self.end = start
@@ -129,12 +130,12 @@ class Dispatcher:
     def __init__(self, delay_level_ms: Sequence[int]) -> None:
         """Take the delays of the levels, from 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
-        self.deleted_topics: dict[str, int] = {}
+        self.deleted_topics: dict[str, PhysicalOffset] = {}
         """Deleted topics, and the ends of the log then: records before these are passed over."""
 
-    def note_deleted(self, topic: str, physical_offset: int) -> None:
+    def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
-        before = max(physical_offset, self.deleted_topics.get(topic, 0))
+        before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics = {**self.deleted_topics, topic: before}
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
@@ -142,12 +143,14 @@ class Dispatcher:
         return self._not_deleted(self._from_memory(fresh))
 
     def entries_of_few(
-        self, data: Buffer, sizes: Sequence[int], physical_offset: int
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of a few records that lie back to back from a place in the log."""
         return self._not_deleted(self._one_by_one(data, sizes, physical_offset))
 
-    def entries_of_chunk(self, chunk: RecordChunk, physical_offset: int) -> Iterable[QueueEntries]:
+    def entries_of_chunk(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterable[QueueEntries]:
         """Return the entries of many records that lie back to back from a place in the log."""
         return self._not_deleted(self._all_at_once(chunk, physical_offset))
 
@@ -206,7 +209,7 @@ class Dispatcher:
         return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(
-        self, data: Buffer, sizes: Sequence[int], physical_offset: int
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> list[QueueEntries]:
         if len(data) <= _COPIED_BYTES_MAX:
             data = bytes(data)
@@ -234,7 +237,9 @@ class Dispatcher:
             position += size
         return [run.finished() for run in runs]
 
-    def _all_at_once(self, chunk: RecordChunk, physical_offset: int) -> Iterator[QueueEntries]:
+    def _all_at_once(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterator[QueueEntries]:
         topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
         topic_of = topics.indices.to_numpy().astype(np.int64)
         queue_ids = chunk.head["queue_id"].astype(np.int64)
@@ -286,7 +291,8 @@ def _runs(
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
         piece = entries[start:end]
         codes = piece["tags_code"].tolist()
-        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), piece.tobytes(), codes)
+        first = QueueOffset(queue_offsets[start])
+        yield QueueEntries(topic, queue_id, first, piece.tobytes(), codes)
 
 
 def _tags_code(tags: bytes | None) -> int:

@@ -26,8 +26,9 @@ from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, PIECES_OF_BYTE
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.fresh_records import FreshRows
-from rocketpoll.broker.store.record_draft import ready_properties
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_draft import ready_properties
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -67,7 +68,9 @@ class EvenBatch:
         """The sizes of the records, in bytes."""
         return [self.record_bytes] * self.count
 
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return all records, given the first one's place."""
         entries, size, count = self._entries, self.record_bytes, self.count
         first = entries.first
@@ -107,7 +110,7 @@ class EvenBatch:
         return records.tobytes()
 
     def fresh_rows(
-        self, queue_offset: int, physical_offset: int, store_timestamp: int
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> FreshRows:
         """Return what reput needs to know of the records, given the place of the first."""
         may_have_tags = _TAGS in self._entries.data or _TAGS in self._ending

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -30,9 +31,9 @@ CHUNK_BYTES_MAX = 8 << 20
 
 class _Written(Protocol):
     @property
-    def start_offset(self) -> int: ...
+    def start_offset(self) -> PhysicalOffset: ...
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> PhysicalOffset: ...
 
 
 _Run = TypeVar("_Run", bound=_Written)
@@ -42,8 +43,8 @@ class FreshRecord(NamedTuple):
     """One record, of a message that gets an entry in its consume queue."""
 
     queue: QueueKey
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     size: int
     properties: bytes
 
@@ -53,10 +54,10 @@ class FreshRun(NamedTuple):
 
     records: Sequence[FreshRecord]
     store_timestamp: int
-    end_offset: int
+    end_offset: PhysicalOffset
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> PhysicalOffset:
         """The place in the log where the run begins."""
         return self.records[0].physical_offset
 
@@ -65,8 +66,8 @@ class FreshRows(NamedTuple):
     """Records of one queue and one size that lie back to back, and were stored at the same time."""
 
     queue: QueueKey
-    queue_offset: int
-    start_offset: int
+    queue_offset: QueueOffset
+    start_offset: PhysicalOffset
     record_bytes: int
     rows: int
     properties: Sequence[bytes]
@@ -74,7 +75,7 @@ class FreshRows(NamedTuple):
     store_timestamp: int
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The place in the log behind them."""
         return self.start_offset + self.rows * self.record_bytes
 
@@ -83,8 +84,8 @@ class FreshChunk(NamedTuple):
     """Many records that were appended together, with the queue offsets in their heads."""
 
     chunk: RecordChunk
-    start_offset: int
-    end_offset: int
+    start_offset: PhysicalOffset
+    end_offset: PhysicalOffset
 
 
 class Fresh(Generic[_Run]):
@@ -100,7 +101,7 @@ class Fresh(Generic[_Run]):
         if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
-    def take(self, start: int, limit: int) -> _Run | None:
+    def take(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
         """Return what starts at a place in the log, if it is known and ends before a limit.
 
         What lies before that place is forgotten.

@@ -15,7 +15,7 @@ from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
 from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_glance import glance
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000

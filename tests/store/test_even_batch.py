@@ -12,8 +12,12 @@ from stores import message, open_store
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries, split_batch
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.even_batch import EvenBatch
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 ENDINGS = (b"", b"CLUSTER\x01C\x02", b"\x02CLUSTER\x01C\x02", b"TAGS\x01late\x02", b"\x02x\x01y")

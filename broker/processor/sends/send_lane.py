@@ -49,7 +49,8 @@ from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_run import RecordRun
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
 """A second word below it, which begins with the codec, says JSON and the header's length."""
 _LENGTH_WORD_BYTES = 4
-_NOWHERE = FreshRecord(("", 0), -1, -1, 0, b"")
+_NOWHERE = FreshRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
 """The place of a message that could not be put."""
 _read_words = struct.Struct(">iI").unpack_from
 
@@ -87,8 +88,8 @@ class _Put(NamedTuple):
 
     planned: PlannedShape
     opaque: int
-    physical_offset: int
-    queue_offset: int
+    physical_offset: PhysicalOffset
+    queue_offset: QueueOffset
     size: int
 
 
@@ -288,7 +289,7 @@ class SendLane:
             own = known._replace(
                 physical_offset=physical_offset,
                 queue_offset=queue_offset,
-                end_offset=physical_offset + size if size else -1,
+                end_offset=physical_offset + size if size else physical_offset,
                 message_count=1,
             )
             request = planned.request.with_opaque(opaque)

@@ -26,8 +26,8 @@ from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.request import header_of
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.header_shape import HeaderShape, beginning_of, shape_of
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
