@@ -4,6 +4,7 @@ it went; and what takes the lane at all."""
 from __future__ import annotations
 
 import errno
+import struct
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -283,6 +284,27 @@ def say_no(disk, kind, directory, error=errno.EIO):
 
 def codes(answers, last):
     return [answer.code for answer in answers[-last:]]
+
+
+OF_JAVA = (
+    b'{"code":310,"extFields":{"a":"load","b":"T","c":"TBW102","d":"4","e":"1","f":"0",'
+    b'"g":"1795645196%03d","h":"0",'
+    b'"i":"UNIQ_KEY\\u0001FD0000000000000000000000000000027DE630946E0980635FBD0%03d'
+    b'\\u0002WAIT\\u0001true","j":"0","k":"false","m":"false","n":"bench"},"flag":0,'
+    b'"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":407}'
+)
+"""The header that a producer of 4.9.7 has sent, but for its topic and three numbers."""
+
+
+def test_what_a_producer_in_java_has_sent_takes_the_lane(told):
+    story = told()
+    for numbers in (range(1), range(1, 21)):
+        headers = [OF_JAVA % (number, number, 4_020 + number) for number in numbers]
+        frames = (struct.pack(">iI", len(each) + 5, len(each)) + each + b"x" for each in headers)
+        story.twins.receive(0, b"".join(frames))
+        story.settle()
+    assert story.twins.lane.ran == [20]
+    story.check()
 
 
 @pytest.mark.parametrize("text", USUAL)
