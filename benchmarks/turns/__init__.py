@@ -60,7 +60,7 @@ class Turns:
             processors.dispatch,
             LoopTurn(self._loop),
             processors.end_turn,
-            processors.lane,
+            processors.lanes,
         )
         self._transport = _Transport()
         self._connection.connection_made(cast("asyncio.BaseTransport", self._transport))
@@ -152,7 +152,7 @@ def _pull_case(turns: Turns, size: int) -> Case:
 
 def _properties() -> str:
     """Return properties as Java's producer gives them."""
-    return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true\x02"
+    return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true"
 
 
 def _send(topic: str) -> bytes:

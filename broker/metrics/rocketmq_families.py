@@ -20,7 +20,8 @@ from rocketpoll.broker.metrics.observed import Observed
 from rocketpoll.broker.state.broker_stats import GROUP_GET, TOPIC_PUT
 from rocketpoll.broker.state.stats_windows import Key, Sum
 from rocketpoll.broker.store.errors import EndUnknown, StoreError
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.offsets import PhysicalOffset
+from rocketpoll.broker.store.records.record_glance import glance
 
 _TYPE: Final = "message.type"
 _IN_LABELS: Final = ("topic", "message_type", "is_system")
@@ -176,7 +177,7 @@ class RocketMQFamilies:
             rows = [Row(_STORAGE, value)]
             yield Gauge(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
 
-    def _reserve_time(self, min_offset: int) -> int:
+    def _reserve_time(self, min_offset: PhysicalOffset) -> int:
         known_offset, stored = self._earliest
         if known_offset != min_offset or not stored:
             try:

@@ -28,6 +28,24 @@ def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, roc
     assert bodies(options, rocketpoll_topic, 3, 3) == []
 
 
+def test_rows_are_the_same_whether_pulled_or_read_from_files(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    found, asked = {}, []
+    real = piece_chunks.on_this_machine
+    monkeypatch.setattr(
+        piece_chunks, "on_this_machine", lambda place: asked.append(1) or real(place)
+    )
+    send(rocketpoll_broker, rocketpoll_topic, 0, *(f"{n}" * 9_000 for n in range(9)))
+    for local in ("true", "false"):
+        options = options_for(rocketpoll_broker, rocketpoll_topic, localFiles=local)
+        found[local] = bodies(options, rocketpoll_topic, 1, 8)
+        assert bool(asked) is (local == "true")
+        asked.clear()
+    assert found["true"] == found["false"]
+    assert len(found["true"]) == 7
+
+
 def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     options = options_for(rocketpoll_broker, rocketpoll_topic)

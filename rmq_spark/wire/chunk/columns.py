@@ -75,8 +75,7 @@ def _born_timestamp(chunk: RecordChunk) -> pa.Array:
 
 
 def _store_timestamp(chunk: RecordChunk) -> pa.Array:
-    values = take_structures(chunk.data, chunk.store_timestamp_at, ">i8").astype(np.int64)
-    return pa.array(values).view(TIMESTAMP)
+    return pa.array(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
