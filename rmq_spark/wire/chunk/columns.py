@@ -19,7 +19,6 @@ from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.chunk.gather import (
     Positions,
     Widths,
-    as_text,
     numbers,
     take_bytes,
     take_structures,
@@ -56,10 +55,6 @@ def _of_head(field: str) -> Callable[[RecordChunk], pa.Array]:
         return numbers(values.astype(values.dtype.newbyteorder("=")))
 
     return build
-
-
-def _topic(chunk: RecordChunk) -> pa.Array:
-    return as_text(take_bytes(chunk.buffer, chunk.topic_at, chunk.topic_length))
 
 
 def _body(chunk: RecordChunk) -> pa.Array:
@@ -118,7 +113,7 @@ def _message_id(chunk: RecordChunk) -> pa.Array:
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 COLUMNS: Mapping[str, Column] = {
-    "topic": Column(pa.string(), _topic),
+    "topic": Column(pa.string(), lambda chunk: chunk.topics),
     "queueId": Column(pa.int32(), _of_head("queue_id")),
     "queueOffset": Column(pa.int64(), _of_head("queue_offset")),
     "keys": Column(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
