@@ -26,13 +26,13 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
         await client.put("the topic is there now")
         request = batch_request(*range(15_000))
         client.send(request)
-        server, sends = broker.controller.server, broker.controller.processors.sends
+        server, batches = broker.controller.server, broker.controller.processors.sends._batches
         await broker.until(
-            lambda: sends._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
+            lambda: batches._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
         )
         assert (await client.receive()).code == 0
         await broker.until(lambda: not server.in_flight_bytes)
-        assert sends._taken_apart_bytes == 0
+        assert batches._taken_apart_bytes == 0
 
     tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
 

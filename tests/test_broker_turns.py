@@ -40,7 +40,7 @@ from rocketpoll.broker.state import stats_windows
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.store.chunk_appender import ChunkAppender
-from rocketpoll.broker.store.record_template import UniformBatch
+from rocketpoll.broker.store.records.record_template import UniformBatch
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6

@@ -25,7 +25,7 @@ from rocketpoll.broker.store.lacks import Lacking
 from rocketpoll.broker.store.large_batch import LargeBatch, Part, part_of
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import topic_fault
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import NO_MARK, mark_rows
 
@@ -202,7 +202,7 @@ class ChunkAppender:
                 return unavailable(error)
             place = position
             for part, records in zip(parts, many, strict=True):
-                self._remember(part, records, place)
+                self._remember(part, records, place, timestamp)
                 place += len(records.data)
             return PutMessageResult(
                 PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
@@ -240,11 +240,13 @@ class ChunkAppender:
         records = _rows_of(part, first, end, queue_offset)
         position, end_offset, timestamp = self._log.append_many([records])
         if end - first == len(part.chunk):  # one in two files is read from the log
-            self._remember(part, records, position)
+            self._remember(part, records, position, timestamp)
         return position, end_offset, timestamp
 
-    def _remember(self, part: Part, records: ManyRecords, position: PhysicalOffset) -> None:
-        part.chunk.head["queue_offset"] = records.queue_offsets
+    def _remember(
+        self, part: Part, records: ManyRecords, position: PhysicalOffset, timestamp: int
+    ) -> None:
+        part.chunk.stored_at(records.queue_offsets, timestamp)
         self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
@@ -303,3 +305,17 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
         for topic in topics
         for queue_id in np.unique(chunk.head["queue_id"]).tolist()
     ]
+
+
+def finished(
+    steps: Generator[Future[None] | None, None, PutMessageResult],
+) -> PutMessageResult:
+    """Take all steps at once, waiting in this thread where one has to, and return their result."""
+    try:
+        while True:
+            awaited = next(steps)
+            if awaited is not None:
+                awaited.exception()  # returns when it is done
+    except StopIteration as end:
+        result: PutMessageResult = end.value
+        return result

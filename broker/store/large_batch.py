@@ -17,7 +17,11 @@ from zlib import crc32
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -64,6 +64,7 @@ class GetMessageResult(NamedTuple):
     max_offset: QueueOffset
     buffers: tuple[Buffer, ...] = ()
     sizes: Sequence[int] | npt.NDArray[np.int64] = ()
+    places: Sequence[int] | npt.NDArray[np.int64] = ()
 
     @property
     def message_count(self) -> int:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.schema import BROKER_NAME
-from rmq_spark.wire.chunk.properties import lengths_of_maps
+from rmq_spark.wire.chunk.properties import are_without, lengths_of_maps
 from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -150,12 +150,14 @@ class SinkRows:
     def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
-        self._refuse(
-            pc.match_substring(texts, PROPERTY_SEPARATOR),
-            first_row,
-            name,
-            "it has the character \\x02, which RocketMQ keeps apart properties with: replace it",
-        )
+        if not are_without(PROPERTY_SEPARATOR, texts):
+            self._refuse(
+                pc.match_substring(texts, PROPERTY_SEPARATOR),
+                first_row,
+                name,
+                "it has the character \\x02, which RocketMQ keeps apart properties with: replace "
+                "it",
+            )
         return _none_if_empty(texts)
 
     def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:

@@ -14,8 +14,8 @@ from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.file_pool import FilePool
 from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 
 class Appended(NamedTuple):

@@ -179,10 +179,26 @@ def test_a_clean_stop_takes_the_sign_away(tmp_path):
     abort = AbortFile(LocalDisk(), tmp_path)
     assert not abort.exists()
     abort.create()
-    assert (tmp_path / "abort").read_bytes() == OUR_SIGN
+    assert (tmp_path / "abort").read_bytes().startswith(OUR_SIGN)
     abort.remove()
     assert not abort.exists()
     abort.remove()
+
+
+def test_each_start_leaves_a_sign_of_its_own(tmp_path):
+    signs = set()
+    for _ in range(3):
+        abort = AbortFile(LocalDisk(), tmp_path)
+        abort.create()
+        assert not abort.is_of_another()
+        signs.add((tmp_path / "abort").read_bytes())
+        assert abort.sign in signs
+    assert len(signs) == 3
+
+
+def test_the_sign_of_an_earlier_build_is_ours(tmp_path):
+    (tmp_path / "abort").write_bytes(OUR_SIGN)
+    assert not AbortFile(LocalDisk(), tmp_path).is_of_another()
 
 
 @pytest.mark.parametrize("theirs", [b"", b"4711"])

@@ -11,7 +11,7 @@ It knows the hold service by two callables, and the network by `Connection` alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
@@ -105,6 +105,7 @@ class PullMessageProcessor:
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
             RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
+            RequestCode.PULL_PLACES: negotiated(Extension.READ_FILES, self.pull_message),
         }
 
     def pull_message(
@@ -115,7 +116,7 @@ class PullMessageProcessor:
         self._check(header)
         message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
-        if (looks or request.code == RequestCode.PULL_CHUNK) and not chunks.are_loaded():
+        if (looks or request.code in _BODIES) and not chunks.are_loaded():
             return self._when_loaded(connection, request, header, message_filter)
         return self.process(connection, request, header, message_filter)
 
@@ -194,10 +195,10 @@ class PullMessageProcessor:
             self._offsets.advance(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
-        is_chunk = request.code == RequestCode.PULL_CHUNK
+        body_of = _BODIES.get(request.code)
         began_ms = self._now_ms()
         found = self._get_message(
-            header, message_filter, connection.answer_bytes_max, is_chunk=is_chunk
+            header, message_filter, connection.answer_bytes_max, is_chunk=body_of is not None
         )
         took_ms = self._now_ms() - began_ms
         self._stats.got(
@@ -229,7 +230,7 @@ class PullMessageProcessor:
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
-        body = _with_sizes(found) if is_chunk else found.buffers
+        body = found.buffers if body_of is None else body_of(found)
         self._found.send(connection, request, *offsets, body=body)
         return None
 
@@ -362,3 +363,17 @@ def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
     return (encode_sizes(found.sizes), *found.buffers)
+
+
+def _with_places(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.placed import encode_places, encode_scattered  # noqa: PLC0415  # the same
+
+    places = encode_places(found.places, found.sizes)
+    return (encode_scattered(found.sizes), *found.buffers) if places is None else (places,)
+
+
+_BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {
+    RequestCode.PULL_CHUNK: _with_sizes,
+    RequestCode.PULL_PLACES: _with_places,
+}
+"""Functions that make the bodies of answers to large pulls."""

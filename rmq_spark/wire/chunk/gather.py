@@ -43,6 +43,9 @@ _VIEW_BYTES_MIN = 13
 
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
+_SIDE_BY_SIDE_MIN, _SIDE_BY_SIDE_MAX = 24, 192
+"""The room of a piece beside others, in bytes; longer ones are not worth it."""
+
 _KINDS = {"i": ">i4", "q": ">i8"}
 
 
@@ -59,6 +62,25 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
     overlapping = np.ndarray((max(len(data) - width + 1, 0),), f"V{width}", data, strides=(1,))
     structures: Structures = overlapping[starts].view(as_type)
     return structures
+
+
+def side_by_side(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
+    """Return pieces with little between them, and where each starts: to be looked at many times.
+
+    They must be in order. Long ones stay where they are.
+    """
+    longest = int(lengths.max(initial=0))
+    width = max(-(-longest // 8) * 8, _SIDE_BY_SIDE_MIN)
+    if not len(starts) or width > min(_SIDE_BY_SIDE_MAX, len(data)):
+        return data, starts
+    last = len(data) - width
+    within = np.minimum(starts, last) if starts[-1] > last else starts
+    pieces = take_structures(data, within, f"V{width}").view(np.uint8)
+    places = np.arange(0, len(pieces), width)
+    for row in range(int(np.searchsorted(starts, last, "right")), len(starts)):
+        length, start = int(lengths[row]), int(starts[row])
+        pieces[row * width : row * width + length] = data[start : start + length]
+    return pieces, places
 
 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
@@ -81,7 +103,7 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     pieces_and_gaps = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
-    return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+    return pieces_and_gaps.take(numbers(np.arange(0, 2 * count, 2)))
 
 
 def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
@@ -98,6 +120,16 @@ def _least(lengths: Positions) -> int:
 
 def _most(lengths: Positions) -> int:
     return int(lengths.max(initial=0))
+
+
+def numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Return numbers that lie together as an Arrow array, of the same memory.
+
+    `pa.array` would first load pandas, where that is installed: a third of a second in each process
+    that reads.
+    """
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
