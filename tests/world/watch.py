@@ -11,6 +11,7 @@ import math
 from itertools import pairwise
 
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.store.errors import StoreError
 
 _AFTER_TROUBLE_SECONDS = 8.0
@@ -152,7 +153,12 @@ class Watch:
         return record.msg.startswith("no new clients get in") and bool(self.troubles("accept"))
 
     def is_excused(self, error):
-        """Whether what a broker logs of an error is what it should log: the disk was in trouble."""
+        """Whether what a broker logs of an error is what it should log: the disk was in trouble.
+
+        Or the system lacked what a port needs, for which a start ends.
+        """
+        if isinstance(error, CannotListen):
+            return bool(self.troubles("accept"))
         life = self._world.life
         if life is None or not life.fate.has_failed:
             return False
