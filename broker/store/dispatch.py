@@ -248,9 +248,14 @@ class Dispatcher:
         entries["physical_offset"] = chunk.starts + physical_offset
         entries["size"] = chunk.sizes
         entries["tags_code"] = self._codes_of(chunk, topics, topic_of, queue_ids)
-        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
         # One number for each queue of each topic; the order within a queue stays.
         queues = (topic_of << 32) | (queue_ids & 0xFFFFFFFF)
+        is_usual = len(queues) and not chunk.sys_flags_together & TRANSACTION_MASK
+        if is_usual and (queues == queues[0]).all():
+            topic = topics.dictionary[int(topic_of[0])].as_py()
+            yield from _runs(topic, int(queue_ids[0]), queue_offsets, entries)
+            return
+        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
         rows = np.flatnonzero(has_entry)
         rows = rows[np.argsort(queues[rows], kind="stable")]
         cuts = np.flatnonzero(np.diff(queues[rows])) + 1

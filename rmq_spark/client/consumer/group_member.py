@@ -10,7 +10,6 @@ share of queues is left to the kinds: `lite_pull_member`, `push_member`.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,9 +52,11 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
+from rmq_spark.client.threads.beginning import Beginning
 from rmq_spark.client.threads.crews import Crew, OwnCrew
 from rmq_spark.client.threads.ending import Ending, do_all
 from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Repeated, Workers
 from rmq_spark.errors import excerpt
@@ -107,7 +108,7 @@ class GroupMember(ProcessBound, ABC):
         self._life = Life()
         self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._changing_subscriptions = threading.Lock()
+        self._changing_subscriptions = mutex()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokers(self._instance, group, current)
         self._offset_store = self._new_offset_store()
@@ -185,6 +186,11 @@ class GroupMember(ProcessBound, ABC):
             RouteNotFound: The name servers do not know a topic that is subscribed to.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
+        if self._life.state is not ServiceState.CREATE_JUST:
+            raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
+        Beginning(f"{self.group} starts", self._start, self.shutdown).run()
+
+    def _start(self) -> None:
         if not self._life.change(ServiceState.CREATE_JUST, ServiceState.STARTING):
             raise ClientShutDown(f"cannot start: the consumer {self._life.state.value}")
         try:
@@ -261,7 +267,7 @@ class GroupMember(ProcessBound, ABC):
     def _forked(self) -> None:
         """Leave a consumer that was started to the parent process; here it is silent."""
         self._life.forked()
-        self._changing_subscriptions = threading.Lock()
+        self._changing_subscriptions = mutex()
 
     def _check_running(self) -> None:
         if self._life.state is not ServiceState.RUNNING:

@@ -209,15 +209,8 @@ class LitePullMember(GroupMember):
             self._instance.routes.route(queue.topic)
         super()._join()
 
-    def start(self) -> None:
-        """Join the group, or begin to pull the assigned queues. A consumer starts only once.
-
-        Raises:
-            ClientShutDown: The consumer was started before, or was shut down while it started.
-            RouteNotFound: The name servers do not know a topic.
-            ClientError: The brokers cannot be reached, or refuse the subscriptions.
-        """
-        super().start()
+    def _start(self) -> None:
+        super()._start()
         with self._changing_tasks:
             self._start_tasks(
                 assigned for assigned in self._assigned.all() if assigned.queue not in self._tasks

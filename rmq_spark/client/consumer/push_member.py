@@ -12,7 +12,6 @@ have it before. Offsets follow what was consumed, and are persisted every 5 s.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
@@ -48,6 +47,7 @@ from rmq_spark.client.observing import observed
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.threads.countdown import Countdown
 from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks, Workers
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -85,7 +85,7 @@ class PushMember(GroupMember):
         super().__init__(group, instance, self._push)
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
-        self._changing_requests = threading.RLock()
+        self._changing_requests = reentrant_mutex()
         self._is_paused = False
         self._threads = ScheduledTasks(f"{group} listener", self._push.consume_thread_max)
         self._pull_service = PullMessageService(
@@ -193,7 +193,7 @@ class PushMember(GroupMember):
     def _forked(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
         super()._forked()
-        self._changing_requests = threading.RLock()
+        self._changing_requests = reentrant_mutex()
         for request in self._requests.values():
             request.process_queue.forked()
         self._requests = {}

@@ -24,6 +24,7 @@ from rmq_spark.wire.chunk.gather import (
     Positions,
     Structures,
     Widths,
+    as_text,
     side_by_side,
     structure,
     take_bytes,
@@ -167,6 +168,11 @@ class RecordChunk:
     def store_host_at(self) -> Positions:
         """The position of each store host."""
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
+
+    @cached_property
+    def topics(self) -> pa.StringArray:
+        """The topic of each record, as text."""
+        return as_text(take_bytes(self.buffer, self.topic_at, self.topic_length))
 
     @cached_property
     def stored_bodies(self) -> pa.BinaryArray:

@@ -34,7 +34,6 @@ from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
 _TAIL = structure(layout.TAIL)
-_CHECKSUM = pa.scalar(EMPTY_CHECKSUM, pa.binary())
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
 _MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
@@ -57,7 +56,8 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
-    properties = property_strings(given, *((_CHECKSUM,) if has_checksums else ()))
+    checksum = (pa.scalar(EMPTY_CHECKSUM, pa.binary()),) if has_checksums else ()
+    properties = property_strings(given, *checksum)
     properties_lengths = lengths_of_each(properties, given.rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")

@@ -103,7 +103,7 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     pieces_and_gaps = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
-    return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+    return pieces_and_gaps.take(numbers(np.arange(0, 2 * count, 2)))
 
 
 def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
@@ -120,6 +120,16 @@ def _least(lengths: Positions) -> int:
 
 def _most(lengths: Positions) -> int:
     return int(lengths.max(initial=0))
+
+
+def numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Return numbers that lie together as an Arrow array, of the same memory.
+
+    `pa.array` would first load pandas, where that is installed: a third of a second in each process
+    that reads.
+    """
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
