@@ -22,6 +22,7 @@ from pathlib import Path
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.log_format import LOG_FORMATS, set_up_logging
+from rocketpoll.broker.no_pandas import no_pandas
 from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
 from rocketpoll.broker.server.descriptors import allow_descriptors
 from rocketpoll.broker.server.event_loop import new_event_loop
@@ -66,13 +67,14 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     except (RocketPollError, OSError) as error:
         return _cannot_run(error)
     try:
-        loop.run_until_complete(
-            serve(
-                config,
-                partial(_load_again, given) if given.configFile else None,
-                until_input_ends=given.untilInputEnds,
+        with no_pandas():
+            loop.run_until_complete(
+                serve(
+                    config,
+                    partial(_load_again, given) if given.configFile else None,
+                    until_input_ends=given.untilInputEnds,
+                )
             )
-        )
     except Exception as error:
         if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
             raise

@@ -20,8 +20,8 @@ from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.disk import Disk, LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult
 
 STORE_HOST = parse_host("127.0.0.1:10911")

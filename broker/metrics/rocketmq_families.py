@@ -21,7 +21,7 @@ from rocketpoll.broker.state.broker_stats import GROUP_GET, TOPIC_PUT
 from rocketpoll.broker.state.stats_windows import Key, Sum
 from rocketpoll.broker.store.errors import EndUnknown, StoreError
 from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_glance import glance
 
 _TYPE: Final = "message.type"
 _IN_LABELS: Final = ("topic", "message_type", "is_system")

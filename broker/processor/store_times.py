@@ -8,7 +8,7 @@ from rmq_spark.errors import RecordError
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import QueueOffset
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_glance import glance
 
 NO_TIME: Final = 0
 """The store time of a message that does not exist, or not any more, that is damaged, or that the

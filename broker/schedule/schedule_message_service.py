@@ -239,6 +239,16 @@ class ScheduleMessageService:
         before = self._offsets[level]
         if found.next_begin_offset == before:
             return False
+        if found.status is GetMessageStatus.OFFSET_TOO_SMALL:
+            _log.warning(
+                "%d messages of delay level %d were deleted with old files of the log before they "
+                "were due, or before it was noted that they were delivered: fileReservedTime is "
+                "shorter than their delay, the disk was full, or the time of day has jumped ahead",
+                found.next_begin_offset - before,
+                level,
+            )
+            self._advance(level, found.next_begin_offset)
+            return True
         _log.warning(
             "delay level %d goes on at %d instead of %d: %s; its queue holds %d to %d",
             level,

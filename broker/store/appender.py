@@ -27,13 +27,18 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
 from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
-from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRun
+from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRows, FreshRun
 from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
-from rocketpoll.broker.store.record_draft import RecordDraft, draft_of, ready_properties
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of, ready_properties
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _PUT_OK = PutMessageStatus.PUT_OK
@@ -61,7 +66,7 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal: Callable[[], str | None],
-        fresh: Fresh[FreshRun],
+        fresh: Fresh[FreshRun | FreshRows],
     ) -> None:
         """Prepare the only writer of a log.
 
@@ -254,6 +259,17 @@ class MessageAppender:
             records = batch.fresh_records(result.queue_offset, result.physical_offset)
             self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
         return result, batch.sizes
+
+    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+        """Append the messages of a batch that are all of one shape, all or none."""
+        fault = self.fault_in(batch.queue, batch.body_bytes, batch.properties_bytes)
+        if fault is not None:
+            return fault
+        result = self._append(batch, batch.queue, batch.count, batch.count)
+        if result.status is _PUT_OK:
+            place = result.queue_offset, result.physical_offset, result.store_timestamp
+            self._fresh.add(batch.fresh_rows(*place))
+        return result
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take this number of its offsets."""

@@ -40,7 +40,7 @@ from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batch_table import OpenBatch
-from rocketpoll.broker.store.chunk_appender import Checked, ChunkAppender, Sizes
+from rocketpoll.broker.store.chunk_appender import A_WHOLE_TURN, Checked, ChunkAppender, Sizes
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
@@ -343,6 +343,7 @@ class StagedBatches:
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
             checked = yield from self._checked(records, sizes, are_known=True)
+            yield A_WHOLE_TURN
             admit(checked.queue)
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -82,6 +82,28 @@ class Draft(Protocol):
         """Return the records, given the first one's place and queue offset, and their time."""
 
 
+class ManyRecords(NamedTuple):
+    """Encoded records that lie back to back, complete but for their places and checksums."""
+
+    data: npt.NDArray[np.uint8]
+    sizes: npt.NDArray[np.int64]
+    queue_offsets: npt.NDArray[np.int64]
+    store_timestamps_at: npt.NDArray[np.int64]
+    seal: Callable[[], None]
+    """Fills in the checksums, when all the rest of the records is final."""
+
+    def placed(self, position: PhysicalOffset, timestamp: int) -> memoryview:
+        """Return the records, given the place of the first and the time of all."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
+        cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
+        cells[starts + layout.QUEUE_OFFSET_AT] = self.queue_offsets.astype(">i8").view("V8")
+        cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
+        cells[self.store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
+        self.seal()
+        return self.data.data
+
+
 class CommitLog:
     """The log. The caller has to ensure that only one thread appends at a time."""
 
@@ -135,7 +157,8 @@ class CommitLog:
         """Append a prepared draft; return its place, its end, and its store timestamp."""
         position = self._place(draft.size)
         timestamp = self._timestamp()
-        return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
+        records = draft.sealed(queue_offset, position, timestamp)
+        return self._write(position, len(records), (records,), timestamp)
 
     def place_later(self, size: int, write_out: Callable[[], None]) -> PhysicalOffset:
         """Return the place for `append_later` of a record; call ``write_out`` to make room."""
@@ -169,7 +192,8 @@ class CommitLog:
         self._later_limit = LOG_START
         if later:
             self._check_failure()
-            self._write(self._later_start, b"".join(later), self._last_timestamp)
+            records = b"".join(later)
+            self._write(self._later_start, len(records), (records,), self._last_timestamp)
 
     def give_up_later(self) -> None:
         """Drop the records that wait: nobody sees them."""
@@ -181,28 +205,16 @@ class CommitLog:
         """The end of the log once all that waits is written."""
         return self._later_end if self._later else self.written_offset
 
-    def append_many(
-        self,
-        records: npt.NDArray[np.uint8],
-        sizes: npt.NDArray[np.int64],
-        queue_offsets: npt.NDArray[np.int64],
-        store_timestamps_at: npt.NDArray[np.int64],
-        seal: Callable[[], None],
-    ) -> Placed:
-        """Append encoded records that lie back to back, which must all go to one file.
+    def append_many(self, parts: Sequence[ManyRecords]) -> Placed:
+        """Append encoded records, all or none, which must all go to one file.
 
-        ``seal`` fills in their checksums, when all the rest of them is final.
+        Each part is written while what was just filled in still lies in the processor's cache: two
+        thirds of what it takes to fill in all parts, and then to write them.
         """
-        position = self._place(len(records))
+        size = sum(len(part.data) for part in parts)
+        position = self._place(size)
         timestamp = self._timestamp()
-        starts = np.cumsum(sizes) - sizes
-        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
-        cells = np.ndarray((len(records) - 7,), "V8", records, strides=(1,))
-        cells[starts + layout.QUEUE_OFFSET_AT] = queue_offsets.astype(">i8").view("V8")
-        cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
-        cells[store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
-        seal()
-        return self._write(position, records.data, timestamp)
+        return self._write(position, size, _placed(parts, position, timestamp), timestamp)
 
     def leave_first_file(self) -> None:
         """Put no more records into the log's very first file, behind which blank entries mislead.
@@ -316,34 +328,42 @@ class CommitLog:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)
         return self._last_timestamp
 
-    def _write(self, position: PhysicalOffset, records: Buffer, timestamp: int) -> Placed:
+    def _write(
+        self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
+    ) -> Placed:
         """Write records to their place, once what keeps them from going there is out of the way."""
         self._later_limit = LOG_START
-        placed = position, position + len(records), timestamp
+        placed = position, position + size, timestamp
         if self._to_wipe is not None:
             self._wipe_first()
         if position != self.written_offset:
             # If writing the records fails, this blank is overwritten, or written again.
-            self._attempt(self.written_offset, encode_blank(position - self.written_offset))
-        self._attempt(position, records)
+            blank = encode_blank(position - self.written_offset)
+            self._attempt(self.written_offset, len(blank), (blank,))
+        self._attempt(position, size, pieces)
         self._to_wipe = None  # from here on, nothing can fail, and the records count as written
         if self.writing.text is not None:
-            size, refused_ms = self._refused
-            if len(records) >= size or timestamp >= refused_ms + _STILL_FULL_MS:
+            refused, refused_ms = self._refused
+            if size >= refused or timestamp >= refused_ms + _STILL_FULL_MS:
                 self.writing.end()
         self.written_offset = placed[1]
         return placed
 
-    def _attempt(self, position: PhysicalOffset, data: Buffer) -> None:
+    def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
         """Write data. Until it counts as written, remember what a later recovery must not find."""
-        self._to_wipe = position, position + len(data)
+        self._to_wipe = position, position + size
         try:
-            self._files.write(position, data)
-        except Exception as error:
+            for data in pieces:
+                try:
+                    self._files.write(position, data)
+                except Exception as error:
+                    is_final = not may_succeed_later(error)
+                    raise self._refusal(error, size, is_final=is_final) from error
+                position += len(data)
+        except Exception:
             with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
                 self.wipe()
-            is_final = not may_succeed_later(error)
-            raise self._refusal(error, len(data), is_final=is_final) from error
+            raise
 
     def _holds_other(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
@@ -368,3 +388,12 @@ class CommitLog:
     def _check_failure(self) -> None:
         if self.failure is not None:
             raise StoreFailed("the commit log takes no more", self.failure) from self.failure
+
+
+def _placed(
+    parts: Iterable[ManyRecords], position: PhysicalOffset, timestamp: int
+) -> Iterator[memoryview]:
+    """Yield the records of each part, behind those of the part before it."""
+    for part in parts:
+        yield part.placed(position, timestamp)
+        position += len(part.data)

@@ -1,7 +1,8 @@
 """The lock of a store's directory, and the sign by which a start finds out about a crash.
 
 ``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
-kept out by it. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
+kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
+nevertheless. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
 finds it follows a crash. Each start writes something else into it, so that who reads it there sees
 the files of that very broker. No other file of the store is known here.
 """
@@ -60,10 +61,11 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
     path = root / LOCK
     try:
         return disk.lock(path)
-    except BlockingIOError:
+    except BlockingIOError as error:
+        locked = error.filename or str(path)
         raise StoreInUse(
-            f"{root} is in use by another process, which has locked {path}: stop that broker, or "
-            f"give this one a directory of its own (`fuser -v {shlex.quote(str(path))}` tells "
+            f"{root} is in use by another process, which has locked {locked}: stop that broker, or "
+            f"give this one a directory of its own (`fuser -v {shlex.quote(locked)}` tells "
             "which process it is)"
         ) from None
     except OSError as error:

@@ -30,9 +30,9 @@ from rocketpoll.broker.store.consume_queue import (
     TRANSACTION_MASK,
     Entries,
 )
-from rocketpoll.broker.store.fresh_records import FreshRun
+from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +47,8 @@ _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
 _TAGS_NAME = TAGS.encode()
+_SAME_MIN = 16
+"""Behind so many records of one size it is worth a look how many more there are."""
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -95,16 +97,31 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
     position, end = 0, len(data) - layout.RECORD_BYTES_MIN
+    last = same = 0
     while position <= end and len(sizes) < count_max:
         (size,) = read(data, position)
         if size < layout.RECORD_BYTES_MIN:
             break
         add(size)
         position += size
+        same = same + 1 if size == last else 0
+        last = size
+        if same == _SAME_MIN and np.is_loaded():  # as the records of a producer mostly are
+            most = min(count_max - len(sizes), (len(data) - position) // size)
+            more = _count_same(data, position, size, most)
+            sizes += [size] * more
+            position += more * size
+            same = 0
     # Only the last can be a record that is cut off, or the blank that fills a file.
     if sizes and (position > len(data) or decode_blank(data, position - sizes[-1]) is not None):
         sizes.pop()
     return sizes
+
+
+def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
+    """Return how many records of one size, up to a number, begin at a place in the data."""
+    is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
+    return most if is_same.all() else int(np.argmin(is_same))
 
 
 class Dispatcher:
@@ -121,7 +138,7 @@ class Dispatcher:
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics = {**self.deleted_topics, topic: before}
 
-    def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
+    def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
         return self._not_deleted(self._from_memory(fresh))
 
@@ -152,11 +169,15 @@ class Dispatcher:
             tags_codes=run.tags_codes[gone:],
         )
 
-    def _from_memory(self, fresh: Iterable[FreshRun]) -> list[QueueEntries]:
-        runs: list[_Run] = []
+    def _from_memory(self, fresh: Iterable[FreshRun | FreshRows]) -> list[QueueEntries]:
+        runs: list[_Run | QueueEntries] = []
         last_of_queue: dict[QueueKey, _Run] = {}
         pack = ENTRY_STRUCT.pack
-        for records, store_timestamp, _ in fresh:
+        for written in fresh:
+            if isinstance(written, FreshRows):
+                runs.append(self._of_rows(written))
+                continue
+            records, store_timestamp, _ = written
             for queue, queue_offset, place, size, properties in records:
                 run = last_of_queue.get(queue)
                 if run is None or run.end != queue_offset:
@@ -170,7 +191,22 @@ class Dispatcher:
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1
-        return [run.finished() for run in runs]
+        return [run if isinstance(run, QueueEntries) else run.finished() for run in runs]
+
+    def _of_rows(self, fresh: FreshRows) -> QueueEntries:
+        """Return the entries of records of one size, which differ in places and codes alone."""
+        (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
+        if topic == SCHEDULE_TOPIC:
+            codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
+        elif fresh.properties:
+            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties]
+        else:
+            codes = [0] * fresh.rows
+        entries = np.empty(fresh.rows, ENTRY)
+        entries["physical_offset"] = np.arange(start, fresh.end_offset, size)
+        entries["size"] = size
+        entries["tags_code"] = codes
+        return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset

@@ -118,6 +118,26 @@ def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: ran
     return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
 
 
+def are_ends_right(
+    records: Sequence[Buffer],
+    runs: Sequence[slice],
+    places: Sequence[int],
+    sizes: Sequence[int],
+    queue_offsets: range,
+) -> bool:
+    """Return whether each run's first and last records are those of their entries, in order."""
+    left = queue_offsets
+    for data, run in zip(records, runs, strict=True):
+        first, last = run.start, run.stop - 1
+        for number in (first,) if first == last else (first, last):
+            at = 0 if number == first else len(data) - sizes[last]
+            own_size, queue_offset, own_place = _HEAD.unpack_from(data, at)
+            if (own_size, own_place) != (sizes[number], places[number]) or queue_offset not in left:
+                return False
+            left = range(queue_offset + 1, queue_offsets.stop)
+    return True
+
+
 def first_wrong_of_few(
     records: Sequence[Buffer], places: Sequence[int], sizes: Sequence[int], queue_offsets: range
 ) -> int | None:

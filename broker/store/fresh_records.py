@@ -1,6 +1,6 @@
 """Fresh: what the appenders know of their last records, so that reput need not read them.
 
-    appender ── add ──> [run] [run] [run] ── take ──> reput
+    appender ── add ──> [run] [rows] [run] ── take ─> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
 
 They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
@@ -62,6 +62,24 @@ class FreshRun(NamedTuple):
         return self.records[0].physical_offset
 
 
+class FreshRows(NamedTuple):
+    """Records of one queue and one size that lie back to back, and were stored at the same time."""
+
+    queue: QueueKey
+    queue_offset: QueueOffset
+    start_offset: PhysicalOffset
+    record_bytes: int
+    rows: int
+    properties: Sequence[bytes]
+    """The properties of each, or none if no record has a tag."""
+    store_timestamp: int
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The place in the log behind them."""
+        return self.start_offset + self.rows * self.record_bytes
+
+
 class FreshChunk(NamedTuple):
     """Many records that were appended together, with the queue offsets in their heads."""
 
@@ -103,7 +121,7 @@ class Fresh(Generic[_Run]):
 class FreshRecords(NamedTuple):
     """The last writes of both kinds."""
 
-    runs: Fresh[FreshRun]
+    runs: Fresh[FreshRun | FreshRows]
     chunks: Fresh[FreshChunk]
 
 

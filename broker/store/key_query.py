@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
-from rocketpoll.broker.store.record_glance import has_key
+from rocketpoll.broker.store.records.record_glance import has_key
 
 _CANDIDATES_PER_RESULT = 4
 

@@ -14,7 +14,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk

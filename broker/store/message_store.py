@@ -22,7 +22,7 @@ from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batches import StagedBatches
 from rocketpoll.broker.store.carrying import Carrying
 from rocketpoll.broker.store.checkpointing import Checkpointing
-from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes
+from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes, finished
 from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole, StoreConfig
 from rocketpoll.broker.store.consume_queue import QueueBounds
@@ -30,6 +30,7 @@ from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, ma
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import MessageArrivingListener
 from rocketpoll.broker.store.errors import StoreError, StoreFailed
+from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.flush import FlushService
 from rocketpoll.broker.store.key_query import KeyQuery
 from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later
@@ -39,9 +40,9 @@ from rocketpoll.broker.store.opening import open_parts
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
     PutMessageResult,
@@ -190,6 +191,10 @@ class MessageStore:
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
 
+    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+        """Append the messages of a batch that are all of one shape, all or none."""
+        return self._appended(self._appender.put_even(batch))
+
     def put_large(
         self,
         template: RecordTemplate,
@@ -203,15 +208,7 @@ class MessageStore:
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        steps = self.put_chunk_in_steps(records, sizes, _nothing)
-        try:
-            while True:
-                awaited = next(steps)
-                if awaited is not None:
-                    awaited.exception()  # returns when it is done
-        except StopIteration as end:
-            result: PutMessageResult = end.value
-            return result
+        return finished(self.put_chunk_in_steps(records, sizes, _nothing))
 
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit

@@ -8,8 +8,9 @@ lies before it, and holes that are known are not read along with what is around 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
@@ -29,6 +30,7 @@ from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
+    are_ends_right,
     first_wrong,
     first_wrong_of_few,
     is_of_entry,
@@ -47,13 +49,13 @@ from rocketpoll.broker.store.picking import (
     pick_few,
     pick_many,
 )
-from rocketpoll.broker.store.record_checks import (
+from rocketpoll.broker.store.records.record_checks import (
     check_each,
     first_unreadable,
     first_wrong_of,
     lie_in,
 )
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 from rocketpoll.broker.store.wrong_entries import WrongEntries, fewer_than
 
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
     from rocketpoll.broker.store.parts import StoreParts
+
+_RUNS_MAX = 4
+"""So many runs of records are read each by itself, in a fifth of the time of arrays."""
 
 _SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -298,8 +303,11 @@ class MessageReader:
                 number = number if wrong is None else wrong
                 raise WrongEntry(int(places[number]), number)
             return (data,)
-        if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
-            near = self._near(places, sizes, span)
+        if isinstance(places, list) and isinstance(sizes, list):
+            runs = _runs_of(places, sizes)
+            if len(runs) <= _RUNS_MAX:
+                return self._of_runs(runs, queue_offsets, places, sizes)
+            near = self._near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
@@ -314,6 +322,26 @@ class MessageReader:
         wrong = first_wrong(records, starts, lengths, queue_offsets)
         if wrong is not None:
             raise WrongEntry(int(starts[wrong]), wrong)
+        return records
+
+    def _of_runs(
+        self,
+        runs: Sequence[slice],
+        queue_offsets: range,
+        places: list[int],
+        sizes: list[int],
+    ) -> tuple[Buffer, ...]:
+        """Return records that lie together in a few runs, as where batches follow each other.
+
+        The first and the last of each run are compared with their entries.
+        """
+        records = tuple(
+            self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
+        )
+        if not are_ends_right(records, runs, places, sizes, queue_offsets):
+            wrong = first_wrong_of(records, places, sizes, queue_offsets)
+            number = len(places) - 1 if wrong is None else wrong
+            raise WrongEntry(places[number], number)
         return records
 
     def _check_entry(
@@ -408,6 +436,15 @@ class MessageReader:
             return record if decode_record(record).physical_offset == physical_offset else None
         except RecordError:
             return None
+
+
+def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
+    """Return which of some records lie back to back, run by run."""
+    ends = map(add, places, sizes)
+    cuts = [
+        n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place
+    ]
+    return list(map(slice, [0, *cuts], [*cuts, len(places)]))
 
 
 def _pieces(

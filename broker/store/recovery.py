@@ -32,7 +32,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.mapped_file_queue import PAGE_BYTES, MappedFileQueue
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset
-from rocketpoll.broker.store.record_check import RecordCheck
+from rocketpoll.broker.store.records.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096

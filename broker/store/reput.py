@@ -37,14 +37,14 @@ from rocketpoll.broker.store.dispatch import (
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
+from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
 from rocketpoll.broker.store.index_service import IndexService
 from rocketpoll.broker.store.keyed_messages import first_key_columns, keyed
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
-from rocketpoll.broker.store.record_check import RecordCheck
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_check import RecordCheck
+from rocketpoll.broker.store.records.record_glance import glance
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class ReputMessageService:
 
     def _run_once(self) -> None:
         start, confirmed = self._next_offset, self.visible_offset()
-        fresh: list[FreshRun] = []
+        fresh: list[FreshRun | FreshRows] = []
         next_offset = start
         while run := self._fresh.runs.take(next_offset, confirmed):
             fresh.append(run)

@@ -18,7 +18,7 @@ from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.offsets import PhysicalOffset
-from rocketpoll.broker.store.record_check import RecordCheck
+from rocketpoll.broker.store.records.record_check import RecordCheck
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:

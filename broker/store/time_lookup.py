@@ -18,8 +18,8 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.reader import MessageReader, Removed
-from rocketpoll.broker.store.record_glance import stored_at
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_glance import stored_at
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 from rocketpoll.broker.store.wrong_entries import damaged
 
 _HEAD_BYTES: Final = 128

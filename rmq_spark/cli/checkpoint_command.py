@@ -26,6 +26,7 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.group_command import show_moves
 from rmq_spark.cli.group_seek import carry_out
+from rmq_spark.cli.group_state import is_unknown
 from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.spark import INSTALL, has_pyspark
@@ -62,7 +63,7 @@ _COLUMNS: Final = (
 @click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
 @click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
-              help="Have a consumer group go on where the query is.")  # fmt: skip
+              help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
 @click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
               "and no more.")  # fmt: skip
@@ -185,6 +186,8 @@ def _move(
     with access.admin() as admin:
         moves = moves_of(admin, group, _places(admin, batch), source)
         if not is_dry:
+            if is_unknown(admin, group):  # 5.x stores no offsets of a group that was never made
+                admin.create_group(group)
             carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
     show_moves(moves, output, is_dry=is_dry, none="")
 

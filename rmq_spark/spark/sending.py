@@ -22,13 +22,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.client.errors import PartlySent
-from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.producer.outgoing import SendRules
@@ -43,6 +42,7 @@ from rmq_spark.spark.parcels import Parcel, Parcels
 from rmq_spark.spark.send_tries import SendTries
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_queue import MessageQueue
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
@@ -52,20 +52,6 @@ SINGLE_ROWS: Final = 1_000
 
 TOPIC_QUEUES: Final = 4
 """Most queues of a topic of rows that is made by the first of them, as other producers have it."""
-
-
-class Sent(NamedTuple):
-    """The rows that a task has stored, and where; spans of a queue that adjoin are joined.
-
-    ``body_bytes`` is the size of all bodies, ``retries`` counts what was tried again.
-
-    Exactly once the spans are those that a manifest names, each small enough to be held in memory.
-    """
-
-    row_count: int
-    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
-    body_bytes: int
-    retries: int
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
@@ -103,7 +89,7 @@ def send_rows(
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
-) -> Sent:
+) -> TaskRows:
     """Send all rows of a partition, and return when they are stored.
 
     Raises:
@@ -128,10 +114,10 @@ def send_rows(
         sending.send(parcels, checked)
         first_row += some.num_rows
         body_bytes += bytes_of(checked)
-    retries = sending.tries.retries
+    counts = first_row, body_bytes, sending.tries.retries
     if options.is_exactly_once:
-        return Sent(first_row, tuple(sending.named.spans), body_bytes, retries)
-    return Sent(first_row, tuple(sending.spans), body_bytes, retries)
+        return TaskRows(*counts, tuple(sending.named.spans))
+    return TaskRows(*counts, tuple(sending.spans))
 
 
 def bytes_of(rows: pa.RecordBatch) -> int:

@@ -24,7 +24,7 @@ from rmq_spark.wire.properties import (
     KEY_SEPARATOR,
     KEYS,
     NAME_VALUE_SEPARATOR,
-    PROPERTIES_BYTES_MAX,
+    PROPERTIES_BYTES_SENT_MAX,
     PROPERTY_SEPARATOR,
     RESERVED_NAMES,
     TAGS,
@@ -37,7 +37,6 @@ ROW_ID: Final = "ROCKETPOLL_ROW"
 ROW: Final = "row"
 """The column with the number of each row in its partition, for error messages."""
 
-_PROPERTY_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 512
 """The most bytes of a user's properties; client and broker add some of their own."""
 
 _ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
@@ -232,11 +231,12 @@ class SinkRows:
                 total += np.asarray(pc.fill_null(pc.binary_length(found[name]), 0))
         if columns.PROPERTIES in found:
             total += lengths_of_maps(found[columns.PROPERTIES])
-        if len(total) and total.max() > _PROPERTY_BYTES_MAX:
+        if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and {_PROPERTY_BYTES_MAX} is "
-                "the most that RocketMQ leaves for them: put some into the body"
+                f"with keys and tags they take {total[row]} bytes, and "
+                f"{PROPERTIES_BYTES_SENT_MAX} is the most that RocketMQ leaves for them: put some "
+                "into the body"
             )
             raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
 

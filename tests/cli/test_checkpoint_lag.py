@@ -91,7 +91,9 @@ def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
     assert "the query has the sources 0, 1: name one by --source" in why
     why = run("checkpoint", directory, "--to-group", group, "--source", "7").err
     assert "source 7 is none of rocketpoll's; these are: 0, 1" in why
-    run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    ran = run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    assert (ran.code, ran.err) == (0, "moved\n")
+    assert group in run("group", "list").out
     assert cluster.stored_offset(group, other, 0) == 1
     assert cluster.stored_offset(group, topic, 0) in (None, 0)  # of a young queue, RocketMQ says 0
     why = run("checkpoint", directory, "--to-group", group, "--batch", "9").err

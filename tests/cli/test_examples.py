@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from broker_kinds import wait_until
+from broker_kinds import NAME, wait_until
 from command_verbs import EVERY
+from consumer_clusters import Cluster
 from rocketmq_peer import is_listening
 from staged_rows import commit_batch
 
@@ -31,13 +33,22 @@ SAID = ("", "moved\n", "nothing was changed: a dry run\n")
 
 
 @pytest.fixture(scope="module")
-def home(broker_directory, tmp_path_factory):
-    """The home of whoever types: a store, settings of a broker, the checkpoint of a query."""
+def home(addresses, broker_directory, tmp_path_factory):
+    """The home of whoever types: a store, settings of a broker, the checkpoint of a query.
+
+    The store is the broker's as it is before examples delete topics.
+    """
     home = tmp_path_factory.mktemp("home")
     program = home / "rocketpoll"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")
     program.chmod(0o755)
-    (home / "store").symlink_to(broker_directory / "store")
+    cluster = Cluster(*addresses, NAME)
+    cluster.topic(1, "kept")
+    cluster.send("kept", *range(20), queues=1)
+    kept = cluster.queue("kept")
+    wait_until("its queue", lambda: cluster.api.max_offset(cluster.address, kept) == 20)
+    cluster.close()
+    shutil.copytree(broker_directory / "store", home / "store")
     (home / "conf").mkdir()
     settings = f"listenPort=0\nstorePathRootDir={home / 'own-store'}\n"
     (home / "conf" / "broker.conf").write_text(settings, encoding="utf-8")

@@ -28,7 +28,7 @@ from rmq_spark.client import (
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-FOR_EVER_S = 3_600
+NOTICED_SECONDS = 0.2
 to_end = []
 
 
@@ -41,6 +41,16 @@ def end_all(number, _):
 
 def say(word):
     os.write(1, word.encode() + b"\n")
+
+
+def wait_for_ever():
+    """As a program may that is to be ended by signals: a little, again and again.
+
+    Python notes a signal that comes just before a wait begins, and handles it behind that wait.
+    """
+    never = threading.Event()
+    while True:
+        never.wait(NOTICED_SECONDS)
 
 
 def producer(address):
@@ -103,12 +113,12 @@ def is_called(address):
 
     def listen(*_):
         say("ready")
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
     with producer(address) as sender:
         sender.send(Message("T", b"x"))
     with push(address, listen):
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
 
 def shuts_down(address):
@@ -117,7 +127,7 @@ def shuts_down(address):
 
     def listen(*_):
         at_it.set()
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
     with producer(address) as sender:
         sender.send(Message("T", b"x"))
@@ -131,11 +141,11 @@ def has_a_callback(address):
 
     def called(_):
         say("ready")
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
     with producer(address) as sender:
         sender.send_async(Message("T", b"x")).add_done_callback(called)
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
 
 def calls_back(address):
@@ -143,7 +153,7 @@ def calls_back(address):
 
     def called(_):
         say("ready")
-        threading.Event().wait(FOR_EVER_S)
+        wait_for_ever()
 
     with producer(address) as sender:
         future = sender.send_async(Message("T", b"x"))

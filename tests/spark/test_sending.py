@@ -15,6 +15,7 @@ from rmq_spark.spark.options import write_options
 from rmq_spark.spark.sending import producer_of, send_message, send_rows
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
+from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.embedded import EmbeddedBroker
@@ -79,7 +80,7 @@ def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
 
 def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    assert write(options, {"body": pa.array([], pa.string())}) == (0, (), 0, 0)
+    assert write(options, {"body": pa.array([], pa.string())}) == TaskRows(0, 0, 0)
 
 
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(

@@ -20,8 +20,8 @@ from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.record_draft import RecordDraft, draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 

@@ -490,7 +490,7 @@ def no_flush(monkeypatch):
 
 
 def no_checksum(monkeypatch):
-    checks = "rocketpoll.broker.store.record_check"
+    checks = "rocketpoll.broker.store.records.record_check"
     monkeypatch.setattr(f"{checks}.is_intact", lambda _: True)
     monkeypatch.setattr(
         f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False)

@@ -234,6 +234,22 @@ def test_scattered_messages_are_gathered_into_one_piece(tmp_path):
     store.shutdown()
 
 
+def test_where_batches_follow_each_other_each_run_of_records_is_read_by_itself(tmp_path):
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20
+    )
+    for number in range(8):
+        batch = [message(100 * number + n, queue_id=number % 2) for n in range(100)]
+        put_batch(store, *batch)
+    expected = [100 * number + n for number in range(0, 8, 2) for n in range(100)]
+    for first, buffers in ((90, 2), (20, 1), (99, 2), (100, 1), (368, 1)):
+        result = store.get_message("T", 0, first, count_max=32)
+        assert len(result.buffers) == buffers
+        assert [int(each.body) for each in messages_of(result)] == expected[first : first + 32]
+        assert [each.queue_offset for each in messages_of(result)] == list(range(first, first + 32))
+    store.shutdown()
+
+
 def test_a_record_is_found_by_its_place_and_by_no_other(store):
     fill(store, 3)
     place = store.get_message("T", 0, 1, count_max=1)

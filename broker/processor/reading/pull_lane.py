@@ -25,7 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
@@ -40,6 +40,7 @@ from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager
 from rocketpoll.broker.state.topic_config import TopicConfigManager
 
 _CODES = frozenset((RequestCode.PULL_MESSAGE.value, RequestCode.LITE_PULL_MESSAGE.value))
+_JSON = SerializeType.JSON
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 _LENGTH_WORD_BYTES = 4
 _read_words = struct.Struct(">iI").unpack_from
@@ -77,12 +78,14 @@ class PullLane:
         """Learn from a pull that the usual way has answered; return whether that was of use."""
         if (
             request.code not in _CODES
+            or request.serialize_type is not _JSON
             or request.flag  # one that wants no answer may have been refused
             or request.body
             or not self._plans.may_learn(connection)
         ):
             return False
-        shape = shape_of(bytes(header), request)
+        data = bytes(header)
+        shape = shape_of(data, request)
         if shape is None:
             return False
         typed: PullMessageRequestHeader = header_of(request)
@@ -94,7 +97,7 @@ class PullLane:
             return False
         bare = request.bare()
         plan = PullPlan(shape, typed, bare, topic_config, group_config, message_filter)
-        self._plans.put(connection, plan)
+        self._plans.put(connection, plan, data)
         return True
 
     def take(self, connection: Connection, data: bytes, start: int) -> int:

@@ -15,13 +15,15 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.processor.lessons import Lessons
-from rocketpoll.broker.processor.reading.pull_shape import PullShape
+from rocketpoll.broker.processor.reading.pull_shape import PullShape, beginning_of
 from rocketpoll.broker.processor.reading.subscription_filters import Filter
 
-PLANS_MAX: Final = 256
+PLANS_MAX: Final = 4_096
 """Plans of one client: one for each queue that it pulls from. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 16 * PLANS_MAX
-"""Plans of all clients: 6 MiB as a rule, 20 MiB if all are as long as may be remembered."""
+PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
+"""Plans of all clients: 12 MiB as a rule, 40 MiB if all are as long as may be remembered."""
+_ALIKE_MAX = 8
+"""Plans whose headers begin in the same way, as they are tried one after the other."""
 _PULLS_PER_LESSON = 4
 
 _new_header: Callable[[type[PullMessageRequestHeader], tuple[Any, ...]], PullMessageRequestHeader]
@@ -53,10 +55,10 @@ class PullPlans:
 
     def __init__(self) -> None:
         self.lessons = Lessons(_PULLS_PER_LESSON, PLANS_MAX)
-        self._mark = b""
-        """The mark before the first number, in headers of this client."""
-        self._plans: dict[bytes, list[PullPlan]] = {}
-        """The plans by what comes before that mark: nearly all differ there already."""
+        self._marks = b"", b""
+        """The marks before the first two numbers, in headers of this client."""
+        self._plans: dict[tuple[bytes, bytes], list[PullPlan]] = {}
+        """The plans by how their headers begin: nearly all differ there already."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -64,24 +66,26 @@ class PullPlans:
 
     def find(self, header: bytes) -> tuple[PullPlan, tuple[int, int, int]] | None:
         """Return the plan for a header, and its queue offset, commit offset and opaque."""
-        for plan in self._plans.get(header.partition(self._mark)[0], ()) if self._mark else ():
+        if not self._count:
+            return None
+        for plan in self._plans.get(beginning_of(header, self._marks), ()):
             numbers = plan.shape.cut(header)
             if numbers is not None:
                 return plan, numbers
         return None
 
-    def put(self, plan: PullPlan) -> None:
-        """Remember a plan, in place of one of the same shape."""
+    def put(self, plan: PullPlan, header: bytes) -> None:
+        """Remember a plan that was made of a header, in place of one of the same shape."""
         shape = plan.shape
-        mark = shape.first_mark
-        if mark != self._mark or self._count >= PLANS_MAX:
+        if shape.marks != self._marks or self._count >= PLANS_MAX:
             self._plans.clear()
             self._count = 0
-        self._mark = mark
-        beginning = shape.pieces[0][: -len(mark)]
-        others = [each for each in self._plans.get(beginning, ()) if each.shape != shape]
-        self._count += 1 - (len(self._plans.get(beginning, ())) - len(others))
-        self._plans[beginning] = [plan, *others]
+        self._marks = shape.marks
+        beginning = beginning_of(header, self._marks)
+        before = self._plans.get(beginning, [])
+        others = [each for each in before if each.shape != shape]
+        after = self._plans[beginning] = [plan, *others[: _ALIKE_MAX - 1]]
+        self._count += len(after) - len(before)
 
 
 class PullPlanTable:
@@ -107,11 +111,11 @@ class PullPlanTable:
             return False
         return self._clients.setdefault(connection, PullPlans()).lessons.take()
 
-    def put(self, connection: Connection, plan: PullPlan) -> None:
-        """Remember a plan of a client."""
+    def put(self, connection: Connection, plan: PullPlan, header: bytes) -> None:
+        """Remember a plan of a client, which was made of a header."""
         plans = self._clients[connection]
         before = len(plans)
-        plans.put(plan)
+        plans.put(plan, header)
         self._count += len(plans) - before
         while self._count > PLANS_OF_ALL_MAX:
             self.forget(next(iter(self._clients)))

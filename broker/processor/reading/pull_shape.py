@@ -28,6 +28,7 @@ from rmq_spark.wire.header_json import decode_header
 _FIELDS = ("queueOffset", "commitOffset")
 _MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
 _OTHERS: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
+_DIGITS = b"0123456789"
 _DIGITS_MAX = 18
 """Numbers of more digits may be too large for their field, which is for the codec to say."""
 _OPAQUE_END = 1 << 31
@@ -43,9 +44,9 @@ class PullShape(NamedTuple):
     """The places of queue offset, commit offset and opaque among the numbers."""
 
     @property
-    def first_mark(self) -> bytes:
-        """The mark that ends the first piece."""
-        return _MARKS[self.order.index(0)]
+    def marks(self) -> tuple[bytes, bytes]:
+        """The marks before the first and the second number."""
+        return _MARKS[self.order.index(0)], _MARKS[self.order.index(1)]
 
     def cut(self, header: bytes) -> tuple[int, int, int] | None:
         """Return the queue offset, the commit offset and the opaque of a header of this shape.
@@ -75,6 +76,15 @@ class PullShape(NamedTuple):
         if found >= _OPAQUE_END or (len(text) > 1 and text.startswith(b"0")):
             return None
         return int(numbers[queue_offset]), int(numbers[commit_offset]), found
+
+
+def beginning_of(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return what a header has before its first number, and between that and the second.
+
+    By these nearly all shapes of a client are known, whose headers have these marks.
+    """
+    before, _, rest = header.partition(marks[0])
+    return before, rest.partition(marks[1])[0].lstrip(_DIGITS)
 
 
 def shape_of(header: bytes, request: RemotingCommand) -> PullShape | None:

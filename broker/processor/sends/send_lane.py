@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
@@ -50,7 +50,7 @@ from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_run import RecordRun
+from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ RUN_BYTES_MAX: Final = 1 << 15
 """The most bytes of the requests of a run, so that all that is kept of it is near at hand."""
 
 _SEND = RequestCode.SEND_MESSAGE_V2.value
+_JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
@@ -139,8 +140,10 @@ class SendLane:
 
     def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
         """Learn from a send that went the usual way; return whether its shape is known now."""
+        if request.code != _SEND or request.serialize_type is not _JSON:
+            return False
         plans = self._plans.known_of(connection)
-        return request.code == _SEND and plans is not None and plans.learn(bytes(header), request)
+        return plans is not None and plans.learn(bytes(header), request)
 
     def take(self, connection: Connection, data: bytes, start: int) -> int:
         """Take the sends of a run that starts at a place in the data; return where it ends.

@@ -26,17 +26,17 @@ from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.request import header_of
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.header_shape import HeaderShape, beginning_of, shape_of
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
-PLANS_MAX: Final = 256
-"""Plans of one client: enough for whole topics of 64 queues. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 64 * PLANS_MAX
+PLANS_MAX: Final = 8_192
+"""Plans of one client: enough for thousands of queues. One that has more starts over."""
+PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
 """Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
 _REMEMBERED_CHARACTERS_MAX = 2_048
 

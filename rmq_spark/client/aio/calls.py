@@ -10,13 +10,13 @@ its result is dropped. The threads are daemons: a call that hangs keeps no progr
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, TypeVar
 
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Action, ScheduledTasks
 
@@ -74,7 +74,7 @@ class Turns:
     """Calls of one client that are made one at a time, in order."""
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = reentrant_mutex()
         self._waiting: deque[Action] = deque()
         self._is_under_way = False
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -29,6 +28,7 @@ from rmq_spark.client.instance.instance import (
     ClientInstance,
 )
 from rmq_spark.client.threads.crews import SharedCrew
+from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Repeated
 from rmq_spark.wire.extensions import Extension
@@ -99,8 +99,8 @@ class Client(ProcessBound):
             route_interval_ms=route_interval_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
         )
-        self._mutex = threading.RLock()
-        self._making = threading.Lock()  # apart: making may wait for a host's name, the loop not
+        self._mutex = reentrant_mutex()
+        self._making = mutex()  # apart: making may wait for a host's name, the loop not
         self._turns = Turns()
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None
@@ -212,6 +212,6 @@ class Client(ProcessBound):
 
     def _forked(self) -> None:
         """Leave this client to the parent process."""
-        self._mutex = threading.RLock()
-        self._making = threading.Lock()
+        self._mutex = reentrant_mutex()
+        self._making = mutex()
         self._is_of_the_parent = True

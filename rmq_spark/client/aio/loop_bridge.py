@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
+
+from rmq_spark.client.threads.mutex import reentrant_mutex
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class LoopBridge:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._mutex = threading.RLock()  # a signal handler in the loop's thread may post as well
+        self._mutex = reentrant_mutex()  # a signal handler in the loop's thread may post as well
         self._actions: list[Callable[[], object]] = []
         self._is_awake = False
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -20,6 +19,7 @@ from rmq_spark.client.aio.calls import Turns, in_thread
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 
 _Arguments = ParamSpec("_Arguments")
@@ -38,7 +38,7 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
     def __init__(self, client: Client) -> None:
         self._client = client
         self._turns = Turns()
-        self._building = threading.Lock()
+        self._building = mutex()
         self._built: _Threaded | None = None
         self._is_running = False
         self._is_over = False
@@ -164,7 +164,7 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
 
     def _forked(self) -> None:
         """Take no lock of the parent's; the client refuses all calls."""
-        self._building = threading.Lock()
+        self._building = mutex()
 
 
 def threaded(

@@ -34,6 +34,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
+from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
 from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -110,8 +111,9 @@ class Connection:
         self._silent_since: float | None = None
         self.fell_silent = False
         self._reads_itself = reads_itself
-        self._is_read = False
-        self._turn = threading.Condition()
+        self._read_by: int | None = None  # the thread whose turn it is
+        self._changing_turn = mutex()
+        self._turn = threading.Condition(self._changing_turn)
         sock.settimeout(TICK_SECONDS)
         if not reads_itself:
             threading.Thread(
@@ -246,6 +248,9 @@ class Connection:
                 if isinstance(error, RequestTimeout):
                     self._waited_in_vain(waiter)
                 raise
+        except BaseException:  # Ctrl-C, for example: nobody waits any more
+            self.forget(waiter)
+            raise
 
     def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
         """Send a request that is not answered."""
@@ -300,27 +305,29 @@ class Connection:
         deadline = (
             answer.deadline if timeout is None else min(answer.deadline, self.clock() + timeout)
         )
+        me = threading.get_ident()
         while not answer.done():
             remaining = deadline - self.clock()
             if remaining <= 0:
                 self._sweep()
                 break
-            if self._takes_turn(answer, remaining):
-                try:
+            try:
+                if self._takes_turn(answer, remaining):
                     self._read_once(min(remaining, TICK_SECONDS))
-                finally:
-                    with self._turn:
-                        self._is_read = False
+            finally:
+                if self._read_by == me:  # whatever a signal's handler has raised, and wherever
+                    self._read_by = None
+                    with self._changing_turn:
                         self._turn.notify_all()
         return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 
     def _takes_turn(self, answer: Answer[Any], seconds: float) -> bool:
-        with self._turn:
-            if self._is_read and not answer.done():
-                self._turn.wait(seconds)
-            if self._is_read or answer.done():
+        with self._changing_turn:
+            if self._read_by is not None and not answer.done():
+                self._turn.wait(min(seconds, SIGNALS_SECONDS))
+            if self._read_by is not None or answer.done():
                 return False
-            self._is_read = True
+            self._read_by = threading.get_ident()
             return True
 
     def _read_on(self) -> None:

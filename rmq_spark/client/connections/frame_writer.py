@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.arguments import unsendable
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.client.threads.mutex import is_mine, mutex, reentrant_mutex
+from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
@@ -62,11 +64,11 @@ class FrameWriter:
         self._check = check
         self._end = end
         self._why_gone = why_gone
-        self._writing = threading.Lock()
+        self._writing = reentrant_mutex()
         self._unsent: deque[memoryview] = (
             deque()
         )  # its first piece may be the rest of another's request
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._has_gathered = threading.Condition(self._mutex)
         self._unsent_bytes = 0
         self._gathered: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
@@ -83,14 +85,20 @@ class FrameWriter:
             RequestTimeout: The peer takes nothing, or not all of it.
             ConnectionClosed: The connection has ended.
         """
-        if not self._writing.acquire(timeout=max(deadline - self._clock(), 0)):
+        writing = self._writing
+        if is_mine(writing):  # a signal's handler, in the midst of a request
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:
+            if not writing.acquire(timeout=max(deadline - self._clock(), 0)):
+                raise RequestTimeout(self._address, command.code, timeout_ms)
             self._check()
             if not self._write_until(deadline, _pieces_of(command)):
                 raise RequestTimeout(self._address, command.code, timeout_ms)
         finally:
-            self._writing.release()
+            try:  # noqa: SIM105  # `suppress` is a call as well
+                writing.release()  # at once: the next call would let a signal in
+            except RuntimeError:  # it was not taken
+                pass
 
     def gather(self, command: RemotingCommand) -> None:
         """Have a request written soon, with those that gather until then."""
@@ -99,24 +107,20 @@ class FrameWriter:
             is_first = not self._gathered
             self._gathered[command.opaque] = pieces
             self._gathered_bytes += sum(map(len, pieces))
-            if not is_first:
-                return  # the thread was notified, and has not woken yet
-            if self._has_thread():
-                self._has_gathered.notify()
+            if self._thread is not None or self._has_new_thread():
+                if is_first:  # else the thread was notified, and has not woken yet
+                    self._has_gathered.notify()
                 return
         self._write_gathered()
 
-    def _has_thread(self) -> bool:
-        if self._thread is None:
-            name = f"rocketpoll writer {self._address}"
-            thread = threading.Thread(target=self._write_on, name=name, daemon=True)
-            try:
-                thread.start()
-            except (
-                RuntimeError
-            ):  # at a limit of threads: then it is written here, until there is room for one
-                return False
-            self._thread = thread
+    def _has_new_thread(self) -> bool:
+        name = f"rocketpoll writer {self._address}"
+        thread = threading.Thread(target=self._write_on, name=name, daemon=True)
+        try:
+            start_thread(thread)
+        except RuntimeError:  # at a limit: then it is written here, until there is room
+            return False
+        self._thread = thread
         return True
 
     def withdraw(self, opaque: int, released: Callable[[], object] | None = None) -> None:

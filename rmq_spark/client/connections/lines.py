@@ -19,8 +19,11 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension, LogPlace
 
@@ -81,7 +84,7 @@ class Lines(ProcessBound):
         self._on_ready = on_ready
         self._on_closed = on_closed
         self._seconds_max = seconds_max
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._lines: dict[str, Line] = {}
         self._dialled: dict[tuple[str, bool], Future[Line]] = {}
         self._silent: dict[str, float] = {}  # time at which each may be dialled again
@@ -166,26 +169,29 @@ class Lines(ProcessBound):
 
         A thread dials: callers may leave when their time is over, or when the program ends.
         """
-        with self._lock:
-            if self._is_shut_down:
-                raise ClientShutDown
-            dialled = self._dialled.get((address, is_broker))
-            if dialled is not None:
-                return dialled
-            dialled = Future()
-            line = self._usable(address, is_broker=is_broker)
-            if line is not None:  # dialled by another thread meanwhile
-                dialled.set_result(line)
-                return dialled
-            self._dialled[address, is_broker] = dialled
-        dial = self._dial_broker if is_broker else self._dial
-        name = f"rocketpoll dials {address}"
-        thread = threading.Thread(target=dial, args=(address, dialled), name=name, daemon=True)
+        key, dialled = (address, is_broker), OwnFuture[Line]()
         try:
-            thread.start()
+            with self._lock:
+                if self._is_shut_down:
+                    raise ClientShutDown  # noqa: TRY301  # nobody waits for this one
+                if (under_way := self._dialled.get(key)) is not None:
+                    return under_way
+                line = self._usable(address, is_broker=is_broker)
+                if line is not None:  # dialled by another thread meanwhile
+                    dialled.set_result(line)
+                    return dialled
+                self._dialled[key] = dialled
+            dial = self._dial_broker if is_broker else self._dial
+            name = f"rocketpoll dials {address}"
+            start_thread(
+                threading.Thread(target=dial, args=(address, dialled), name=name, daemon=True)
+            )
         except RuntimeError as error:  # at a limit of threads
             failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
-            self._has_come((address, is_broker), dialled, failed)
+            self._has_come(key, dialled, failed)
+        except BaseException:  # Ctrl-C, for example: others may wait for this by now
+            self._has_come(key, dialled, ConnectionFailed(address, "interrupted"))
+            raise
         return dialled
 
     def _dial(self, address: str, dialled: Future[Line]) -> None:
@@ -255,7 +261,7 @@ class Lines(ProcessBound):
     def _forked(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
         lines, self._lines = self._lines, {}
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._dialled = {}
         self._silent = {}
         for line in lines.values():

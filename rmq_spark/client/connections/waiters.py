@@ -10,13 +10,15 @@ Each is told once, by the thread that finds out, and that never waits. This modu
 from __future__ import annotations
 
 import os
-import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
+from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex, slice_of, waited_mutex
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -26,6 +28,7 @@ STRAYS_MAX: Final = 64
 _GIVEN_UP_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
 _Answer = TypeVar("_Answer")
+_Outcome = TypeVar("_Outcome")
 
 
 class Keeper(Protocol):
@@ -69,6 +72,7 @@ class OwnFuture(Future[_Answer]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._condition = waited_mutex()  # a signal's exception must not stop who tells the result
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
@@ -78,7 +82,7 @@ class OwnFuture(Future[_Answer]):
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
-        return super().result(timeout)
+        return self._waited(timeout, super().result)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error, or None if there is none, waiting up to ``timeout`` seconds.
@@ -87,7 +91,21 @@ class OwnFuture(Future[_Answer]):
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
         self.check_process()
-        return super().exception(timeout)
+        return self._waited(timeout, super().exception)
+
+    def _waited(self, timeout: float | None, ask: Callable[[float], _Outcome]) -> _Outcome:
+        """Return what ``ask`` does, asking again and again; see `SIGNALS_SECONDS`."""
+        if timeout is not None and timeout <= SIGNALS_SECONDS:
+            return ask(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return ask(slice_of(deadline))
+            except FutureTimeout:  # noqa: PERF203  # a second has gone by
+                if self.done():
+                    return ask(0)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
 
     def check_process(self) -> None:
         """Raise `ClientShutDown` if the result comes to another process."""
@@ -154,7 +172,7 @@ class Waiters:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._opaque = 0
         self._waiters: dict[int, Waiter] = {}
         self._given_up: dict[int, None] = {}
@@ -264,6 +282,6 @@ class Waiters:
 
     def forked(self, error: ClientError) -> None:
         """Forget all waiters without a word: they wait in the parent process."""
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._waiters = {}
         self.ended = error

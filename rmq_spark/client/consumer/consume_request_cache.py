@@ -10,13 +10,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from rmq_spark.client.consumer.assigned_queues import ConsumeRequest, Taking
-from rmq_spark.client.threads.mutex import reentrant_mutex
-
-_SIGNALS_SECONDS: Final = 1.0
-"""Longest wait: a signal that comes just before a wait begins is handled when it ends."""
+from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, reentrant_mutex
 
 
 class ConsumeRequestCache:
@@ -54,7 +50,7 @@ class ConsumeRequestCache:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
-                self._state.wait(min(remaining, _SIGNALS_SECONDS))
+                self._state.wait(min(remaining, SIGNALS_SECONDS))
         return None
 
     def _next(self, most: int | None) -> ConsumeRequest | None:

@@ -76,7 +76,11 @@ class GroupConsumer:
     health = of_member(GroupMember.health)
 
     def __enter__(self: _Consumer) -> _Consumer:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
+            self.shutdown()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

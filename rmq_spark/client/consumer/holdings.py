@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 
 
@@ -63,7 +64,7 @@ class Holdings(ProcessBound):
 
     def _forked(self) -> None:
         """Begin anew: in this process no listener is at anything."""
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._known: weakref.WeakValueDictionary[Hashable, Holding] = weakref.WeakValueDictionary()
 
 

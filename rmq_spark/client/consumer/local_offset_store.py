@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
 from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
@@ -49,7 +49,7 @@ class LocalFileOffsetStore:
         """Make a store; ``path`` is called each time, as its result may change after a fork."""
         self._path_now = path
         self._table = OffsetTable()
-        self._writing = threading.Lock()
+        self._writing = mutex()
         self._written: Mapping[MessageQueue, int] | None = None
         self._is_failing = False
 

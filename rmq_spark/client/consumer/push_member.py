@@ -12,7 +12,6 @@ have it before. Offsets follow what was consumed, and are persisted every 5 s.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
@@ -48,6 +47,7 @@ from rmq_spark.client.observing import observed
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.threads.countdown import Countdown
 from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks, Workers
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -85,7 +85,7 @@ class PushMember(GroupMember):
         super().__init__(group, instance, self._push)
         self._is_clustering = self._push.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
-        self._changing_requests = threading.RLock()
+        self._changing_requests = reentrant_mutex()
         self._is_paused = False
         self._threads = ScheduledTasks(f"{group} listener", self._push.consume_thread_max)
         self._pull_service = PullMessageService(
@@ -96,7 +96,11 @@ class PushMember(GroupMember):
             self._push.pull_time_delay_ms_when_exception,
         )
         self._locks = BrokerLocks(
-            self._brokers, self._lanes, self._all_requests, self._persist_known, self._unlocked
+            self._brokers,
+            self._lanes,
+            self._all_requests,
+            self._offsets.persist_now,
+            self._unlocked,
         )
         self._service = self._new_service(listener, orderly_listener)
         self._needs_locks = self._service.is_orderly and self._is_clustering
@@ -189,7 +193,7 @@ class PushMember(GroupMember):
     def _forked(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
         super()._forked()
-        self._changing_requests = threading.RLock()
+        self._changing_requests = reentrant_mutex()
         for request in self._requests.values():
             request.process_queue.forked()
         self._requests = {}
@@ -283,7 +287,7 @@ class PushMember(GroupMember):
             if is_mine:
                 del self._requests[request.queue]
         if is_mine:
-            self._forget_offset(request.queue, request.last_known)
+            self._offsets.forget(request.queue, request.last_known)
             if self._needs_locks:
                 self._locks.unlock((request,))
         return True
@@ -333,7 +337,7 @@ class PushMember(GroupMember):
 
     def first_offset(self, request: PullRequest) -> int:
         """Return the offset at which to begin the queue of a ``request``."""
-        return self._offset_to_begin_at(request.queue)
+        return self._offsets.begin_at(request.queue)
 
     @property
     def cached_bytes(self) -> int:
@@ -390,7 +394,7 @@ class PushMember(GroupMember):
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
             self._put_request(request.queue, offset, last_known)
-        self._persist_soon(request.queue)
+        self._offsets.persist_soon(request.queue)
         return True
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:

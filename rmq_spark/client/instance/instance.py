@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import NoneType, TracebackType
@@ -35,6 +34,7 @@ from rmq_spark.client.names import check_client_id, check_group
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.periodic import Periodic
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
@@ -146,7 +146,7 @@ class ClientInstance(ProcessBound):
         self.api = BrokerApi(self.connections, request_timeout_ms)
         self.routes = Routes(self.name_servers.route)
         self._telling = Heartbeats(self.api, self._heartbeat_data)
-        self._lock = threading.RLock()
+        self._lock = reentrant_mutex()
         self._users = 0
         self._is_shut_down = False
         self._route_interval_ms = route_interval_ms
@@ -182,13 +182,18 @@ class ClientInstance(ProcessBound):
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown
-            self._users += 1
             if self._heartbeats is None:
                 refreshing = Periodic("routes", self._route_interval_ms, self.routes.refresh_all)
                 heartbeats = Periodic("heartbeats", self._heartbeat_interval_ms, self.heartbeat)
-                refreshing.start()
-                heartbeats.start()
+                try:
+                    refreshing.start()
+                    heartbeats.start()
+                except BaseException:  # Ctrl-C, for example
+                    refreshing.stop()
+                    heartbeats.stop()
+                    raise
                 self._refreshing, self._heartbeats = refreshing, heartbeats
+            self._users += 1
 
     def stop(self) -> None:
         """Remove a user; the last one ends the instance."""
@@ -216,7 +221,7 @@ class ClientInstance(ProcessBound):
 
     def _forked(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
-        self._lock = threading.RLock()
+        self._lock = reentrant_mutex()
         self._users = 0
         self._refreshing = self._heartbeats = None
         self._producers.clear()

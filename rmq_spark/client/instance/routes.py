@@ -23,6 +23,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
 from rmq_spark.wire.flags import TopicPermission
@@ -72,7 +73,7 @@ class Routes(ProcessBound):
     def __init__(self, ask: Callable[[str], TopicRouteData]) -> None:
         """Make an empty table; ``ask`` returns a name server's answer about a topic."""
         self._ask = ask
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._asking: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
@@ -211,24 +212,24 @@ class Routes(ProcessBound):
         found = topic_route(topic, self._ask(topic))
         with self._lock:
             # The newest comes last, as its addresses count: those of a deleted topic grow old.
-            self._table = {name: route for name, route in self._table.items() if name != topic}
-            self._table[topic] = found
+            table = {name: route for name, route in self._table.items() if name != topic}
+            table[topic] = found
             self._brokers = {
-                name: broker
-                for route in self._table.values()
-                for name, broker in route.brokers.items()
+                name: broker for route in table.values() for name, broker in route.brokers.items()
             }
+            self._table = table  # behind the brokers, which a route that is known leads to
         return found
 
     def refresh_within(self, topic: str, seconds: float) -> None:
         """Ask for a topic's route again, and wait at most so long: an answer may come later."""
         with self._lock:
             asking = self._asking.get(topic)
-            if asking is None:
-                asking = self._asking[topic] = threading.Thread(
+            if asking is None or not asking.is_alive():
+                asking = threading.Thread(
                     target=self._refresh_aside, args=(topic,), name="rocketpoll-route", daemon=True
                 )
                 asking.start()
+                self._asking[topic] = asking
         asking.join(seconds)
 
     def _refresh_aside(self, topic: str) -> None:
@@ -238,7 +239,7 @@ class Routes(ProcessBound):
             _log.debug("the route of %s stays as it is: %s", topic, error)
         finally:
             with self._lock:
-                del self._asking[topic]
+                self._asking.pop(topic, None)
 
     def refresh_all(self) -> None:
         """Ask again for the route of every known topic; keep those that cannot be found out now."""
@@ -258,7 +259,7 @@ class Routes(ProcessBound):
 
     def _forked(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._asking = {}  # whoever asked is a thread of the parent
 
     def _broker(self, broker_name: str) -> BrokerData:

@@ -11,7 +11,6 @@ long. A send whose time is over counts until none of it is kept for writing.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final
 
@@ -30,6 +29,7 @@ from rmq_spark.client.producer.pending_sends import PendingSends
 from rmq_spark.client.producer.send_futures import Callbacks, SendFuture, SendOutcome, forget_frames
 from rmq_spark.client.producer.topic_sender import TopicSender, may_be_elsewhere
 from rmq_spark.client.requests.answers import sent
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -62,7 +62,7 @@ class AsyncSends:
         self.pending = PendingSends(self._pending_max, self._pending_bytes_max)
         self._callbacks = Callbacks("rocketpoll callbacks", self._pending_max)
         self._again = ScheduledTasks("rocketpoll sends again", _AGAIN_THREADS)
-        self._mutex = threading.Lock()
+        self._mutex = mutex()
         self._to_send_again: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
@@ -90,10 +90,14 @@ class AsyncSends:
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._callbacks.wait_for_room(timeout_ms / 1000):
             raise TooManyPending(self.pending.count, self.pending.bytes, self._callbacks.waiting)
-        if not self.pending.enter(len(prepared.body), deadline - time.monotonic()):
-            raise TooManyPending(self.pending.count, self.pending.bytes)
         future = SendFuture(self._callbacks)
-        _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
+        try:
+            if not self.pending.enter(future, len(prepared.body), deadline - time.monotonic()):
+                raise TooManyPending(self.pending.count, self.pending.bytes)  # noqa: TRY301
+            _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
+        except BaseException:  # Ctrl-C, for example: nobody gets the future
+            self.pending.leave(future)
+            raise
         return future
 
     def begin(
@@ -103,9 +107,13 @@ class AsyncSends:
 
         Where a route has to be asked for, or a broker to be connected, a thread does so.
         """
-        if not self.pending.enter(len(prepared.body), 0):
-            return False
-        _AsyncSend(self, prepared, fixed, timeout_ms, outcome).attempt(may_wait=False)
+        try:
+            if not self.pending.enter(outcome, len(prepared.body), 0):
+                return False
+            _AsyncSend(self, prepared, fixed, timeout_ms, outcome).attempt(may_wait=False)
+        except BaseException:
+            self.pending.leave(outcome)
+            raise
         return True
 
     @property
@@ -245,4 +253,4 @@ class _AsyncSend(Waiter):
             self.future.set_exception(error)
 
     def _leave(self) -> None:
-        self._sends.pending.leave(len(self._prepared.body))
+        self._sends.pending.leave(self.future)

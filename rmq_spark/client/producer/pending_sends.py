@@ -1,7 +1,8 @@
 """PendingSends: limits the sends that wait for their answers, and the bytes of their bodies.
 
 A caller beyond the limit waits for room. A body that is larger than all the room there is goes
-alone. This module knows no connection.
+alone. A signal may raise an error in a caller at any time: then he leaves, whether he has entered
+or not, and leaving twice is leaving once. This module knows no connection.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 
-from rmq_spark.client.threads.mutex import mutex
+from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
 
 
 class PendingSends:
@@ -18,25 +19,29 @@ class PendingSends:
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max = count_max
         self.bytes_max = bytes_max
-        self.count = 0
         self.bytes = 0
+        self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = mutex()
         self._has_room = threading.Condition(self._mutex)
         self._waiting = 0
 
-    def enter(self, size: int, seconds: float) -> bool:
+    @property
+    def count(self) -> int:
+        """Number of sends that have room."""
+        return len(self._sizes)
+
+    def enter(self, future: object, size: int, seconds: float) -> bool:
         """Take room for a body of so many bytes; return False if there was none within the time."""
         with self._mutex:
             if not self._fits(size) and not self._wait(size, seconds):
                 return False
-            self.count += 1
+            self._sizes[future] = size
             self.bytes += size
             return True
 
     def _fits(self, size: int) -> bool:
-        if not self.count:
-            return True
-        return self.count < self.count_max and self.bytes + size <= self.bytes_max
+        count = len(self._sizes)
+        return not count or (count < self.count_max and self.bytes + size <= self.bytes_max)
 
     def _wait(self, size: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -46,15 +51,17 @@ class PendingSends:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                self._has_room.wait(remaining)
+                self._has_room.wait(min(remaining, SIGNALS_SECONDS))
             return True
         finally:
             self._waiting -= 1
 
-    def leave(self, size: int) -> None:
-        """Give the room for a body of so many bytes back."""
+    def leave(self, future: object) -> None:
+        """Give the room of a send back, if it has any."""
         with self._mutex:
-            self.count -= 1
+            size = self._sizes.pop(future, None)
+            if size is None:
+                return
             self.bytes -= size
             if self._waiting:
                 self._has_room.notify_all()

@@ -14,7 +14,6 @@ over while others can be.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import NoneType, TracebackType
@@ -27,9 +26,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_time_ms,
 )
-from rmq_spark.client.errors import (
-    ClientShutDown,
-)
+from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.instance.members import ProducerMember
@@ -45,7 +42,9 @@ from rmq_spark.client.producer.sends import Sends
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, chosen
+from rmq_spark.client.threads.beginning import Beginning
 from rmq_spark.client.threads.ending import Ending
+from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -158,7 +157,7 @@ class Producer(ProcessBound):
         )
         self._is_running = False
         self._has_to_start_again = False
-        self._changing_state = threading.RLock()
+        self._changing_state = reentrant_mutex()
         self._ending = self._new_ending()
         ProcessBound.__init__(self)
 
@@ -192,6 +191,10 @@ class Producer(ProcessBound):
             MessageRejected: Another producer of the instance has the same group.
             ClientShutDown: The instance was shut down.
         """
+        if not self._is_running:
+            Beginning(f"{self.group} starts", self._start, self.shutdown).run()
+
+    def _start(self) -> None:
         with self._changing_state:
             if self._is_running:
                 return
@@ -226,11 +229,15 @@ class Producer(ProcessBound):
         """Let a producer that was running start again when the child process first uses it."""
         self._has_to_start_again |= self._is_running
         self._is_running = False
-        self._changing_state = threading.RLock()
+        self._changing_state = reentrant_mutex()
         self._sender.forked()
 
     def __enter__(self) -> Producer:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
+            self.shutdown()
+            raise
         return self
 
     def __exit__(

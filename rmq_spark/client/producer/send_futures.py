@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.results import SendResult
-from rmq_spark.client.threads.mutex import mutex
+from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
+from rmq_spark.client.threads.starting import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Callbacks:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                self._has_room.wait(remaining)
+                self._has_room.wait(min(remaining, SIGNALS_SECONDS))
         return True
 
     def call(self, action: Callable[[], object]) -> None:
@@ -93,7 +94,7 @@ class Callbacks:
                 return
             self._has_thread = True
         try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
         except RuntimeError:  # at a limit of threads, or as Python ends: then here
             self._run()
 

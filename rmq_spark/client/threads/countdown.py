@@ -5,8 +5,9 @@ Nothing here knows what that is.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
+
+from rmq_spark.client.threads.mutex import mutex
 
 
 class Countdown:
@@ -16,7 +17,7 @@ class Countdown:
         """Wait for those; ``then`` is called by whoever says of the last one that it has ended."""
         self._then = then
         self._left = set(those)
-        self._lock = threading.Lock()
+        self._lock = mutex()
 
     def wait_for(self, *those: Hashable) -> None:
         """Wait for these as well, if anything is waited for still."""

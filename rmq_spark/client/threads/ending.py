@@ -12,6 +12,9 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+
+from rmq_spark.client.threads.starting import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -26,35 +29,42 @@ class Ending:
         self._still_to_begin = [None]
         self._under_way = threading.Lock()  # an Event is not safe in signal handlers
         self._under_way.acquire()
+        self._is_over = False
         self._ender: threading.Thread | None = None
 
     def run(self) -> None:
         """Begin, unless another has; return when it is done, or the time is over."""
-        try:
-            self._still_to_begin.pop()  # atomic: no signal handler can come in between
-        except IndexError:
-            if self._ender is not threading.current_thread():
-                self._wait()
+        if self._ender is threading.current_thread():
             return
-        try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        except RuntimeError:  # at a limit of threads, or so late that Python makes none any more
-            self._run()
-        else:
-            self._wait()
+        if self._still_to_begin:  # also where a signal came before a thread had begun
+            try:
+                start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
+            except RuntimeError:  # at a limit, or so late that Python makes no thread any more
+                self._run()
+        self._wait()
 
     def _wait(self) -> None:
-        if self._under_way.acquire(timeout=self._seconds):
-            self._under_way.release()
+        try:
+            self._under_way.acquire(timeout=self._seconds)
+        finally:
+            if self._is_over:  # if that is not so yet, nobody but the thread lets go
+                with suppress(RuntimeError):  # another has
+                    self._under_way.release()
 
     def _run(self) -> None:
+        try:
+            self._still_to_begin.pop()  # atomic: one thread alone goes on
+        except IndexError:
+            return
         self._ender = thread = threading.current_thread()
         _under_way[thread] = self._seconds
         try:
             self._end()
         finally:
             del _under_way[thread]
-            self._under_way.release()
+            self._is_over = True
+            with suppress(RuntimeError):  # who waited has let go
+                self._under_way.release()
 
 
 def do_all(who: str, *steps: Callable[[], object]) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks, Task, Workers
 
@@ -28,7 +29,7 @@ class Lanes(ProcessBound):
         self._name = name
         self._threads_max = threads_max
         self._make = make or self._own
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._lanes: dict[str, Workers] = {}
         self._is_stopped = False
         ProcessBound.__init__(self)
@@ -90,5 +91,5 @@ class Lanes(ProcessBound):
 
     def _forked(self) -> None:
         """Stop, if anything has begun; the lanes themselves do the same."""
-        self._lock = threading.Lock()
+        self._lock = mutex()
         self._is_stopped = self._is_stopped or bool(self._lanes)

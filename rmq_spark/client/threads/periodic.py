@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.threads.mutex import waited_mutex
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +30,11 @@ class Periodic:
         self._gap = min(gap_ms, period_ms) / 1000
         self._job = job
         self._clock = time.monotonic
-        self._wanted = threading.Event()
-        self._stopped = threading.Event()
+        self._changing = (
+            waited_mutex()
+        )  # no Event: a signal's handler may raise in who is in a hurry
+        self._is_wanted = False
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
 
     def start(self) -> None:
@@ -39,7 +43,9 @@ class Periodic:
 
     def soon(self) -> None:
         """Run the job now, or after the gap if it was run only just now."""
-        self._wanted.set()
+        with self._changing:
+            self._is_wanted = True
+            self._changing.notify_all()
 
     @property
     def is_alive(self) -> bool:
@@ -48,18 +54,19 @@ class Periodic:
 
     def stop(self) -> None:
         """Run the job no more, without waiting for a run that is under way."""
-        self._stopped.set()
-        self._wanted.set()
+        with self._changing:
+            self._is_wanted = self._is_stopped = True
+            self._changing.notify_all()
 
     def _run(self) -> None:
         rested_at = 0.0
         while True:
-            self._wanted.wait(self._period)
-            if self._stopped.wait(max(rested_at - self._clock(), 0)):
-                return
-            self._wanted.clear()
-            if self._stopped.is_set():
-                return
+            with self._changing:
+                self._wait(lambda: self._is_wanted, self._clock() + self._period)
+                self._wait(lambda: self._is_stopped, rested_at)
+                if self._is_stopped:
+                    return
+                self._is_wanted = False
             try:
                 self._job()
             except ClientError as error:
@@ -67,3 +74,7 @@ class Periodic:
             except BaseException:  # noqa: BLE001  # the next run may succeed
                 _log.exception("%s failed", self._thread.name)
             rested_at = self._clock() + self._gap
+
+    def _wait(self, has_come: Callable[[], bool], deadline: float) -> None:
+        while not has_come() and (seconds := deadline - self._clock()) > 0:
+            self._changing.wait(seconds)

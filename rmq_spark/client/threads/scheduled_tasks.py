@@ -20,6 +20,7 @@ from typing import Protocol
 
 from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
+from rmq_spark.client.threads.starting import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class ScheduledTasks(ProcessBound):
         name = f"{self._name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
-            thread.start()
+            start_thread(thread)
         except RuntimeError as error:  # at a limit of threads; the next task tries again
             count = len(self._threads)
             _log.error(

@@ -8,45 +8,56 @@ from rmq_spark.client.producer.pending_sends import PendingSends
 
 def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():
     pending = PendingSends(2, 100)
-    assert pending.enter(1, 0)
-    assert pending.enter(1, 0)
-    assert not pending.enter(1, 0.01)
+    assert pending.enter("a", 1, 0)
+    assert pending.enter("b", 1, 0)
+    assert not pending.enter("c", 1, 0.01)
     assert (pending.count, pending.bytes) == (2, 2)
-    pending.leave(1)
-    assert pending.enter(1, 0)
+    pending.leave("a")
+    assert pending.enter("c", 1, 0)
+
+
+def test_who_leaves_twice_or_has_never_entered_leaves_no_room_of_others():
+    pending = PendingSends(2, 100)
+    assert pending.enter("a", 1, 0)
+    assert pending.enter("b", 1, 0)
+    for _ in range(2):
+        pending.leave("a")
+    pending.leave("c")
+    assert (pending.count, pending.bytes) == (1, 1)
 
 
 def test_so_many_bytes_fit_however_few_they_come_in():
     pending = PendingSends(10, 100)
-    assert pending.enter(60, 0)
-    assert not pending.enter(41, 0.01)
-    assert pending.enter(40, 0)
-    assert not pending.enter(1, 0)
+    assert pending.enter("a", 60, 0)
+    assert not pending.enter("b", 41, 0.01)
+    assert pending.enter("b", 40, 0)
+    assert not pending.enter("c", 1, 0)
 
 
 def test_what_is_larger_than_all_the_room_goes_alone():
     pending = PendingSends(10, 100)
-    assert pending.enter(1_000, 0)
-    assert not pending.enter(1, 0.01)
-    pending.leave(1_000)
-    assert pending.enter(1, 0)
-    assert not pending.enter(1_000, 0.01)
+    assert pending.enter("large", 1_000, 0)
+    assert not pending.enter("a", 1, 0.01)
+    pending.leave("large")
+    assert pending.enter("a", 1, 0)
+    assert not pending.enter("large", 1_000, 0.01)
 
 
 @pytest.mark.parametrize("left", [[100], [50, 50]])
 def test_room_that_is_made_is_noticed_by_all_that_wait(left):
     pending = PendingSends(10, 100)
-    for size in left:
-        pending.enter(size, 0)
+    for number, size in enumerate(left):
+        pending.enter(f"before {number}", size, 0)
     came = []
     waiting = [
-        threading.Thread(target=lambda: came.append(pending.enter(25, 10))) for _ in range(4)
+        threading.Thread(target=lambda who=who: came.append(pending.enter(who, 25, 10)))
+        for who in range(4)
     ]
     for thread in waiting:
         thread.start()
     wait_until("all wait", lambda: pending._waiting == 4)
-    for size in left:
-        pending.leave(size)
+    for number in range(len(left)):
+        pending.leave(f"before {number}")
     for thread in waiting:
         thread.join(10)
     assert came == [True] * 4

@@ -4,6 +4,7 @@ in between, nobody can tell by which way a pull has gone; and what takes the lan
 from __future__ import annotations
 
 import errno
+import struct
 from dataclasses import replace
 from itertools import pairwise
 
@@ -228,6 +229,28 @@ def test_nobody_can_tell_by_which_way_a_pull_has_come(story, told):
     story.check()
     story.act_pass_ms(2_000)
     assert [twin.controller.hold_service.held for twin in story.twins.both] == [0, 0]
+    story.check()
+
+
+OF_JAVA = (
+    b'{"code":11,"extFields":{"queueId":"0","maxMsgNums":"10","sysFlag":"22",'
+    b'"commitOffset":"%d","subscription":"*","ReqT":"0","suspendTimeoutMillis":"20000",'
+    b'"bname":"bench","topic":"T","queueOffset":"%d","expressionType":"TAG","subVersion":"0",'
+    b'"consumerGroup":"readers-2"},"flag":0,"language":"JAVA","opaque":%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":407}'
+)
+"""The header that a lite pull consumer of 4.9.7 has sent, but for its topic and three numbers."""
+
+
+def test_what_a_consumer_in_java_has_sent_takes_the_lane(told):
+    story = told()
+    story.act_send(0, "T", "A", sends=9)
+    for offset in range(10):
+        header = OF_JAVA % (offset // 2, offset, 44_047 + offset)
+        data = struct.pack(">iI", len(header) + 4, len(header)) + header
+        story.twins.receive(1, data)
+    story.twins.settle()
+    assert story.twins.lane.pulled == 9
     story.check()
 
 

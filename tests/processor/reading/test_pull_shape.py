@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
-from rocketpoll.broker.processor.reading.pull_shape import shape_of
+from rocketpoll.broker.processor.reading.pull_shape import beginning_of, shape_of
 
 USUAL = pull_request(17, suspend_ms=15_000, commit_offset=5, opaque=7)
 ORDERS = ("queueOffset", "commitOffset"), ("commitOffset", "queueOffset")
@@ -36,8 +36,10 @@ SHAPE = shape_of_request(USUAL)
 
 def cut(shape, header):
     """What a lane makes of a header, which goes by its beginning to a shape."""
-    beginning, mark, _ = header.partition(shape.first_mark)
-    return shape.cut(header) if beginning + mark == shape.pieces[0] else None
+    known = tuple(
+        piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
+    )
+    return shape.cut(header) if beginning_of(header, shape.marks) == known else None
 
 
 def test_a_header_is_cut_at_both_offsets_and_the_opaque():
@@ -52,13 +54,13 @@ def test_the_numbers_may_come_in_any_order(order):
     request = in_order(USUAL, order)
     shape = shape_of_request(request)
     assert cut(shape, header_of(request)) == (17, 5, 7)
-    assert shape.pieces[0].endswith(shape.first_mark)
-    assert shape.first_mark == f'"{order[0]}":"'.encode()
+    assert shape.marks == tuple(f'"{name}":"'.encode() for name in order)
+    assert all(map(bytes.endswith, shape.pieces, shape.marks))
     header = header_of(USUAL)
     in_front = b'{"opaque":7,' + header[1:].replace(b'"opaque":7,', b"")
     shape = shape_of(in_front, USUAL)
     assert cut(shape, in_front) == (17, 5, 7)
-    assert shape.first_mark == b'"opaque":'
+    assert shape.marks[0] == b'"opaque":'
 
 
 @given(*[st.integers(0, (1 << 63) - 1)] * 2, st.integers(0, (1 << 31) - 1), st.sampled_from(ORDERS))

@@ -22,7 +22,7 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces
 from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_draft import (
+from rocketpoll.broker.store.records.record_draft import (
     PROPERTIES_LENGTH,
     RecordDraft,
     all_ready,
@@ -42,7 +42,7 @@ class UniformParts(NamedTuple):
 class RecordTemplate:
     """The common part of records of one queue, checked and encoded once."""
 
-    __slots__ = ("common", "fixed_bytes", "flag", "queue", "seal")
+    __slots__ = ("common", "fixed_bytes", "flag", "head_bytes", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
         """Prepare the part that is common to messages like this one, whose body may be missing.
@@ -58,6 +58,7 @@ class RecordTemplate:
         self.flag = common.flag
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
+        self.head_bytes = head.size
         # The bytes of a record besides its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _sealer(common, head.pack, before)

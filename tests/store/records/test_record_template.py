@@ -10,8 +10,12 @@ from stored_messages import int32s, int64s, plain_messages, properties
 from stores import message
 
 from rmq_spark.errors import RecordError
-from rocketpoll.broker.store.record_draft import draft_of, ready_properties
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of, ready_properties
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 
 bodies = st.binary(max_size=50)
 

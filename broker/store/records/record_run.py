@@ -19,7 +19,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
 from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 _new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
 

@@ -1,0 +1,26 @@
+"""Starting a thread while signals may come.
+
+Python waits there for the thread to begin. An error that a signal's handler raises in that wait can
+come out as a RuntimeError of Python's own lock, which is also what a limit of threads is told by.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; what a signal's handler raises meanwhile is raised as it is.
+
+    Raises:
+        RuntimeError: There are as many threads as there may be.
+    """
+    before = sys.exc_info()[1]
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raised = error.__context__
+        if raised is None or raised is before:
+            raise
+        raise raised from None
