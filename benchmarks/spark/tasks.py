@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.spark.tasks
     .venv/bin/python -m benchmarks.spark.tasks --megabytes 400 --rounds 9
+    .venv/bin/python -m benchmarks.spark.tasks --pulled   # as from another machine
 
 The tasks run in this process, one after the other, and what they give goes nowhere; the broker has
 a process of its own. What both use is counted, and Spark, which is not needed, is not. The least
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.tasks")
     parser.add_argument("--megabytes", type=int, default=100, help="of bodies of each size")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pulled", action="store_true", help="read no files of the broker's")
     options = parser.parse_args(arguments)
     with EmbeddedBroker(own_process=True) as broker, Producer("tasks", broker.address) as producer:
         broker_process = embedded_broker()
@@ -68,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows = max(options.megabytes * 2_000_000 // (least + most), 1)
             piece = _filled(broker, producer, f"tasks-{number}", rows, range(least, most + 1))
             for name, columns in _COLUMNS.items():
-                measured = _Measured(broker.address, broker_process, piece, columns)
+                measured = _Measured(
+                    broker.address, broker_process, piece, columns, reads_files=not options.pulled
+                )
                 measured.report(f"{lengths}, columns {name}", options.rounds)
 
 
@@ -100,6 +104,7 @@ class _Measured(NamedTuple):
     broker_process: int
     piece: Piece
     columns: Sequence[str]
+    reads_files: bool
 
     def report(self, subject: str, rounds: int) -> None:
         """Measure with and without the check in turn, and print both."""
@@ -127,7 +132,8 @@ class _Measured(NamedTuple):
     def _cpu_seconds(self, checked: str) -> tuple[float, float]:
         """Read the piece as a task does; return the CPU of this process and of the broker's."""
         topic = self.piece.queue.topic
-        options = read_options({"namesrvAddr": self.address, "topic": topic, "checkCrc": checked})
+        given = {"namesrvAddr": self.address, "topic": topic, "checkCrc": checked}
+        options = read_options({**given, "localFiles": str(self.reads_files).lower()})
         schema = pa.schema([pa.field(name, _type(name)) for name in self.columns])
         processes = (os.getpid(), self.broker_process)
         began = [process_cpu_seconds(each) for each in processes]

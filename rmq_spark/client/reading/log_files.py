@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Bytes, Positions, take_structures
 from rmq_spark.wire.extensions import LogPlace
 
 NAME_DIGITS: Final = 20
@@ -40,11 +40,8 @@ _HEAD: Final = np.dtype(
 )
 
 
-class Part(NamedTuple):
-    """A part of a file, and the memory that gets its bytes."""
-
-    position: int
-    into: memoryview
+_PART_BYTES: Final = 1 << 20
+"""Bytes that are read and looked at before the next ones, while they are in the cache."""
 
 
 class Files(Protocol):
@@ -56,8 +53,8 @@ class Files(Protocol):
     def start_of(self, path: str, size: int) -> bytes:
         """Return the first bytes of a file, at most ``size``; raise OSError if it has none."""
 
-    def read(self, path: str, parts: Sequence[Part]) -> None:
-        """Fill the parts from a file, or raise OSError if it is gone, or too short."""
+    def read(self, path: str, position: int, into: memoryview) -> None:
+        """Fill memory from a place in a file; raise OSError if it is gone, or too short."""
 
 
 class SystemFiles:
@@ -71,15 +68,13 @@ class SystemFiles:
         finally:
             os.close(descriptor)
 
-    def read(self, path: str, parts: Sequence[Part]) -> None:
-        """Fill the parts from a regular file, or raise OSError."""
+    def read(self, path: str, position: int, into: memoryview) -> None:
+        """Fill memory from a place in a regular file, or raise OSError."""
         descriptor = _opened(path)
         try:
-            for part in parts:
-                position, into = part
-                while into:
-                    count = os.preadv(descriptor, [into], position)
-                    position, into = position + _some(count, path), into[count:]
+            while into:
+                count = os.preadv(descriptor, [into], position)
+                position, into = position + _some(count, path), into[count:]
         finally:
             os.close(descriptor)
 
@@ -123,48 +118,56 @@ class LogFiles:
             queue_offsets: Those among which all records' must be, each once and in order.
         """
         lengths = sizes.astype(np.int64)
-        starts = np.cumsum(lengths) - lengths
-        data = np.empty(int(lengths.sum()), np.uint8)
-        try:
-            for path, parts in self._parts(places, lengths, starts, data.data).items():
-                self._files.read(path, parts)
-        except OSError:
+        ends = np.cumsum(lengths)
+        if int(lengths.min()) < layout.RECORD_BYTES_MIN or int(ends[-1]) > BUFFER_BYTES_MAX:
             return None
-        return data.data if _are(data, places, lengths, starts, queue_offsets) else None
+        data = np.empty(int(ends[-1]), np.uint8)
+        for rows in _together(places, lengths, ends, self._place.file_bytes):
+            start, end = int(ends[rows.start] - lengths[rows.start]), int(ends[rows.stop - 1])
+            try:
+                self._read(int(places[rows.start]), data.data[start:end])
+            except OSError:
+                return None
+            last = _last_offset(data[start:end], places[rows], lengths[rows], queue_offsets)
+            if last is None:
+                return None
+            queue_offsets = range(last + 1, queue_offsets.stop)
+        return data.data
 
-    def _parts(
-        self, places: Positions, sizes: Positions, starts: Positions, data: memoryview
-    ) -> dict[str, list[Part]]:
-        """Return what is to be read of each file: all that lies together there in one piece."""
-        file_bytes = self._place.file_bytes
-        files = places // file_bytes
-        is_cut = (places[1:] != (places + sizes)[:-1]) | (files[1:] != files[:-1])
-        firsts = [0, *(np.flatnonzero(is_cut) + 1).tolist()]
-        ends = [*starts[firsts[1:]].tolist(), len(data)]
-        found: dict[str, list[Part]] = {}
-        for first, end in zip(firsts, ends, strict=True):
-            place, start = int(places[first]), int(starts[first])
-            name = f"{place - place % file_bytes:0{NAME_DIGITS}d}"
-            path = str(PurePath(self._place.directory, name))
-            found.setdefault(path, []).append(Part(place % file_bytes, data[start:end]))
-        return found
+    def _read(self, place: int, into: memoryview) -> None:
+        position = place % self._place.file_bytes
+        name = f"{place - position:0{NAME_DIGITS}d}"
+        self._files.read(str(PurePath(self._place.directory, name)), position, into)
 
 
-def _are(
-    data: Bytes, places: Positions, sizes: Positions, starts: Positions, queue_offsets: range
-) -> bool:
-    """Return whether these are the records that the broker has spoken of."""
-    if int(sizes.min(initial=layout.RECORD_BYTES_MIN)) < layout.RECORD_BYTES_MIN:
-        return False
-    heads = take_structures(data, starts, _HEAD)
+def _together(
+    places: Positions, lengths: Positions, ends: Positions, file_bytes: int
+) -> Iterator[slice]:
+    """Yield the rows of records that lie back to back in one file, a megabyte at a time."""
+    files, parts = places // file_bytes, ends // _PART_BYTES
+    is_cut = places[1:] != (places + lengths)[:-1]
+    is_cut |= (files[1:] != files[:-1]) | (parts[1:] != parts[:-1])
+    cuts = (np.flatnonzero(is_cut) + 1).tolist()
+    yield from map(slice, [0, *cuts], [*cuts, len(places)])
+
+
+def _last_offset(
+    data: Bytes, places: Positions, lengths: Positions, queue_offsets: range
+) -> int | None:
+    """Return the last queue offset of the records that the broker has spoken of.
+
+    None if they are others, or their offsets do not ascend among these.
+    """
+    heads = take_structures(data, np.cumsum(lengths) - lengths, _HEAD)
     offsets = heads["queue_offset"].astype(np.int64)
-    return bool(
-        (heads["total_size"] == sizes).all()
+    are_these = (
+        (heads["total_size"] == lengths).all()
         and (heads["physical_offset"] == places).all()
         and (offsets[1:] > offsets[:-1]).all()
-        and offsets[0] >= queue_offsets.start
-        and offsets[-1] < queue_offsets.stop
+        and int(offsets[0]) >= queue_offsets.start
+        and int(offsets[-1]) < queue_offsets.stop
     )
+    return int(offsets[-1]) if are_these else None
 
 
 def on_this_machine(place: LogPlace, files: Files = SYSTEM_FILES) -> LogFiles | None:

@@ -29,10 +29,10 @@ class CountedFiles(SystemFiles):
         self.bytes_read = 0
         self._before = before
 
-    def read(self, path, parts):
+    def read(self, path, position, into):
         self._before(path)
-        super().read(path, parts)
-        self.bytes_read += sum(len(part.into) for part in parts)
+        super().read(path, position, into)
+        self.bytes_read += len(into)
 
 
 def filled(broker, steps):

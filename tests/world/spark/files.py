@@ -30,14 +30,13 @@ class WorkersFiles:
     def start_of(self, path, size):
         return bytes(self._content(path)[:size])
 
-    def read(self, path, parts):
-        for position, into in parts:
-            time.sleep(self._dice.choice(_READ_SECONDS))
-            data = self._content(path)[position : position + len(into)]
-            if len(data) < len(into):
-                raise OSError(f"{path} is too short")
-            into[:] = data
-            self.bytes_read += len(into)
+    def read(self, path, position, into):
+        time.sleep(self._dice.choice(_READ_SECONDS))
+        data = self._content(path)[position : position + len(into)]
+        if len(data) < len(into):
+            raise OSError(f"{path} is too short")
+        into[:] = data
+        self.bytes_read += len(into)
 
     def _content(self, path):
         brokers = self._world.brokers
