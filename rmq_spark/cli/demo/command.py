@@ -188,8 +188,8 @@ def _watch(parts: _Parts, rate: int) -> None:
         if pace.look(time.monotonic(), figures.sent, figures.read):
             sender.per_second = pace.rate
             figures.note(
-                f"this machine does not read {pace.asked:,} messages a second beside sending "
-                f"them: {pace.rate:,} are sent"
+                f"this machine does not send and read {pace.asked:,} messages a second: "
+                f"{pace.rate:,} are sent"
             )
         _check(parts)
         parts.display.show(figures, parts.title, time.monotonic())

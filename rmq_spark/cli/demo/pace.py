@@ -1,6 +1,6 @@
-"""The demo's rate: lowered, and said so, where the machine does not read as quickly as it sends.
+"""The demo's rate: lowered, and said so, where the machine does not send or read as quickly.
 
-A stream that falls behind for as long as it is watched shows nothing but its backlog. It knows no
+A stream that falls behind for as long as it is watched shows nothing but its backlog. This knows no
 clock and no thread: times come as arguments.
 """
 
@@ -13,7 +13,8 @@ _PATIENCE_SECONDS: Final = 3.0
 _BEHIND_SECONDS_MAX: Final = 3.0
 """A backlog of so many seconds is usual while a batch runs and the next one gathers."""
 _SHARE: Final = 0.7
-"""The share of what was read in a second that is sent from then on: the rest is to catch up."""
+"""The share of what was read in a second that is sent from then on: the rest is to catch up. Who
+sends less than this share of the rate does not keep up with it."""
 _LEAST: Final = 200
 
 
@@ -33,11 +34,14 @@ class Pace:
             return False
         behind, behind_before = sent - read, self._sent - self._read
         read_per_second = (read - self._read) / seconds
+        sent_per_second = (sent - self._sent) / seconds
         self._looked_at, self._sent, self._read = now, sent, read
+        if sent_per_second < self.rate * _SHARE:
+            return self._lowered(int(sent_per_second))
         if behind <= behind_before or behind <= self.rate * _BEHIND_SECONDS_MAX:
             return False
-        lower = max(int(min(read_per_second, self.rate) * _SHARE), self.rate // 4, _LEAST)
-        if lower >= self.rate:
-            return False
-        self.rate = lower
-        return True
+        return self._lowered(max(int(min(read_per_second, self.rate) * _SHARE), self.rate // 4))
+
+    def _lowered(self, rate: int) -> bool:
+        before, self.rate = self.rate, min(max(rate, _LEAST), self.rate)
+        return self.rate < before

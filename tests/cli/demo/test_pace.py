@@ -10,6 +10,14 @@ def test_whoever_keeps_up_is_sent_what_was_asked_for():
     assert pace.rate == pace.asked == 1_000
 
 
+def test_a_rate_that_this_machine_does_not_send_is_lowered_to_what_it_does():
+    pace = Pace(1_000, 0.0)
+    assert not pace.look(3.0, 2_400, 2_400)
+    assert pace.look(6.0, 3_600, 3_600)
+    assert pace.rate == 400
+    assert not pace.look(9.0, 4_800, 4_800)
+
+
 def test_a_backlog_that_grows_lowers_the_rate_below_what_is_read():
     pace = Pace(1_000, 0.0)
     assert not pace.look(2.9, 2_900, 0)  # a batch may take so long
