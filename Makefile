@@ -23,7 +23,7 @@ FRAMES ?= 1000000
 
 .PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz \
 	crash powerloss world clientworld sparkworld holds seeded peers matrix cluster restarts golden \
-	vectors fresh bench releasable release clean
+	vectors fresh image bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -143,7 +143,7 @@ seeded: $(READY)  ## bugs are put into a copy of the sources: which test notices
 
 peers: $(READY) $(CLASSES)  ## what clients see of RocketMQ and of our broker (Java 17, Maven)
 	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 \
-	  $(BIN)/python -m pytest tests/interop tests/client tests/benchmarks \
+	  $(BIN)/python -m pytest tests/interop tests/client tests/cli tests/metrics tests/benchmarks \
 	  $(BROKER_SUITE) $(SPARK_SUITE)
 
 # Releases of Spark: make matrix SPARKS=4.1; with real brokers as well: ROCKETPOLL_PEERS=1 make
@@ -209,6 +209,9 @@ MINUTES ?= 120
 fresh:  ## the README's commands in bare roots of Debian 12 and 13 (as root; debootstrap)
 	$(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) \
 	  --also "$$ALSO" --minutes $(MINUTES)
+
+image:  ## the steps of deploy/Dockerfile in bare roots of Debian 13, and the image run (as root)
+	$(PYTHON) tests/image_steps.py
 
 bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire

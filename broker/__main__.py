@@ -22,6 +22,7 @@ from pathlib import Path
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.log_format import LOG_FORMATS, set_up_logging
+from rocketpoll.broker.no_pandas import no_pandas
 from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
 from rocketpoll.broker.server.descriptors import allow_descriptors
 from rocketpoll.broker.server.event_loop import new_event_loop
@@ -44,7 +45,60 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     Returns:
         0 if the broker was stopped in order, 1 if it could not run, 2 if its settings are wrong.
     """
-    parser = argparse.ArgumentParser(prog=program, description="A RocketMQ broker and name server.")
+    given = _parser(program).parse_args(arguments)
+    set_up_logging(given.log_format)
+
+    try:
+        config = load_config(given.configFile, given.settings)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if given.printConfigItem:
+        sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
+        return 0
+    if given.configFile is not None:  # while the broker starts, it is no wish to end it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Nothing here needs threads of numpy's; where the system starts none,
+    # OpenBLAS would end the process.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        config = _with_descriptors(config)
+        loop = new_event_loop()
+    except (RocketPollError, OSError) as error:
+        return _cannot_run(error)
+    try:
+        with no_pandas():
+            loop.run_until_complete(
+                serve(
+                    config,
+                    partial(_load_again, given) if given.configFile else None,
+                    until_input_ends=given.untilInputEnds,
+                )
+            )
+    except Exception as error:
+        if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
+            raise
+        return _cannot_run(error)
+    finally:
+        loop.close()
+    return 0
+
+
+def _load_again(given: argparse.Namespace) -> BrokerConfig:
+    if not given.configFile.is_file():
+        raise ConfigError(
+            f"{given.configFile} is no file, as a pipe is none, or is gone: settings can be read "
+            "again only from a file"
+        )
+    return load_config(given.configFile, given.settings)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="A RocketMQ broker and name server.",
+        epilog=f"example: {program} -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
+    )
     parser.add_argument(
         "-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf"
     )
@@ -68,51 +122,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         default=LOG_FORMATS[0],
         help="lines for people, or one object of JSON each (default: %(default)s)",
     )
-    given = parser.parse_args(arguments)
-    set_up_logging(given.log_format)
-
-    try:
-        config = load_config(given.configFile, given.settings)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    if given.printConfigItem:
-        sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
-        return 0
-    if given.configFile is not None:  # while the broker starts, it is no wish to end it
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Nothing here needs threads of numpy's; where the system starts none,
-    # OpenBLAS would end the process.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        config = _with_descriptors(config)
-        loop = new_event_loop()
-    except (RocketPollError, OSError) as error:
-        return _cannot_run(error)
-    try:
-        loop.run_until_complete(
-            serve(
-                config,
-                partial(_load_again, given) if given.configFile else None,
-                until_input_ends=given.untilInputEnds,
-            )
-        )
-    except Exception as error:
-        if not isinstance(error, (RocketPollError, OSError)) and not is_lack(error):
-            raise
-        return _cannot_run(error)
-    finally:
-        loop.close()
-    return 0
-
-
-def _load_again(given: argparse.Namespace) -> BrokerConfig:
-    if not given.configFile.is_file():
-        raise ConfigError(
-            f"{given.configFile} is no file, as a pipe is none, or is gone: settings can be read "
-            "again only from a file"
-        )
-    return load_config(given.configFile, given.settings)
+    return parser
 
 
 def _cannot_run(error: Exception) -> int:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
+_HOUR_MS = 3_600_000
 _VIP_PORTS_BELOW = 2
 """The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
 
@@ -148,6 +149,7 @@ class BrokerController:
         )
         self.tables.warn_of_damage()  # the schedule's is loaded now, too
         self._warn_of_missing_delay_offsets()
+        self._warn_of_long_delays()
         self.housekeeping = self._housekeeping(config)
         self.processors = Processors(
             Surroundings(
@@ -176,7 +178,7 @@ class BrokerController:
             self._client_has_gone,
             self.turn,
             self.processors.end_turn,
-            self.processors.lane,
+            self.processors.lanes,
         )
         try:
             self.tables.save_configurations()
@@ -309,6 +311,17 @@ class BrokerController:
                 raise Lacking(
                     f"the disk takes longer than {_ANSWER_SECONDS} s for a flush"
                 ) from None
+
+    def _warn_of_long_delays(self) -> None:
+        store = self._config.store
+        longest_hours = max(store.message_delay_level_ms) / _HOUR_MS
+        if longest_hours > store.file_reserved_time_hours:
+            _log.warning(
+                "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d keeps "
+                "messages for so many: what is delayed for longer may be deleted before it is due",
+                longest_hours,
+                store.file_reserved_time_hours,
+            )
 
     def _warn_of_missing_delay_offsets(self) -> None:
         table = self.tables.delay_offset_table

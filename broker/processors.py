@@ -29,6 +29,7 @@ from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProce
 from rocketpoll.broker.processor.groups.consumer_offset import ConsumerOffsetProcessor, IsYoung
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
 from rocketpoll.broker.processor.groups.group_offsets import GroupOffsetsProcessor
+from rocketpoll.broker.processor.reading.pull_lane import PullLane
 from rocketpoll.broker.processor.reading.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.reading.query_consume_queue import QueryConsumeQueueProcessor
 from rocketpoll.broker.processor.reading.query_message import QueryMessageProcessor
@@ -144,7 +145,6 @@ class Processors:
             advertised_host=around.advertised_host,
             why_busy=around.why_busy,
         )
-        self.lane = self.sends.lane
         self.pull = self._pulls()
         self.clients = self._clients()
         self.admin = self._broker_admin()
@@ -161,6 +161,8 @@ class Processors:
             self.parked.park,
             around.loop.time,
         )
+        self.pull_lane = self._pull_lane()
+        self.lanes = (self.sends.lane, self.pull_lane)
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
         """Return the answer to a pull that has waited, or None if it was sent already."""
@@ -195,6 +197,7 @@ class Processors:
 
     def client_has_gone(self, connection: Connection) -> None:
         """Take a client that is gone out of its groups, at once or bit by bit."""
+        self.pull_lane.connection_closed(connection)
         self.sends.connection_closed(connection)
         self._gone.append(connection)
         if not self._is_taking_out:  # thousands may go at once, and are one piece of work
@@ -256,6 +259,10 @@ class Processors:
             now_ms=around.monotonic_ms,
             suspend=around.suspend,
         )
+
+    def _pull_lane(self) -> PullLane:
+        tables, limits = self._around.tables, self._around.config.server
+        return PullLane(limits, self.pull, tables.topics, tables.groups, self.dispatch.answer_by)
 
     def _clients(self) -> ClientManageProcessor:
         around, tables = self._around, self._around.tables

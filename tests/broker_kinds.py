@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import pytest
@@ -102,10 +103,17 @@ def store_config(root: Path) -> StoreConfig:
 
 
 class RocketMQBroker:
-    """A real one, with its name server."""
+    """A real one, with its name server, and more settings than both kinds have, if given."""
 
-    def __init__(self, version: str, directory: Path, flush: FlushDiskType) -> None:
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        flush: FlushDiskType,
+        more: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self.version = version
+        self._more = more
         self.root = directory / "store"
         self._port = free_broker_port()
         self._flush = flush
@@ -117,8 +125,9 @@ class RocketMQBroker:
     def start(self) -> None:
         more = {
             **settings(self._flush),
-            "timerWheelEnable": "true",
-        }  # without, 5.5 cannot delete a topic
+            "timerWheelEnable": "true",  # without, 5.5 cannot delete a topic
+            **self._more,
+        }
         self._process = self._rocketmq.start_broker(NAME, self._port, store_config(self.root), more)
 
     def remind(self, clients: Clients) -> None:

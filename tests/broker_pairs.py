@@ -13,18 +13,13 @@ import pytest
 from breadth import PEERS
 from broker_kinds import RocketPollBroker, wait_until
 from consumer_clusters import Cluster
-from fake_servers import FakeServer, answering
 from middle_boxes import Host
+from name_servers import JoiningNameServer
 from rocketmq_pair import NAMES, TwoBrokers, masters
-from rocketmq_peer import CLUSTER
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
-from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
-from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.store.config import FlushDiskType
 
 QUEUES = 4
@@ -61,7 +56,7 @@ class RocketMQPair:
 
 
 class RocketPollPair:
-    """Two of ours, each a process; the name server, which they lack, says what RocketMQ's would."""
+    """Two of ours, each a process, behind a name server of the tests."""
 
     def __init__(self, _, directory):
         self._brokers = {}
@@ -71,8 +66,8 @@ class RocketPollPair:
             broker = RocketPollBroker("", directory / name, FlushDiskType.SYNC_FLUSH, name)
             self._stack.callback(broker.close)
             self._brokers[name] = broker
-        self._name_server = self._stack.enter_context(FakeServer(answering(self._answer)))
-        self.name_server = self._name_server.address
+        names = JoiningNameServer(*self._brokers.values())
+        self.name_server = self._stack.enter_context(names).address
 
     def address(self, name):
         return self._brokers[name].address
@@ -87,29 +82,6 @@ class RocketPollPair:
 
     def close(self):
         self._stack.close()
-
-    def _answer(self, request):
-        brokers = {
-            name: BrokerData(cluster=CLUSTER, broker_name=name, broker_addrs={0: broker.address})
-            for name, broker in self._brokers.items()
-        }
-        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-            info = ClusterInfo(
-                broker_addr_table=brokers, cluster_addr_table={CLUSTER: frozenset(brokers)}
-            )
-            return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
-        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported")
-        # All topics of the tests have as many; those of groups, which brokers make, have one.
-        queues = 1 if request.ext_fields["topic"].startswith("%") else QUEUES
-        route = TopicRouteData(
-            queue_datas=tuple(
-                QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-                for name in brokers
-            ),
-            broker_datas=tuple(brokers.values()),
-        )
-        return request.respond(ResponseCode.SUCCESS, body=encode_body(route))
 
 
 class PairOfHosts:

@@ -133,19 +133,25 @@ def staged(cluster, count=12):
     return Staged(topic, group, cluster.broker_name)
 
 
-def with_topics(directory, count):
-    """A store's directory whose broker has so many topics from its start."""
-    table = {
+def with_topics(directory, count, *, queues=1, groups=0):
+    """A store's directory whose broker has so many topics from its start, and groups in them."""
+    names = [f"topic-{number:05}" for number in range(count)]
+    topics = {
         name: {
-            "order": False, "perm": 6, "readQueueNums": 1, "topicFilterType": "SINGLE_TAG",
-            "topicName": name, "topicSysFlag": 0, "writeQueueNums": 1,
+            "order": False, "perm": 6, "readQueueNums": queues, "topicFilterType": "SINGLE_TAG",
+            "topicName": name, "topicSysFlag": 0, "writeQueueNums": queues,
         }
-        for name in (f"topic-{number:05}" for number in range(count))
+        for name in names
     }  # fmt: skip
+    subscriptions = {f"group-{n:05}": {"groupName": f"group-{n:05}"} for n in range(groups)}
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
     (directory / "config").mkdir(parents=True)
-    text = json.dumps({"dataVersion": version, "topicConfigTable": table})
-    (directory / "config" / "topics.json").write_text(text, encoding="utf-8")
+    for name, table in (
+        ("topics", {"topicConfigTable": topics}),
+        ("subscriptionGroup", {"subscriptionGroupTable": subscriptions}),
+    ):
+        text = json.dumps({"dataVersion": version, **table})
+        (directory / "config" / f"{name}.json").write_text(text, encoding="utf-8")
     return directory
 
 

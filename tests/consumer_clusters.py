@@ -127,8 +127,8 @@ class Cluster:
 
 
 @contextmanager
-def running(kind, directory):
-    """A broker of a kind; what it is reached by."""
+def running(kind, directory, **more):
+    """A broker of a kind, with more settings, if it needs some; what it is reached by."""
     if kind == "rocketpoll":
         delays = " ".join(f"{seconds}s" for seconds in DELAYS_S)
         config = small_broker(
@@ -136,12 +136,13 @@ def running(kind, directory):
             messageDelayLevel=delays,
             enablePropertyFilter=True,
             brokerName=NAME,
+            **more,
         )
         with BrokerThread(config) as broker:
             address = f"127.0.0.1:{broker.port}"
             yield address, address
         return
-    broker = RocketMQBroker(kind, directory, FlushDiskType.ASYNC_FLUSH)
+    broker = RocketMQBroker(kind, directory, FlushDiskType.ASYNC_FLUSH, more)
     try:
         instance = ClientInstance(broker.name_server)
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from said_lines import line_within
+from spark_settings import PATIENT
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).parent / "spark" / "programs" / "held_driver.py"
@@ -21,11 +22,8 @@ _ANSWER_SECONDS = PATIENCE_SECONDS + 30  # it may have been asked to wait as lon
 _POLL_SECONDS = 0.02
 
 _SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    **PATIENT,
     "spark.sql.shuffle.partitions": "1",
-    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.sql.streaming.minBatchesToRetain": "1000",
 }

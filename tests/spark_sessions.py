@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from spark_settings import LOCAL
 
 _LOG4J = """rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
@@ -23,11 +24,9 @@ appender.file.layout.pattern = %p %c: %m%n%ex
 """
 _LOG_NAME = "spark.log"
 _SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
+    **LOCAL,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 

@@ -20,8 +20,9 @@ from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.disk import Disk, LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.results import PutMessageResult
 
 STORE_HOST = parse_host("127.0.0.1:10911")
 LOG_FILE_BYTES = 4096
@@ -90,6 +91,18 @@ def put_later(store: MessageStore, *messages: StoredMessage) -> list:
         store.put_later(RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp)
         for draft in drafts
     ]
+
+
+def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult:
+    """Put messages that differ in flag, body and properties, all or none, as one client's batch."""
+    drafts = [draft_of(each) for each in messages]
+    parts = UniformParts(
+        [draft.flag for draft in drafts],
+        [draft.body for draft in drafts],
+        [draft.properties for draft in drafts],
+    )
+    result, _ = store.put_uniform(RecordTemplate(drafts[0]), parts, drafts[0].born_timestamp)
+    return result
 
 
 def crash(store: MessageStore) -> None:

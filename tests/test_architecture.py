@@ -24,10 +24,13 @@ FUNCTION_LINES_MAX = 70
 # and where each is used to the last.
 TESTED_ELSEWHERE = {
     "rmq_spark/client/consumer/group_member.py": "client/consumer/test_group_consumer.py",
+    "rmq_spark/client/consumer/member_offsets.py": "client/consumer/test_group_consumer.py",
     "rmq_spark/client/consumer/push_member.py": "client/consumer/test_push_consumer.py",
+    "rmq_spark/client/consumer/topic_checks.py": "client/consumer/test_lite_pull_consumer.py",
     "rmq_spark/client/consumer/lite_pull_member.py": "client/consumer/test_lite_pull_consumer.py",
     "rmq_spark/spark/next_batch.py": "spark/test_micro_batches.py",
     "rmq_spark/spark/task_pieces.py": "spark/test_micro_batches.py",
+    "rmq_spark/spark/task_reports.py": "spark/test_writer.py",
     "broker/store/batch_journal.py": "store/test_batch_table.py",
     "broker/store/batch_recovery.py": "store/test_damaged_batches.py",
     "rmq_spark/client/admin/sinks.py": "cli/test_sink_command.py",
@@ -42,6 +45,7 @@ TESTED_ELSEWHERE = {
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
+    "broker/processor/sends/batch_puts.py": "processor/sends/test_send_message.py",
     "broker/server/connection_table.py": "server/test_client_connection.py",
     "broker/setting.py": "settings/test_settings.py",
     "broker/settings/keys.py": "settings/test_settings.py",
@@ -56,8 +60,8 @@ TESTED_ELSEWHERE = {
     "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/opening.py": "store/test_recovery.py",
     "broker/store/parts.py": "store/test_message_store.py",
-    "broker/store/record_check.py": "store/test_recovery.py",
-    "broker/store/record_checks.py": "store/test_reader.py",
+    "broker/store/records/record_check.py": "store/test_recovery.py",
+    "broker/store/records/record_checks.py": "store/test_reader.py",
     "broker/store/results.py": "store/test_reader.py",
     "broker/store/verify.py": "store/test_inspection.py",
     "broker/store/stat.py": "cli/test_store_command.py",
@@ -121,7 +125,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/wire/bodies/staged_batches.py": "processor/sends/test_staged_batches.py",
     "rmq_spark/wire/bodies/stats.py": "wire/bodies/test_mapping.py",
     "rmq_spark/wire/chunk/gather.py": "wire/chunk/test_decode.py",
-    "rmq_spark/wire/chunk/properties.py": "wire/chunk/test_columns.py",
+    "rmq_spark/wire/chunk/property_scan.py": "wire/chunk/test_properties.py",
 }
 
 

@@ -152,9 +152,11 @@ def test_what_is_late_is_seen_when_the_disk_goes_on_without_anybody_else_sending
         broker.move(5.1)
         assert [(await producer.receive()).code for producer in producers] == [10, 10]
         disk.let_go()
-        assert pulled(await consumer.receive()).bodies == ["0"]
-        consumer.send(pull_request(1, suspend_ms=60_000))
-        assert pulled(await consumer.receive()).bodies == ["1"]
+        seen = pulled(await consumer.receive()).bodies
+        if seen == ["0"]:  # else the second flush was over as well when that was answered
+            consumer.send(pull_request(1, suspend_ms=60_000))
+            seen += pulled(await consumer.receive()).bodies
+        assert seen == ["0", "1"]
 
     tell(story, tmp_path, disk, **SYNC)
 

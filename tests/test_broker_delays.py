@@ -391,3 +391,14 @@ def test_what_was_acknowledged_is_delivered_though_its_level_is_taken_away(tmp_p
     tell(first, tmp_path, messageDelayLevel="2s 3s 4s")
     tell(second, tmp_path, messageDelayLevel="2s")
     assert "is damaged" not in caplog.text
+
+
+@pytest.mark.parametrize(("levels", "is_told"), [("1s 72h", False), ("1s 4d 2s", True)])
+def test_delays_that_last_longer_than_messages_are_kept_are_told_of(
+    tmp_path, levels, is_told, caplog
+):
+    async def story(_):
+        pass
+
+    tell(story, tmp_path, messageDelayLevel=levels, fileReservedTime=72)
+    assert ("delays of up to 96 hours, and fileReservedTime=72" in caplog.text) is is_told

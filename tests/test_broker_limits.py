@@ -26,13 +26,13 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
         await client.put("the topic is there now")
         request = batch_request(*range(15_000))
         client.send(request)
-        server, sends = broker.controller.server, broker.controller.processors.sends
+        server, batches = broker.controller.server, broker.controller.processors.sends._batches
         await broker.until(
-            lambda: sends._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
+            lambda: batches._taken_apart_bytes and server.in_flight_bytes >= len(request.body)
         )
         assert (await client.receive()).code == 0
         await broker.until(lambda: not server.in_flight_bytes)
-        assert sends._taken_apart_bytes == 0
+        assert batches._taken_apart_bytes == 0
 
     tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
 
@@ -453,13 +453,14 @@ def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
         return len(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)
 
     async def story(broker):
-        greedy, member = await broker.connect(), await broker.connect()
+        greedy = await broker.connect()
         await greedy.put("the topic is there now", topic="T")
         broker.controller.tables.topics.widen("T", 2_048)
         locks = broker.controller.processors.locks
         for number in range(20):
             await locked(greedy, f"{number}{'x' * 200}", "c" * 1_000)
         assert locks.bytes <= LOCK_BYTES_MAX // STRANGER_SHARE
+        member = await broker.connect()  # who says nothing for ten seconds is closed
         await member.heartbeat("G", "T")
         assert await locked(member, "G", "client") == 2_048
         greedy.abort()

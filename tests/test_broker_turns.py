@@ -39,7 +39,8 @@ from rocketpoll.broker.server.step_places import BYTES_MAX, SMALL_BODY_BYTES
 from rocketpoll.broker.state import stats_windows
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.consumers import ConsumerManager
-from rocketpoll.broker.store.record_template import UniformBatch
+from rocketpoll.broker.store.chunk_appender import ChunkAppender
+from rocketpoll.broker.store.records.record_template import UniformBatch
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
@@ -253,6 +254,34 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
         assert longest <= TURN_AND_STEP
 
     tell(story, tmp_path)
+
+
+def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
+    async def story(broker):
+        client, *others = [await broker.connect() for _ in range(5)]
+        await client.put("a", topic="Full")
+        await client.call(batch_request(*range(12_000), topic="Wide"))  # its tools are loaded
+        asyncio.get_running_loop().stand_still()
+        slow_down(monkeypatch, UniformBatch, "sealed")
+        slow_down(monkeypatch, ChunkAppender, "_put_batch", seconds=0.017)
+        slow_down(monkeypatch, broker.store, "get_message")
+        pull = pull_request(0, "Full", subscription="a = 'nothing'", expression_type="SQL92")
+        for other in others:
+            other.send(b"".join(pull.encode() for _ in range(100)))
+
+        async def answers():
+            for _ in range(3):
+                answer = await client.call(batch_request(*range(6_000), topic="Wide"))
+                assert answer.code == 0, answer.remark
+            for other in others:
+                for _ in range(100):
+                    await other.receive()
+
+        longest, _, _ = await longest_turn(answers())
+        assert longest <= TURN_SECONDS + 1e-6
+        assert broker.store.queue_offsets("Wide", 0).next == 30_000
+
+    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
 def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path):

@@ -60,6 +60,7 @@ REQUESTS = {
         0,
     ),
     "a bulk pull": ("pull_request(0)._replace(code=RequestCode.PULL_CHUNK)", 0),
+    "a pull of places": ("pull_request(0)._replace(code=RequestCode.PULL_PLACES)", 0),
     "an append of a chunk": (
         f"command(RequestCode.APPEND_CHUNK, {NO_CHUNK})",
         1,

@@ -7,12 +7,18 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from broker_kinds import wait_until
 from broker_stories import tell
+from rocketmq_peer import free_port
 from scrapes import got
 
+from rocketpoll import EmbeddedBroker
 from rocketpoll.broker.settings.settings import load_config
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +26,7 @@ DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "rocketpoll.service"
 RULES = DEPLOY / "prometheus" / "rocketpoll.rules.yml"
 RULE_TESTS = DEPLOY / "prometheus" / "rocketpoll.tests.yml"
+OF_ROCKETMQS_UNITS = re.compile(r'rocketmq_\w+_milliseconds use base unit "seconds"')
 METRIC = re.compile(r"\b(?:rocketmq|rocketpoll|process)_[a-z_0-9]+\b")
 OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((DEPLOY / "grafana" / "rocketpoll.json").read_text(encoding="utf-8"))
@@ -142,4 +149,82 @@ def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
     checked("promtool", "check", "rules", str(RULES))
     checked("promtool", "test", "rules", str(RULE_TESTS))
     checked("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
-    checked("promtool", "check", "metrics", said=scraped)
+    lint = ("promtool", "check", "metrics")
+    done = subprocess.run(lint, check=False, capture_output=True, text=True, input=scraped)
+    assert [line for line in done.stderr.splitlines() if not OF_ROCKETMQS_UNITS.match(line)] == []
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("prometheus"), reason="Debian's package of it is not here")
+def test_a_prometheus_reads_a_broker_and_every_rule_has_what_it_asks_for(tmp_path):
+    """As deploy/compose.yaml runs it, on this machine and more often."""
+    port, of_metrics = free_port(), free_port()
+    with EmbeddedBroker(metricsPort=of_metrics) as broker:
+        broker.send("orders", "a")
+        text = (DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+        text = text.replace("rocketpoll:5557", f"127.0.0.1:{of_metrics}")
+        text = text.replace("_interval: 15s", "_interval: 1s")
+        (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+        shutil.copy(RULES, tmp_path)
+        with prometheus(tmp_path, port) as ask:
+
+            def evaluated():
+                groups = ask("rules")["groups"]
+                rules = [rule for group in groups for rule in group["rules"]]
+                return rules and all(each["health"] != "unknown" for each in rules) and rules
+
+            rules = wait_until("all rules evaluated", evaluated)
+            assert [each["lastError"] for each in rules if each.get("lastError")] == []
+            assert {each["name"] for each in rules} == alerts().keys()
+
+            def scraped():
+                found = ask("targets")["activeTargets"]
+                return [each for each in found if each["health"] != "unknown"]
+
+            [target] = wait_until("a scrape", scraped)
+            assert (target["health"], target["lastError"]) == ("up", "")
+            ready = wait_until("a sample", lambda: ask("query?query=rocketpoll_ready")["result"])
+            assert ready[0]["metric"]["job"] == "rocketpoll"
+            assert ready[0]["value"][1] == "1"
+
+
+@contextmanager
+def prometheus(directory, port):
+    """A Prometheus on this machine alone; what asks it by its API."""
+    command = [
+        "prometheus", f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+
+    def ask(path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=20) as answer:
+            return json.load(answer)["data"]
+
+    with (directory / "log").open("wb") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def is_ready():
+        assert running.poll() is None, (directory / "log").read_text(encoding="utf-8")
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready"):
+            return True
+
+    try:
+        wait_until("a Prometheus that is ready", is_ready)
+        yield ask
+    finally:
+        running.kill()
+        running.wait()
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not shutil.which("docker-compose"), reason="docker-compose is not here")
+def test_docker_compose_takes_its_file():
+    checked("docker-compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet")
+
+
+@pytest.mark.deep
+def test_the_dockerfile_is_as_its_linter_wants_it():
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("hadolint is not here")
+    checked(str(linter), str(DEPLOY / "Dockerfile"))

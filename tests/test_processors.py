@@ -31,6 +31,7 @@ def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tm
             ),
             *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_CHUNK),
             *(RequestCode.EXTENSIONS, RequestCode.APPEND_CHUNK, RequestCode.CONSUMER_SEND_MSG_BACK),
+            RequestCode.PULL_PLACES,
             *(RequestCode.STAGE_CHUNK, RequestCode.COMMIT_BATCH),
             *(RequestCode.ABORT_BATCH, RequestCode.LAST_BATCH),
             *(RequestCode.FORGET_SINK, RequestCode.ALL_SINKS),

@@ -1,4 +1,4 @@
-"""Two brokers that get the same bytes at the same times: one takes sends by the lane, one does not.
+"""Two brokers that get the same bytes at the same times: one has lanes, one has not.
 
 What each of them has made of the bytes is compared byte by byte. The clients have no sockets, so
 that what arrives in one piece is up to the test, and no chance is in it. Nor is there any in the
@@ -110,6 +110,13 @@ class Twin:
         self.arrivals = defaultdict(list)
         self._tell = self.controller.hold_service.notify_message_arriving
         self.controller.hold_service.notify_message_arriving = self._arrives
+        self.got = defaultdict(lambda: [0, 0, 0])
+        """Messages, their bytes and pulls, by topic and group."""
+        self._got = self.processors.stats.got
+        self.processors.stats.got = self._counts_pull
+        self.pulled = 0
+        """How many pulls the lane has taken."""
+        self._count_pulls()
         self._puts = defaultdict(lambda: [0, 0, 0])
         self._put = self.processors.stats.put
         self.processors.stats.put = self._counts
@@ -117,6 +124,8 @@ class Twin:
         self.processors.acknowledger._took_ms = self.processors.stats.put_took.add
         self.ran = []
         """How many sends each run of the lane had."""
+        self.alone = 0
+        """How many sends took the lane by themselves."""
         self._count_runs()
         self._put_off = []
         self._run_aside = self.processors.parked._run_aside
@@ -131,6 +140,22 @@ class Twin:
         own[:] = own[0] + count, own[1] + byte_count, own[2] + calls
         self._put(topic, count, byte_count, calls=calls)
 
+    def _counts_pull(self, topic, group, count, byte_count, took_ms):
+        own = self.got[topic, group]
+        own[:] = own[0] + count, own[1] + byte_count, own[2] + 1
+        self._got(topic, group, count, byte_count, took_ms)
+
+    def _count_pulls(self):
+        lane = self.processors.pull_lane
+        take = lane.take
+
+        def counted(connection, data, start):
+            end = take(connection, data, start)
+            self.pulled += end > start
+            return end
+
+        lane.take = counted
+
     def _count_runs(self):
         put_run = self.controller.store.put_run
 
@@ -141,6 +166,14 @@ class Twin:
             return result
 
         self.controller.store.put_run = counted
+        lane = self.processors.sends.lane
+        put_one = lane._put_one
+
+        def counted_alone(*given):
+            self.alone += 1
+            put_one(*given)
+
+        lane._put_one = counted_alone
 
     def connection(self, number):
         """A client, who is there as soon as somebody asks for it."""
@@ -153,7 +186,7 @@ class Twin:
                 self.processors.dispatch,
                 self.controller.turn,
                 self.processors.end_turn,
-                self.processors.lane if self._by_lane else None,
+                self.processors.lanes if self._by_lane else (),
             )
             wire.protocol.connection_made(wire)
         return self._wires[number].protocol

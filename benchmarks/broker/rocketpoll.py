@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -49,6 +50,7 @@ class RocketPoll:
             [sys.executable, "-m", "rocketpoll.broker", "-c", str(file)],
             directory / "broker.log",
             _ROOT,
+            env=_as_installed(),
         )
         with ExitStack() as failing:
             failing.callback(process.stop)
@@ -56,3 +58,10 @@ class RocketPoll:
             seconds = time.perf_counter() - started
             failing.pop_all()
         return RunningBroker(port, port, [process], seconds)
+
+
+def _as_installed() -> dict[str, str]:
+    """Return an environment in which Python keeps what it has compiled, as an installation does."""
+    kept = {**os.environ, "PYTHONPYCACHEPREFIX": str(_ROOT / "build" / "pycache")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept

@@ -62,9 +62,11 @@ def _by_chunk(wanted: SqlFilter, data: bytes, sizes: list[int]) -> Callable[[], 
 
 
 def _one_at_a_time(wanted: SqlFilter, data: bytes) -> Callable[[], object]:
+    evaluate = wanted.expression.evaluate
+
     def run() -> object:
         messages = decode_records(data, check_crc=False)
-        return [wanted.matches_properties(message.properties) for message in messages]
+        return [evaluate(message.properties) for message in messages]
 
     return run
 

@@ -35,6 +35,7 @@ _SETTINGS = (
     "maxConnectionsPerAddress=12000",
     "maxAcceptsPerSecond=1000000",
     "firstFrameTimeoutMills=3600000",
+    "metricsPort=0",
 )
 
 
@@ -137,6 +138,12 @@ class MeasuredBroker:
     def new_connection(self) -> ClientConnection:
         """Make the broker's end of one more client."""
         return self.controller.server._new_connection()  # nobody else makes one without a socket
+
+    def ask_for_metrics(self, give: Callable[[object], None]) -> None:
+        """Have the text of all metrics made, and given to a function, as for a scraper."""
+        metrics = self.controller._metrics  # nobody else asks for them without a socket
+        if metrics is not None:
+            metrics._exposition.ask(give)
 
     def send(self, client: Client, requests: Sequence[RemotingCommand]) -> None:
         """Let requests arrive in one piece, and wait until all are answered."""

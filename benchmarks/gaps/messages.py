@@ -103,6 +103,9 @@ def _of_pulls(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         broker.send(client, [bulk])
         gap = broker.usual_turn(scale.rounds, client, [bulk])
         yield row_of(f"a bulk pull of all of {topic}", gap, RequestCode.PULL_CHUNK)
+        places = bulk._replace(code=RequestCode.PULL_PLACES)
+        gap = broker.usual_turn(scale.rounds, client, [places])
+        yield row_of(f"the places of all of {topic}", gap, RequestCode.PULL_PLACES)
 
 
 def _send_of_many_properties() -> RemotingCommand:

@@ -164,6 +164,10 @@ def _of_lists(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         "a data version": ask(RequestCode.QUERY_DATA_VERSION, DataVersion(), brokerName=BROKER),
     }
     yield from rows_of(broker, client, requests, scale.rounds)
+    texts: list[object] = []
+    name = f"metrics, with {groups} in a topic of {scale.queues:,} queues"
+    gap = broker.longest_turn(act=lambda: broker.ask_for_metrics(texts.append), until=lambda: texts)
+    yield Row(("/metrics",), name, gap)
 
 
 def _of_changes(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:

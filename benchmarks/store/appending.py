@@ -15,6 +15,7 @@ from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _CHUNK_PER_SECOND_MIN = 1e6
@@ -218,7 +219,7 @@ def _case(
     )
 
 
-def _must(result: PutMessageResult) -> int:
+def _must(result: PutMessageResult) -> PhysicalOffset:
     """Return the end offset of what was put; raise if it was refused."""
     if result.status is not PutMessageStatus.PUT_OK:
         raise RuntimeError(f"the store did not take it: {result}")

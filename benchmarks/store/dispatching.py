@@ -19,6 +19,7 @@ from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
 from rocketpoll.broker.store.file_pool import FilePool
 from rocketpoll.broker.store.fresh_records import none_yet
 from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.offsets import LOG_START
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.reput import RUN_BYTES_MAX, ReputMessageService
 
@@ -82,7 +83,7 @@ class _Following:
 
     def run(self) -> None:
         log = self._log()
-        position = 0
+        position = LOG_START
         while position < log.flushed_offset:
             left = log.flushed_offset - position
             position += sum(record_sizes(log.read(position, min(left, RUN_BYTES_MAX))))

@@ -16,6 +16,7 @@ from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, open_store
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import QueueOffset
 from rocketpoll.broker.store.parts import COMMIT_LOG
 from rocketpoll.broker.store.results import GetMessageStatus
 
@@ -160,7 +161,7 @@ class _Getting:
             found = store.get_message(
                 samples.TOPIC,
                 queue_id,
-                start + got,
+                QueueOffset(start + got),
                 count_max=left,
                 bytes_max=round(2 * left * self._width),
                 scan_max=left,

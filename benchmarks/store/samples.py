@@ -19,7 +19,7 @@ from rmq_spark.wire.chunk.checksums import Sealing, with_empty_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
-from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.file_pool import FilePool
@@ -111,12 +111,8 @@ class LogWriter:
         while self._count < end:
             chunk = stored(encoded(self._count, min(_AT_A_TIME, end - self._count), self._queues))
             numbers = np.arange(self._count, self._count + len(chunk))
-            self.log.append_many(
-                chunk.data,
-                chunk.sizes,
-                numbers // self._queues,
-                chunk.store_timestamp_at,
-                Sealing(chunk).seal,
-            )
+            offsets, times_at = numbers // self._queues, chunk.store_timestamp_at
+            seal = Sealing(chunk).seal
+            self.log.append_many([ManyRecords(chunk.data, chunk.sizes, offsets, times_at, seal)])
             self._count += len(chunk)
         self.log.flush()

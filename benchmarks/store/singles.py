@@ -28,6 +28,7 @@ from rocketpoll.broker.store.fresh_records import none_yet
 from rocketpoll.broker.store.index_service import IndexService
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.reput import ReputMessageService
 from rocketpoll.broker.store.results import GetMessageStatus, PutMessageStatus
@@ -106,10 +107,10 @@ def _reput_cases(workspace: Workspace) -> list[Case]:
     return found
 
 
-def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
+def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[PhysicalOffset]]]:
     """Return a function that makes a log of messages as sent, and where each ends."""
 
-    def make(root: Path) -> tuple[CommitLog, list[int]]:
+    def make(root: Path) -> tuple[CommitLog, list[PhysicalOffset]]:
         store = open_store(root, wake_reput=_nothing)
         ends = [store.put_message(_as_sent(number)).end_offset for number in range(_MESSAGES)]
         store.shutdown()
@@ -120,7 +121,7 @@ def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[int]]]:
             now_ms,
         )
         log.files.load()
-        log.resume(ends[-1], 0, sealed_from=0)
+        log.resume(ends[-1], 0, sealed_from=LOG_START)
         return log, ends
 
     return lambda: workspace.kept("log-singles", make)
@@ -132,7 +133,7 @@ class _Reput:
     def __init__(
         self,
         workspace: Workspace,
-        log: Callable[[], tuple[CommitLog, list[int]]],
+        log: Callable[[], tuple[CommitLog, list[PhysicalOffset]]],
         count: int,
         *,
         with_index: bool,
@@ -141,7 +142,7 @@ class _Reput:
         self._log = log
         self._count = count
         self._with_index = with_index
-        self._confirmed = 0
+        self._confirmed = LOG_START
         self._service: ReputMessageService | None = None
 
     def prepare(self) -> None:
@@ -158,13 +159,13 @@ class _Reput:
         if index is not None:
             index.load()
         dispatcher = Dispatcher(config.message_delay_level_ms)
-        self._confirmed = 0
+        self._confirmed = LOG_START
         self._service = ReputMessageService(
             log, queues, index, dispatcher, self._confirm_offset, none_yet()
         )
         self._service.tell(_Listener())
 
-    def _confirm_offset(self) -> int:
+    def _confirm_offset(self) -> PhysicalOffset:
         return self._confirmed
 
     def run(self) -> None:
@@ -202,7 +203,11 @@ def _get_cases(workspace: Workspace) -> list[Case]:
             for start in starts:
                 at = _KEPT - count if at_the_end else start
                 found = get_message(
-                    samples.TOPIC, 0, at, count_max=count, message_filter=message_filter
+                    samples.TOPIC,
+                    0,
+                    QueueOffset(at),
+                    count_max=count,
+                    message_filter=message_filter,
                 )
                 if found.status is not GetMessageStatus.FOUND:
                     raise RuntimeError(f"needed {count} messages, found {found}")

@@ -18,6 +18,7 @@ import uvloop
 
 from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
+from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import LanguageCode, RequestCode
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -52,35 +53,59 @@ class Turns:
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
         self._loop.run_until_complete(self._controller.start())
+        self._limits = config.server
+        self._turn = LoopTurn(self._loop)
+        self._clients: list[tuple[ClientConnection, _Transport]] = []
+        self.connect()
+
+    def connect(self, clients: int = 1) -> None:
+        """Go on with so many clients as there are."""
         processors = self._controller.processors
-        self._connection = ClientConnection(
-            self._loop,
-            config.server,
-            cast("ConnectionTable[ClientConnection]", _Table()),
-            processors.dispatch,
-            LoopTurn(self._loop),
-            processors.end_turn,
-            processors.lane,
-        )
-        self._transport = _Transport()
-        self._connection.connection_made(cast("asyncio.BaseTransport", self._transport))
+        while len(self._clients) < clients:
+            connection = ClientConnection(
+                self._loop,
+                self._limits,
+                cast("ConnectionTable[ClientConnection]", _Table()),
+                processors.dispatch,
+                self._turn,
+                processors.end_turn,
+                processors.lanes,
+            )
+            transport = _Transport()
+            connection.connection_made(cast("asyncio.BaseTransport", transport))
+            self._clients.append((connection, transport))
 
-    def play(self, turns: Iterable[bytes]) -> int:
-        """Let these pieces arrive, each in a turn of its own; how many bytes the answers have."""
-        self._transport.byte_count = 0
-        self._loop.run_until_complete(self._play(turns))
-        return self._transport.byte_count
+    def make_topic(self, topic: str, queues: int) -> None:
+        """Make a topic with so many queues."""
+        topics = self._controller.tables.topics
+        config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+        topics.put(config)
+        topics.save()
 
-    async def _play(self, turns: Iterable[bytes]) -> None:
-        for data in turns:
-            self._connection.data_received(data)
+    def play(self, turns: Iterable[bytes], clients: int = 1) -> int:
+        """Let these pieces arrive, each in a turn of its own, from so many clients one by one.
+
+        Return how many bytes the answers have.
+        """
+        chosen = self._clients[:clients]
+        for _, transport in chosen:
+            transport.byte_count = 0
+        self._loop.run_until_complete(self._play(turns, itertools.cycle(chosen)))
+        return sum(transport.byte_count for _, transport in chosen)
+
+    async def _play(
+        self, turns: Iterable[bytes], chosen: Iterable[tuple[ClientConnection, _Transport]]
+    ) -> None:
+        for data, (connection, transport) in zip(turns, chosen, strict=False):
+            connection.data_received(data)
             await asyncio.sleep(0)
-            while not self._transport.is_read_from:  # noqa: ASYNC110  # more than a turn has time for
+            while not transport.is_read_from:  # noqa: ASYNC110  # more than a turn has time for
                 await asyncio.sleep(0)
 
     def shutdown(self) -> None:
         """Stop the broker in order, and close its loop."""
-        self._connection.connection_lost(None)
+        for connection, _ in self._clients:
+            connection.connection_lost(None)
         self._loop.run_until_complete(self._controller.stop())
         self._loop.close()
 
@@ -125,11 +150,11 @@ class _Transport:
 
 def turn_cases(turns: Turns) -> list[Case]:
     """Return the cases, each of a few dozen turns."""
-    turns.play([_batch(_FILLED) for _ in range(_QUEUES * 5)])
+    turns.play([batch(_FILLED, 0) for _ in range(_QUEUES * 5)])
     return [
         *(_send_case(turns, count) for count in _SENDS_PER_TURN),
         _case(
-            turns, f"a batch of {BATCH}", [_batch("batches") for _ in range(_TURNS)], BATCH * _TURNS
+            turns, f"a batch of {BATCH}", [batch("batches") for _ in range(_TURNS)], BATCH * _TURNS
         ),
         *(_pull_case(turns, size) for size in _PULL_SIZES),
     ]
@@ -141,38 +166,40 @@ def _case(turns: Turns, variant: str, pieces: Sequence[bytes], messages: int) ->
 
 
 def _send_case(turns: Turns, count: int) -> Case:
-    pieces = [b"".join(_send("singles") for _ in range(count)) for _ in range(_TURNS)]
+    pieces = [b"".join(send("singles") for _ in range(count)) for _ in range(_TURNS)]
     return _case(turns, f"{count} sends", pieces, count * _TURNS)
 
 
 def _pull_case(turns: Turns, size: int) -> Case:
-    pieces = [_pull(queue_offset, size) for queue_offset in range(_TURNS)]
+    pieces = [pull(_FILLED, 0, queue_offset, size) for queue_offset in range(_TURNS)]
     return _case(turns, f"a pull of {size}", pieces, size * _TURNS)
 
 
 def _properties() -> str:
     """Return properties as Java's producer gives them."""
-    return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true\x02"
+    return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true"
 
 
-def _send(topic: str) -> bytes:
-    return _encode(RequestCode.SEND_MESSAGE_V2, _send_header(topic, _properties()), _BODY)
+def send(topic: str, queue_id: int | None = None) -> bytes:
+    """Return a send of a small message, to a queue or to one after the other."""
+    header = _send_header(topic, queue_id, _properties())
+    return _encode(RequestCode.SEND_MESSAGE_V2, header, _BODY)
 
 
-def _batch(topic: str) -> bytes:
+def batch(topic: str, queue_id: int | None = None) -> bytes:
+    """Return a batch of small messages, to a queue or to one after the other."""
     body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
-    return _encode(
-        RequestCode.SEND_BATCH_MESSAGE, _send_header(topic, "")._replace(batch=True), body
-    )
+    header = _send_header(topic, queue_id, "")._replace(batch=True)
+    return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
 
 
-def _send_header(topic: str, properties: str) -> SendMessageRequestHeader:
+def _send_header(topic: str, queue_id: int | None, properties: str) -> SendMessageRequestHeader:
     return SendMessageRequestHeader(
         producer_group="bench",
         topic=topic,
         default_topic="TBW102",
         default_topic_queue_nums=_QUEUES,
-        queue_id=next(_numbers) % _QUEUES if topic != _FILLED else 0,
+        queue_id=next(_numbers) % _QUEUES if queue_id is None else queue_id,
         sys_flag=0,
         born_timestamp=time.time_ns() // 1_000_000,
         flag=0,
@@ -181,11 +208,12 @@ def _send_header(topic: str, properties: str) -> SendMessageRequestHeader:
     )
 
 
-def _pull(queue_offset: int, size: int) -> bytes:
+def pull(topic: str, queue_id: int, queue_offset: int, size: int) -> bytes:
+    """Return a pull of so many messages, as a consumer in Java sends it."""
     header = PullMessageRequestHeader(
         consumer_group="bench",
-        topic=_FILLED,
-        queue_id=0,
+        topic=topic,
+        queue_id=queue_id,
         queue_offset=queue_offset,
         max_msg_nums=size,
         sys_flag=PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION,

@@ -6,7 +6,6 @@ neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmq_spark.wire.properties import decode_properties
@@ -84,7 +83,3 @@ class SqlFilter:
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter
         """Return that any message may match."""
         return True
-
-    def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
-        """Return whether a message with these properties matches; True if they are unknown."""
-        return properties is None or self.expression.evaluate(properties)

@@ -10,7 +10,6 @@ neither.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +88,3 @@ class TagsFilter:
         """Return whether a message with this code may match."""
         low = code & _INT32_BITS
         return low - ((low & _INT32_SIGN) << 1) in self.codes
-
-    def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
-        """Return whether a message with these properties matches; True if they are unknown."""
-        if self.tags is None or properties is None:
-            return True
-        return properties.get(TAGS) in self.tags

@@ -7,13 +7,15 @@ first message. It must not know how lags are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.processor.store_times import store_timestamp
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.errors import EndUnknown, StoreError
 from rocketpoll.broker.store.message_store import MessageStore
 
@@ -21,6 +23,7 @@ _TIMES_MAX: Final = 20_000
 """Store times that are kept between two looks; further ones are read from the log again."""
 _Place = tuple[str, int, int]
 """A topic, a queue and an offset in it."""
+_Times = dict[_Place, int]
 
 
 class ConsumerLag(NamedTuple):
@@ -53,50 +56,99 @@ class ConsumerLags:
         self._tables = tables
         self._consumers = consumers
         self._now_ms = now_ms
-        self._times: dict[_Place, int] = {}
+        self._times: _Times = {}
         """Store times of the messages that groups were waiting at when last looked at: a group that
         stands still has the log read once for it, and not with every look."""
 
     def look(self) -> Iterator[ConsumerLag | None]:
         """Yield the lags, and None at each step between; what goes on meanwhile may show."""
         before, self._times = self._times, {}
-        for group in sorted(self._tables.groups.groups):
-            for config in self._consumed(group):
-                lag = yield from self._lag(group, config, before)
-                yield lag
-            yield None
-
-    def _consumed(self, group: str) -> Iterator[TopicConfig]:
-        online = self._consumers.group(group)
-        for topic in sorted(self._tables.offsets.topics_of(group)):
+        groups_of = yield from self._groups_by_topic()
+        for topic in sorted(groups_of):
             config = self._tables.topics.get(topic)
-            if config is not None and (
-                online is None or not online.subscriptions or topic in online.subscriptions
-            ):
-                yield config
+            if config is not None:
+                yield from self._of_topic(config, groups_of.pop(topic), before)
 
-    def _lag(
-        self, group: str, config: TopicConfig, before: dict[_Place, int]
-    ) -> Generator[None, None, ConsumerLag]:
-        topic = config.topic_name
-        known = self._tables.offsets.queues(group, topic)
-        messages, oldest = 0, 0
-        for queue_id in range(config.read_queue_nums):
+    def _groups_by_topic(self) -> Generator[None, None, dict[str, list[str]]]:
+        """Collect the groups that have offsets in a topic, and consume it if they are online."""
+        groups_of: dict[str, list[str]] = {}
+        for group in sorted(self._tables.groups.groups):
             yield
-            try:
-                first, end = self._store.queue_offsets(topic, queue_id)
-            except EndUnknown:  # the start is not finished
-                continue
-            queue_offset = max(known.get(queue_id, first), 0)
-            if queue_offset >= end:
-                continue
-            messages += end - queue_offset
-            stored = self._stored_at((topic, queue_id, max(queue_offset, first)), before)
-            oldest = min(oldest or stored, stored or oldest)
-        latency_ms = max(self._now_ms() - oldest, 0) if oldest else 0
-        return ConsumerLag(group, topic, messages, latency_ms)
+            online = self._consumers.group(group)
+            for topic in self._tables.offsets.topics_of(group):
+                if online is None or not online.subscriptions or topic in online.subscriptions:
+                    groups_of.setdefault(topic, []).append(group)
+                    yield
+        return groups_of
 
-    def _stored_at(self, place: _Place, before: dict[_Place, int]) -> int:
+    def _of_topic(
+        self, config: TopicConfig, groups: Iterable[str], before: _Times
+    ) -> Iterator[ConsumerLag | None]:
+        topic = config.topic_name
+        queues = yield from self._bounds(topic, config.read_queue_nums)
+        all_messages = sum(map(_count, queues.values()))
+        oldest_first: Sequence[tuple[int, int]] | None = None
+        for group in groups:
+            known = dict(self._tables.offsets.queues(group, topic))
+            messages, oldest = yield from self._in_known(topic, known, queues, before)
+            messages += all_messages
+            if not queues.keys() <= known.keys():
+                if oldest_first is None:
+                    oldest_first = yield from self._oldest_first(topic, queues, before)
+                others = (stored for stored, queue_id in oldest_first if queue_id not in known)
+                oldest = _older(oldest, next(others, 0))
+            latency_ms = max(self._now_ms() - oldest, 0) if oldest else 0
+            yield ConsumerLag(group, topic, messages, latency_ms)
+
+    def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
+        """Look at the queues of a topic; return those that have had messages, if that is known."""
+        queues = {}
+        for queue_id in range(queue_nums):
+            yield
+            with suppress(EndUnknown):  # the start is not finished
+                bounds = self._store.queue_offsets(topic, queue_id)
+                if bounds.next:
+                    queues[queue_id] = bounds
+        return queues
+
+    def _in_known(
+        self,
+        topic: str,
+        known: Mapping[int, int],
+        queues: Mapping[int, QueueBounds],
+        before: _Times,
+    ) -> Generator[None, None, tuple[int, int]]:
+        """Return by how much a group's offsets change the sum of all messages; its oldest one.
+
+        The oldest is of the queues in which it has an offset, as the time of its storing in ms, or
+        0 if there is none.
+        """
+        messages = oldest = 0
+        for queue_id, queue_offset in known.items():
+            yield
+            bounds = queues.get(queue_id)
+            if bounds is None:
+                continue
+            behind = max(bounds.next - queue_offset, 0)
+            messages += behind - _count(bounds)
+            if behind:
+                place = (topic, queue_id, max(queue_offset, bounds.first))
+                oldest = _older(oldest, self._stored_at(place, before))
+        return messages, oldest
+
+    def _oldest_first(
+        self, topic: str, queues: Mapping[int, QueueBounds], before: _Times
+    ) -> Generator[None, None, list[tuple[int, int]]]:
+        """Return when the first message of each queue was stored, and the queue, in this order."""
+        firsts = []
+        for queue_id, bounds in queues.items():
+            yield
+            stored = self._stored_at((topic, queue_id, bounds.first), before)
+            if stored:
+                firsts.append((stored, queue_id))
+        return sorted(firsts)
+
+    def _stored_at(self, place: _Place, before: _Times) -> int:
         """Return when a message was stored, in milliseconds; 0 if the disk does not say."""
         stored = self._times.get(place) or before.get(place)
         if stored is None:
@@ -107,3 +159,12 @@ class ConsumerLags:
         if stored and len(self._times) < _TIMES_MAX:
             self._times[place] = stored
         return stored
+
+
+def _count(bounds: QueueBounds) -> int:
+    return bounds.next - bounds.first
+
+
+def _older(stored: int, other: int) -> int:
+    """Return the earlier of two times, of which 0 is none."""
+    return min(stored or other, other or stored)

@@ -1,8 +1,9 @@
 """The metrics that RocketMQ 5 has as well, under its names, with its labels and units.
 
-Dashboards made for RocketMQ find what they look for. What RocketMQ counts and this broker does not
-know is left out rather than guessed: messages in flight, which only clients know, and the types of
-single messages, in whose place stands the type that the topic was declared with.
+Dashboards made for RocketMQ find what they look for: names are those of 5.5.0, which end in their
+units. What RocketMQ counts and this broker does not know is left out rather than guessed: messages
+in flight, which only clients know, and the types of single messages, in whose place stands the type
+that the topic was declared with.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter as Counts
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
 from rocketpoll.broker.metrics.exposition import Counter, Family, Gauge, Row
@@ -18,7 +20,8 @@ from rocketpoll.broker.metrics.observed import Observed
 from rocketpoll.broker.state.broker_stats import GROUP_GET, TOPIC_PUT
 from rocketpoll.broker.state.stats_windows import Key, Sum
 from rocketpoll.broker.store.errors import EndUnknown, StoreError
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.offsets import PhysicalOffset
+from rocketpoll.broker.store.records.record_glance import glance
 
 _TYPE: Final = "message.type"
 _IN_LABELS: Final = ("topic", "message_type", "is_system")
@@ -115,7 +118,7 @@ class RocketMQFamilies:
             messages(),
         )
         yield Gauge(
-            "rocketmq_consumer_lag_latency",
+            "rocketmq_consumer_lag_latency_milliseconds",
             "Milliseconds since the oldest message was stored that a group has not consumed.",
             labels,
             (Row(_labels_of(lag), lag.latency_ms) for lag in lags),
@@ -123,7 +126,7 @@ class RocketMQFamilies:
         yield Counter(
             "rocketmq_send_to_dlq_messages_total",
             "Messages that a group could not consume and that went to its dead letters.",
-            ("consumer_group",),
+            ("consumer_group", "is_system"),
             self._dead_letters(),
         )
 
@@ -135,7 +138,8 @@ class RocketMQFamilies:
                 yield None
                 continue
             count = yield from self._end_of(topic, config.write_queue_nums)
-            yield Row((topic[len(DLQ_PREFIX) :],), count)
+            group = topic[len(DLQ_PREFIX) :]
+            yield Row((group, _flag(is_system_group(group))), count)
 
     def _end_of(self, topic: str, queues: int) -> Generator[None, None, int]:
         count = 0
@@ -153,7 +157,7 @@ class RocketMQFamilies:
         state = self._observed.store.state()
         behind = max(state.written_offset - state.reput_from_offset, 0)
         for name, says, value in (
-            ("size", "Bytes of the commit log.", state.written_offset - state.min_offset),
+            ("size_bytes", "Bytes of the commit log.", state.written_offset - state.min_offset),
             (
                 "flush_behind_bytes",
                 "Bytes of the commit log that are not flushed yet.",
@@ -165,7 +169,7 @@ class RocketMQFamilies:
                 behind,
             ),
             (
-                "message_reserve_time",
+                "message_reserve_time_milliseconds",
                 "Milliseconds since the first message in the commit log was stored.",
                 self._reserve_time(state.min_offset),
             ),
@@ -173,7 +177,7 @@ class RocketMQFamilies:
             rows = [Row(_STORAGE, value)]
             yield Gauge(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
 
-    def _reserve_time(self, min_offset: int) -> int:
+    def _reserve_time(self, min_offset: PhysicalOffset) -> int:
         known_offset, stored = self._earliest
         if known_offset != min_offset or not stored:
             try:
@@ -191,9 +195,9 @@ class RocketMQFamilies:
         yield Gauge(
             "rocketmq_producer_connections",
             "Clients that send, once for each of their groups.",
-            ("language", "version"),
+            CLIENT_LABELS,
             _counted(
-                (channel.language, str(channel.version))
+                client_labels(channel.language, channel.version)
                 for channels in tuple(processors.producers.groups.values())
                 for channel in tuple(channels.values())
             ),
@@ -201,13 +205,26 @@ class RocketMQFamilies:
         yield Gauge(
             "rocketmq_consumer_connections",
             "Members of a group that are online.",
-            ("consumer_group", "language", "version"),
+            ("consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
             _counted(
-                (name, channel.language, str(channel.version))
+                (
+                    name,
+                    *client_labels(channel.language, channel.version),
+                    consume_mode(group.consume_type),
+                    _flag(is_system_group(name)),
+                )
                 for name in tuple(processors.consumers.names)
                 if (group := processors.consumers.group(name)) is not None
                 for channel in tuple(group.clients.values())
             ),
+        )
+        tables = self._observed.tables
+        yield Gauge("rocketmq_topic_number", "Topics.", (), [Row((), len(tables.topics.topics))])
+        yield Gauge(
+            "rocketmq_consumer_group_number",
+            "Consumer groups.",
+            (),
+            [Row((), len(tables.groups.groups))],
         )
         yield Gauge(
             "rocketmq_broker_permission",

@@ -103,9 +103,15 @@ class RequestDispatcher:
         not wanted.
         """
         handler = self._handlers.get(request.code, _not_supported)
+        if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
+            handler = self._refuse_body
+        return self.answer_by(handler, connection, request)
+
+    def answer_by(
+        self, handler: Handler, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Steps | None:
+        """Have a handler answer a request, and return what calling this with it returns."""
         try:
-            if len(request.body) > self._json_body_bytes_max and request.code not in _WITH_MESSAGES:
-                handler = self._refuse_body
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
             answer = self._parked(connection, request, not_saved.topic)

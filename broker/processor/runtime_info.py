@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rmq_spark.wire.client_labels import version_desc
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
@@ -22,7 +23,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.parts import COMMIT_LOG
 from rocketpoll.broker.store.results import StoreState
 
-VERSION_DESC: Final = "V4_9_8"
+VERSION_DESC: Final = version_desc(CURRENT_VERSION)
 """The name of `CURRENT_VERSION`."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -7,7 +7,8 @@ from typing import Final
 from rmq_spark.errors import RecordError
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.offsets import QueueOffset
+from rocketpoll.broker.store.records.record_glance import glance
 
 NO_TIME: Final = 0
 """The store time of a message that does not exist, or not any more, that is damaged, or that the
@@ -20,7 +21,9 @@ def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset
     if queue_offset < 0:
         return NO_TIME
     try:
-        found = store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)
+        found = store.get_message(
+            topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
+        )
     except UnreadableFile:
         return NO_TIME
     if not found.message_count:

@@ -31,6 +31,7 @@ from rocketpoll.broker.state.table import Saver, Table
 from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
 from rocketpoll.broker.store.lacks import Hindrances, Lacking
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.results import (
     GetMessageResult,
     GetMessageStatus,
@@ -115,7 +116,7 @@ class ScheduleMessageService:
         self._due_ms: dict[int, int | None] = {}
         """The due time of each level's next message, if known; None if there is no message."""
         self._next_level = 1
-        self._end_offset = 0
+        self._end_offset = LOG_START
         """The end of the last delivered message in the log."""
         self._why_waiting: str | None = None
         self._hindrances = Hindrances[int]()
@@ -219,7 +220,7 @@ class ScheduleMessageService:
             found = self._store.get_message(
                 SCHEDULE_TOPIC,
                 level - 1,
-                self._offsets[level],
+                QueueOffset(self._offsets[level]),
                 count_max=min(room.messages, _MESSAGES_PER_READ),
                 bytes_max=_BYTES_PER_READ,
             )
@@ -238,6 +239,16 @@ class ScheduleMessageService:
         before = self._offsets[level]
         if found.next_begin_offset == before:
             return False
+        if found.status is GetMessageStatus.OFFSET_TOO_SMALL:
+            _log.warning(
+                "%d messages of delay level %d were deleted with old files of the log before they "
+                "were due, or before it was noted that they were delivered: fileReservedTime is "
+                "shorter than their delay, the disk was full, or the time of day has jumped ahead",
+                found.next_begin_offset - before,
+                level,
+            )
+            self._advance(level, found.next_begin_offset)
+            return True
         _log.warning(
             "delay level %d goes on at %d instead of %d: %s; its queue holds %d to %d",
             level,
@@ -293,7 +304,7 @@ class ScheduleMessageService:
         except Undeliverable as error:
             self._pass_over(message, str(error))
             return True
-        if self._store.was_deleted(target.topic, message.physical_offset):
+        if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
             self._pass_over(message, f"its topic {target.topic} was deleted while it waited")
             return True
         queues = self._queue_nums(target.topic)

@@ -19,7 +19,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import ResponseCode
@@ -32,6 +32,7 @@ from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.questions import Questions, Then
 from rocketpoll.broker.server.client_sockets import host_of, kept_by_the_system
 from rocketpoll.broker.server.connection_table import ConnectionTable
+from rocketpoll.broker.server.lanes import ClientLanes, Lane
 from rocketpoll.broker.server.loop_turn import SLICE_SECONDS, LoopTurn
 from rocketpoll.broker.server.step_places import Place
 from rocketpoll.broker.server.strangers import protocol_of
@@ -53,16 +54,6 @@ def _nothing() -> None:
     """Do nothing at the end of a turn."""
 
 
-class Lane(Protocol):
-    """A short way for requests that look like earlier ones, many at once."""
-
-    def take(self, connection: Connection, data: bytes, start: int) -> int:
-        """Take whole frames from a place in the data on; return where the rest begins."""
-
-    def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a request that was dispatched; return whether to ask `take` from now on."""
-
-
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one client: reads requests, dispatches them, and writes answers.
 
@@ -78,13 +69,13 @@ class ClientConnection(asyncio.Protocol):
         dispatch: Dispatch,
         turn: LoopTurn,
         end_turn: Callable[[], None] = _nothing,
-        lane: Lane | None = None,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         """Prepare the protocol of one client.
 
         ``end_turn`` is called when all requests of a turn are dispatched, before answers leave; in
         a long turn now and then.
-        The ``lane`` is asked first, and learns from what goes the usual way.
+        The ``lanes`` learn from what goes the usual way, and take what begins like that.
         """
         self._loop = loop
         self._limits = limits
@@ -92,8 +83,7 @@ class ClientConnection(asyncio.Protocol):
         self._dispatch = dispatch
         self._turn = turn
         self._end_turn = end_turn
-        self._lane = lane
-        self._lane_knows = False
+        self._lanes = ClientLanes(lanes)
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
@@ -354,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
     def _take_step(self) -> bool:
         """Take a request, or do a step of the last one; return False if there is none."""
         if self._steps is None:
-            return (self._lane_knows and self._has_taken_lane()) or self._has_taken_frame()
+            return self._has_taken_lane() or self._has_taken_frame()
         answer = self._next_step(self._steps)
         if answer is not None:
             self.send(answer)
@@ -381,9 +371,7 @@ class ClientConnection(asyncio.Protocol):
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:
-            # Requests that come one by one are as quick without a lane, and pay for no lesson.
-            if self._lane is not None and self._reader.has_more:
-                self._lane_knows = self._lane.learn(self, frame.header, command)
+            self._lanes.learn(self, frame.header, command)
         elif isinstance(dispatched, RemotingCommand):
             self.send(dispatched)
         else:
@@ -393,15 +381,9 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _has_taken_lane(self) -> bool:
-        """Return whether the lane has taken the next requests."""
-        piece = self._reader.several()
-        if piece is None or self._lane is None:
+        """Return whether a lane has taken the next requests."""
+        if not self._lanes.take(self, self._reader):
             return False
-        data, start = piece
-        end = self._lane.take(self, data, start)
-        if end == start:
-            return False
-        self._reader.pass_over(end - start)
         if self._bytes_here:
             self._holds_none()
         return True

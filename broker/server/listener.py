@@ -13,10 +13,8 @@ So the owner of a listener looks once in a while. It knows no client and no limi
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from rocketpoll.broker.server.descriptors import LACKS
@@ -34,14 +32,14 @@ class Listener:
     ) -> None:
         """Prepare a listener, without listening yet."""
         self._loop = loop
-        self._waits_by_itself = isinstance(loop, asyncio.BaseEventLoop)  # which uvloop's is not
+        self._waits_by_itself = isinstance(loop, asyncio.SelectorEventLoop)  # which uvloop's is not
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
         """Duplicates of the servers' sockets, which outlive the servers."""
         self._tasks: dict[asyncio.Task[object], None] = {}
         """References to running tasks, which the loop itself does not keep alive."""
-        self._is_closed = False
+        self._is_closed = self._is_beginning_again = False
         self.place = "", 0
         """The address as it was given to `open`, and the port."""
 
@@ -56,11 +54,10 @@ class Listener:
         )
         self._servers = [server]
         for each in server.sockets:
-            if each.fileno() >= 0:  # a simulated one has none
-                own = socket.socket(fileno=os.dup(each.fileno()))
-                own.setblocking(False)  # noqa: FBT003  # named by the standard library
-                own.listen(_BACKLOG)
-                self._sockets.append(own)
+            own = each.dup()
+            own.setblocking(False)  # noqa: FBT003  # named by the standard library
+            own.listen(_BACKLOG)
+            self._sockets.append(own)
         found: int = server.sockets[0].getsockname()[1]
         self.place = address, found
         return found
@@ -76,7 +73,8 @@ class Listener:
         lack = next(filter(None, lacks), None)
         if lack is not None and not self._waits_by_itself:
             self._end_servers()
-        elif not self._servers and not self._tasks and not self._is_closed:
+        elif not (self._servers or self._is_beginning_again or self._is_closed):
+            self._is_beginning_again = True
             self._begin(self._serve_again())
         return lack
 
@@ -97,7 +95,7 @@ class Listener:
         self._sockets.clear()
 
     async def _serve_again(self) -> None:
-        with suppress(OSError):  # then the next look tries again
+        try:
             for own in tuple(self._sockets):
                 again = own.dup()
                 self._servers.append(
@@ -106,6 +104,10 @@ class Listener:
                     )
                 )
                 own.listen(_BACKLOG)
+        except OSError:  # the next look tries again, at all addresses
+            self._end_servers()
+        finally:
+            self._is_beginning_again = False
         if self._is_closed:
             self._end_servers()
 

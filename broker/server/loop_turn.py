@@ -1,13 +1,18 @@
 """LoopTurn: how long the broker's one thread works before it looks at all clients and timers again.
 
-    begin   work for as long as this turn of the loop has time; the rest then waits in a line
-    work    do a piece of work in steps, in the same way; one that waits for something is not in the
-            line
-    soon    write to a socket, or close it: some hundreds in a turn
+    begin      work for as long as this turn of the loop has time; the rest then waits in a line
+    work       do a piece of work in steps, in the same way; one that waits for something is not in
+               the line
+    when_done  go on once a future is done; one that is done already asks for a whole turn, as a
+               step follows that takes the most of one
+    soon       write to a socket, or close it: some hundreds in a turn
 
 What waits in the line goes on in the turns that follow, one after the other and each for a short
-while. The line gets half of a turn: the other half is for newcomers that are done soon. So nobody
-who asks for much keeps the others waiting for longer than a turn and one step.
+while. The line gets a part of a turn, and newcomers that are done soon another; what is left of it
+is for the last step of each, which may begin when its time is nearly over. So nobody who asks for
+much keeps the others waiting for longer than a turn.
+
+    sockets are read: newcomers ── the line ── sockets are read: nobody begins ── a whole turn
 
 A call that writes or closes is short, but the loop and the system do the most of it behind it,
 where no clock here sees it. So such calls are not timed but counted, and have a line of their own.
@@ -33,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.020
 """The maximum time that anybody waits because of others, unless there are very many of them."""
-LINE_SECONDS: Final = TURN_SECONDS / 2
+NEWCOMERS_SECONDS: Final = 0.010
+"""The time of a turn for what has just been read, and for what is begun by anybody else."""
+LINE_SECONDS: Final = 0.007
+"""The time of a turn for what earlier ones have left."""
 SLICE_SECONDS: Final = 0.002
 """The time for which one piece of work goes on before the next in the line does."""
 SOON_MAX: Final = 200
@@ -58,10 +66,13 @@ class LoopTurn:
         self._time = loop.time
         self._call_soon = loop.call_soon
         self._call_soon_threadsafe = loop.call_soon_threadsafe
-        self._left_seconds = TURN_SECONDS
+        self._left_seconds = NEWCOMERS_SECONDS
         self._until: float | None = None
         """The time at which the work under way has to stop; None without any."""
         self._in_line: deque[GoOn] = deque()
+        self._whole_turns: deque[Callable[[], object]] = deque()
+        """What asks for a turn that nobody else has worked in."""
+        self._is_next_whole = False
         self._soon: deque[Callable[[], object]] = deque()
         self._is_planned = False
 
@@ -73,7 +84,7 @@ class LoopTurn:
     @property
     def is_idle(self) -> bool:
         """True if no work is left for a later turn, but for work that waits for something."""
-        return self._until is None and not self._in_line and not self._soon
+        return self._until is None and not (self._in_line or self._whole_turns or self._soon)
 
     def begin(self, go_on: GoOn, now: float | None = None, *, at_once: bool = False) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
@@ -92,7 +103,7 @@ class LoopTurn:
             finally:
                 self._until = None
                 self._left_seconds -= self._time() - began
-                if self._left_seconds < TURN_SECONDS - _NOTICED_SECONDS:
+                if self._left_seconds < NEWCOMERS_SECONDS - _NOTICED_SECONDS:
                     self._plan()
         if not is_done:
             self._in_line.append(go_on)
@@ -110,7 +121,14 @@ class LoopTurn:
         self._soon.append(call)
 
     def when_done(self, awaited: Future[None], then: Callable[[], object]) -> None:
-        """Call a function in a later turn, once a future is done."""
+        """Call a function in a later turn, once a future is done.
+
+        If that is so already, the turn is one in which nobody else has worked.
+        """
+        if awaited.done():
+            self._whole_turns.append(then)
+            self._plan()
+            return
 
         def tell(_: Future[None]) -> None:  # in any thread
             with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
@@ -143,24 +161,38 @@ class LoopTurn:
             self._is_planned = True
 
     def _next_turn(self) -> None:
-        """Begin a new turn: let the work in the line go on."""
+        """Begin a new turn: let the work in the line go on, or what needs a whole turn."""
         self._is_planned = False
-        self._left_seconds = TURN_SECONDS
-        if not self._in_line:
-            return
+        is_whole, self._is_next_whole = self._is_next_whole, False
+        self._left_seconds = NEWCOMERS_SECONDS
+        if is_whole:
+            self._attempt(self._whole_turns.popleft())  # newcomers have what that leaves
+        elif self._in_line:
+            self._left_seconds -= self._serve_line()
+        if self._whole_turns and not is_whole:  # the line has the next turn behind a whole one
+            self._is_next_whole = True
+            self._left_seconds = 0
+        if self._whole_turns or self._in_line:
+            self._plan()
+
+    def _serve_line(self) -> float:
+        """Let the work in the line go on; return the seconds that it took beyond its time."""
         began = now = self._time()
         for _ in range(len(self._in_line)):
             go_on = self._in_line.popleft()
             self._until = min(now + SLICE_SECONDS, began + LINE_SECONDS)
-            try:
-                if not go_on(self._until):
-                    self._in_line.append(go_on)
-            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
-                _log.exception("work that was left for a later turn failed: %r", go_on)
+            if self._attempt(partial(go_on, self._until)) is False:
+                self._in_line.append(go_on)
             now = self._time()
             if now >= began + LINE_SECONDS:
                 break
         self._until = None
-        self._left_seconds -= now - began
-        if self._in_line:
-            self._plan()
+        return max(now - began - LINE_SECONDS, 0.0)
+
+    def _attempt(self, call: Callable[[], object]) -> object:
+        """Return what a call does; None, with a word in the log, if it fails."""
+        try:
+            return call()
+        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            _log.exception("work that was left for a later turn failed: %r", call)
+            return None

@@ -12,13 +12,14 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.server import descriptors
-from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch, Lane
+from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.server.lanes import Lane
 from rocketpoll.broker.server.listener import Listener
 from rocketpoll.broker.server.loop_turn import LoopTurn
 from rocketpoll.broker.server.step_places import StepPlaces
@@ -48,19 +49,19 @@ class RemotingServer:
         on_closed: Callable[[ClientConnection], None],
         turn: LoopTurn,
         end_turn: Callable[[], None],
-        lane: Lane | None = None,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         """Prepare a server; ``on_closed`` gets each client that is gone.
 
         ``end_turn`` is called at the end of each turn, as by `ClientConnection`, which asks the
-        ``lane`` first.
+        ``lanes`` first.
         """
         self.limits = limits
         self._dispatch = dispatch
         self._on_closed = on_closed
         self._turn = turn
         self._end_turn = end_turn
-        self._lane = lane
+        self._lanes = lanes
         self.step_places = StepPlaces()
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
@@ -303,7 +304,7 @@ class RemotingServer:
             dispatch=self._dispatch,
             turn=self._turn,
             end_turn=self._end_turn,
-            lane=self._lane,
+            lanes=self._lanes,
         )
 
     def _count(self, more_bytes: int) -> None:

@@ -143,10 +143,18 @@ def _check(config: BrokerConfig) -> None:
             f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are one port, "
             "and clients and metrics need one each"
         )
-    if config.holds.suspend_timeout_min_ms > config.holds.suspend_timeout_max_ms:
-        faults.append("suspendTimeoutMillsMin is over suspendTimeoutMillsMax")
+    holds = config.holds
+    if holds.suspend_timeout_min_ms > holds.suspend_timeout_max_ms:
+        faults.append(
+            f"suspendTimeoutMillsMin={holds.suspend_timeout_min_ms} is over "
+            f"suspendTimeoutMillsMax={holds.suspend_timeout_max_ms}"
+        )
     if config.store.max_message_size > config.store.mapped_file_size_commit_log:
-        faults.append("maxMessageSize does not fit into mappedFileSizeCommitLog")
+        faults.append(
+            f"maxMessageSize={config.store.max_message_size} does not fit into "
+            f"mappedFileSizeCommitLog={config.store.mapped_file_size_commit_log}: a message lies "
+            "in one file of the log"
+        )
     if config.store.max_message_size > config.server.frame_bytes_max:
         faults.append(
             f"maxFrameBytes={config.server.frame_bytes_max} is below "

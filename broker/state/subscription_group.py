@@ -14,7 +14,6 @@ from typing import Final
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (
-    DataVersion,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
@@ -188,12 +187,7 @@ class SubscriptionGroupManager:
             self._set(config)
 
     def _changed(self) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(
-            timestamp=self._now_ms(),
-            counter=version.counter + 1,
-            state_version=version.state_version,
-        )
+        self.data_version = self.data_version.next(self._now_ms())
         self._saver.is_dirty = True
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_spark.wire.bodies.configs import TopicConfig, TopicConfigSerializeWrapper
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
@@ -297,12 +297,7 @@ class TopicConfigManager:
             self._set(config)
 
     def _changed(self) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(
-            timestamp=self._now_ms(),
-            counter=version.counter + 1,
-            state_version=version.state_version,
-        )
+        self.data_version = self.data_version.next(self._now_ms())
         self._saver.is_dirty = True
 
 

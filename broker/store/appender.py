@@ -27,12 +27,18 @@ from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, Draft
 from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
-from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRun
+from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.fresh_records import Fresh, FreshRecord, FreshRows, FreshRun
 from rocketpoll.broker.store.lacks import Lacking, what_is_wrong
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable, topic_fault
-from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of, ready_properties
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of, ready_properties
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _PUT_OK = PutMessageStatus.PUT_OK
@@ -47,8 +53,8 @@ _new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.
 class TopicNumbers(NamedTuple):
     """The end of the log at one moment, and the next offset of each of a topic's queues then."""
 
-    log_end_offset: int
-    next_offsets: Mapping[int, int]
+    log_end_offset: PhysicalOffset
+    next_offsets: Mapping[int, QueueOffset]
 
 
 class MessageAppender:
@@ -60,7 +66,7 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal: Callable[[], str | None],
-        fresh: Fresh[FreshRun],
+        fresh: Fresh[FreshRun | FreshRows],
     ) -> None:
         """Prepare the only writer of a log.
 
@@ -75,7 +81,7 @@ class MessageAppender:
         self._refusal = refusal
         self._fresh = fresh
         self._lock = threading.Lock()
-        self._next_offsets: dict[QueueKey, int] = {}
+        self._next_offsets: dict[QueueKey, QueueOffset] = {}
         self._later: list[FreshRecord] = []
         """The records that have their places and are not written yet."""
         self._put_later: list[PutMessageResult] = []
@@ -96,7 +102,8 @@ class MessageAppender:
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are bytes already."""
-        return self._fault_of(draft) or self._put(draft)
+        queue, lengths = (draft.topic, draft.queue_id), (len(draft.body), len(draft.properties))
+        return self.fault_in(queue, *lengths) or self._put(draft)
 
     def _put(self, draft: RecordDraft) -> PutMessageResult:
         try:
@@ -180,7 +187,7 @@ class MessageAppender:
             log_end = log.written_offset
             try:
                 run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
-                place, end, timestamp = log.append(run, 0)
+                place, end, timestamp = log.append(run, FIRST_IN_QUEUE)
             except Exception as error:
                 if log.written_offset != log_end:
                     raise
@@ -189,7 +196,7 @@ class MessageAppender:
                 if log.written_offset != log_end:
                     next_offsets.update(run.next_offsets)
             self._fresh.add(run.fresh)
-        return PutMessageResult(_PUT_OK, place, 0, end, timestamp, len(run.sizes))
+        return PutMessageResult(_PUT_OK, place, FIRST_IN_QUEUE, end, timestamp, len(run.sizes))
 
     def write_out(self) -> bool:
         """Write the messages that were put later. Return whether there are new `results`."""
@@ -233,24 +240,6 @@ class MessageAppender:
         self._put_later = results
         self._fresh.add(run)
 
-    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
-        """Append messages of one queue, all or none, with successive offsets."""
-        try:
-            drafts = [draft_of(message) for message in messages]
-            for draft in drafts:
-                fault = self._fault_of(draft)
-                if fault is not None:
-                    return fault
-                if (draft.topic, draft.queue_id) != (drafts[0].topic, drafts[0].queue_id):
-                    return illegal("the messages of a batch must be of one queue")
-                draft.prepare()
-            if not drafts:
-                return illegal("the batch is empty")
-            queue = drafts[0].topic, drafts[0].queue_id
-            return self._append(BatchDraft(drafts), queue, len(drafts), len(drafts))
-        except RecordError as error:
-            return illegal(str(error))
-
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
@@ -271,24 +260,35 @@ class MessageAppender:
             self._fresh.add(FreshRun(records, result.store_timestamp, result.end_offset))
         return result, batch.sizes
 
+    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+        """Append the messages of a batch that are all of one shape, all or none."""
+        fault = self.fault_in(batch.queue, batch.body_bytes, batch.properties_bytes)
+        if fault is not None:
+            return fault
+        result = self._append(batch, batch.queue, batch.count, batch.count)
+        if result.status is _PUT_OK:
+            place = result.queue_offset, result.physical_offset, result.store_timestamp
+            self._fresh.add(batch.fresh_rows(*place))
+        return result
+
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take this number of its offsets."""
         if draft.size > self.file_room:
             what = "a record" if count == 1 else "a batch"
             return illegal(f"{what} of {draft.size} bytes does not fit into one file of the log")
 
-        def append(queue_offset: int) -> PutMessageResult:
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
+            given = queue_offset if offsets else FIRST_IN_QUEUE
             try:
-                place, end, timestamp = self._log.append(draft, queue_offset if offsets else 0)
+                place, end, timestamp = self._log.append(draft, given)
             except (Lacking, StoreFailed) as error:
                 return unavailable(error)
-            given = queue_offset if offsets else 0
             return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
 
         return self.in_turn(queue, append, offsets)
 
     def in_turn(
-        self, queue: QueueKey, append: Callable[[int], PutMessageResult], offsets: int
+        self, queue: QueueKey, append: Callable[[QueueOffset], PutMessageResult], offsets: int
     ) -> PutMessageResult:
         """Append with the next offset of a queue while nobody else does, behind all earlier puts.
 
@@ -311,7 +311,7 @@ class MessageAppender:
                     self._next_offsets[queue] = next_offset
         return result
 
-    def take_back(self, queue: QueueKey, first: int, end: int) -> None:
+    def take_back(self, queue: QueueKey, first: QueueOffset, end: QueueOffset) -> None:
         """Give the offsets of messages that were rolled back to others, if none came behind."""
         with self._lock:
             if self._next_offsets.get(queue) == end:
@@ -338,23 +338,20 @@ class MessageAppender:
                 if number == ended.next_offsets.get(queue_id):
                     del self._next_offsets[topic, queue_id]
 
-    def _numbers_of(self, topic: str) -> dict[int, int]:
+    def _numbers_of(self, topic: str) -> dict[int, QueueOffset]:
         return {
             queue_id: number
             for (name, queue_id), number in self._next_offsets.items()
             if name == topic
         }
 
-    def next_offset(self, queue: QueueKey) -> int:
+    def next_offset(self, queue: QueueKey) -> QueueOffset:
         """Return the offset behind all messages of a queue, carried to it or not yet."""
         known = self._next_offsets.get(queue)
         if known is not None:
             return known
         found = self._queues.get(*queue)
-        return found.max_offset if found is not None else 0
-
-    def _fault_of(self, draft: RecordDraft) -> PutMessageResult | None:
-        return self.fault_in((draft.topic, draft.queue_id), len(draft.body), len(draft.properties))
+        return found.max_offset if found is not None else FIRST_IN_QUEUE
 
     def fault_in(
         self, queue: QueueKey, body_bytes: int, properties_bytes: int

@@ -13,13 +13,16 @@ from __future__ import annotations
 import logging
 
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.rolling_back import first_row, newest_row, roll_back
 
 _log = logging.getLogger(__name__)
 
 
-def check_batches(parts: StoreParts, manifest: Manifest, led_to: int, *, is_newest: bool) -> None:
+def check_batches(
+    parts: StoreParts, manifest: Manifest, led_to: PhysicalOffset, *, is_newest: bool
+) -> None:
     """Refuse a table that does not know of the newest commit, or how it has ended.
 
     ``led_to`` is up to where entries of queues lead; ``is_newest`` says whether the manifest is the
@@ -31,7 +34,7 @@ def check_batches(parts: StoreParts, manifest: Manifest, led_to: int, *, is_newe
         UnreadableFile: The disk does not give what lies in the log.
     """
     table, log = parts.batches, parts.log
-    under_way, carried_to = table.under_way, max(led_to, manifest.safe_offset or 0)
+    under_way, carried_to = table.under_way, max(led_to, manifest.safe_offset or LOG_START)
     if under_way is not None and carried_to > under_way.log_offset:
         first = first_row(log, under_way.log_offset, under_way.mark)
         if first is not None and first < carried_to:
@@ -39,10 +42,10 @@ def check_batches(parts: StoreParts, manifest: Manifest, led_to: int, *, is_newe
     known = table.newest_mark
     if known is None:  # of an earlier release, or new
         return
-    start = known - 1
+    start = PhysicalOffset(known - 1)
     if is_newest:
         table.check_newest(manifest.newest_mark or 0, MANIFEST)
-        start = max(start, manifest.safe_offset or 0)
+        start = max(start, manifest.safe_offset or LOG_START)
     found = newest_row(log, start)
     if found is not None:
         mark, place = found

@@ -25,6 +25,7 @@ from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rocketpoll.broker.store.batch_journal import JOURNAL_BYTES, BatchJournal
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.tables import JsonTable
 
 BATCH_TABLE: Final = "stagedBatches.json"
@@ -48,7 +49,7 @@ class OpenBatch:
 
     sink: str
     batch_id: int
-    log_offset: int
+    log_offset: PhysicalOffset
     """The end of the log when it began: its rows lie behind that."""
 
     @property
@@ -120,7 +121,7 @@ class BatchTable:
         """Close the journal."""
         self._journal.close()
 
-    def lost_entry(self, first_row: int) -> DamagedTable:
+    def lost_entry(self, first_row: PhysicalOffset) -> DamagedTable:
         """Compose the error of a table that knows of no end of a commit whose rows were seen."""
         return self._journal.damaged(
             "its last entry is damaged, or it is of an older copy: by what it says, a batch was "

@@ -40,10 +40,11 @@ from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batch_table import OpenBatch
-from rocketpoll.broker.store.chunk_appender import Checked, ChunkAppender, Sizes
+from rocketpoll.broker.store.chunk_appender import A_WHOLE_TURN, Checked, ChunkAppender, Sizes
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import roll_back
@@ -68,7 +69,7 @@ class StagedBatches:
         parts: StoreParts,
         appender: MessageAppender,
         refusal: Callable[[], str | None],
-        flushed: Callable[[int], Future[None]],
+        flushed: Callable[[PhysicalOffset], Future[None]],
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
         clock: Callable[[], float] = time.perf_counter,
@@ -312,11 +313,11 @@ class StagedBatches:
             self._is_taken_back = False
         self.rollbacks += 1
         for span in reversed(put):
-            queue, first = (span.topic, span.queue_id), span.queue_offset
+            queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
             self._appender.take_back(queue, first, first + span.count)
         self._let_go()
 
-    def _let_go(self, together_until: int = 0) -> None:
+    def _let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
         self.hindrance.end()
         self._reput.let_go(together_until)
         self.held.add(self._clock() - self._held_since)
@@ -329,12 +330,12 @@ class StagedBatches:
         put: list[BatchSpan],
         admit: Callable[[QueueKey], object],
         aside: RunAside,
-    ) -> Waiting[int]:
+    ) -> Waiting[PhysicalOffset]:
         """Append all rows, one chunk a step, and have the log flushed; return where they end."""
         yield from chunks.when_loaded()
         from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
-        end_offset = 0
+        end_offset = LOG_START
         # Should the batch be rolled back, its queues may have gaps, which must not be there.
         self._log.leave_first_file()
         for name in names:
@@ -342,6 +343,7 @@ class StagedBatches:
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
             checked = yield from self._checked(records, sizes, are_known=True)
+            yield A_WHOLE_TURN
             admit(checked.queue)
             checked.mark(batch.mark)
             result = self._chunks.put_checked(checked)

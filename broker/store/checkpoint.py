@@ -28,6 +28,7 @@ from zlib import crc32
 
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.lacks import has_lost_content
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
 
 _log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint"
@@ -42,9 +43,9 @@ _BEFORE_MARK = CHECKPOINT_BYTES - len(_MARK) - _CRC.size
 class Checkpoint:
     """The part of the log that was known to be on the disk."""
 
-    safe_offset: int
+    safe_offset: PhysicalOffset
     store_timestamp: int
-    sealed_from: int = 0
+    sealed_from: PhysicalOffset = LOG_START
     manifest_serial: int = 0
     """The manifest that was saved last has this number,
     or a higher one if a crash came between the two."""

@@ -29,6 +29,7 @@ from rocketpoll.broker.store.errors import DamagedTable, StoreFailed, Unreadable
 from rocketpoll.broker.store.file_pool import never
 from rocketpoll.broker.store.lacks import FlushFailed, is_lack
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
 from rocketpoll.broker.store.parts import CONFIG, StoreParts
 from rocketpoll.broker.store.queue_table import QueueSpan
 from rocketpoll.broker.store.tables import JsonTable, SetAside
@@ -54,13 +55,13 @@ class Checkpointing:
         """The checkpoint that is on the disk; None if none is, or another program's."""
         self._forgotten: dict[str, None] = {}
         """Topics deleted since the checkpoint under way has seen the queues."""
-        self.noted_offset = 0
+        self.noted_offset = LOG_START
         """The end of what was dispatched at the last checkpoint that can be resumed."""
-        self.expired_offset = 0
+        self.expired_offset = LOG_START
         """The place in the log before which queues offer no entries of records."""
         self._kept: dict[QueueKey, None] = {}
         """Queues that offer some nevertheless, as they could not be read."""
-        self._noted_index_from = 0
+        self._noted_index_from = LOG_START
         self._noted_spans: list[QueueSpan] = []
         """Queues with files that are not offered any more, by the last noted checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
@@ -188,7 +189,7 @@ class Checkpointing:
             with suppress(OSError):  # then the next checkpoint says it
                 self._save_checkpoint(replace(self._noted, manifest_serial=self._serial))
 
-    def _flush_index(self, physical_offset: int) -> tuple[str, ...] | None:
+    def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
         """Make the index durable; return the names of its files that end behind a place."""
         index = self._parts.index
         if index is None:
@@ -271,13 +272,13 @@ class Checkpointing:
                 self._parts.queues.expired_before = first
         return bool(expired)
 
-    def _expire_queue(self, topic: str, queue_id: int, first: int) -> bool:
+    def _expire_queue(self, topic: str, queue_id: int, first: PhysicalOffset) -> bool:
         with self.maintenance:
             queue = self._parts.queues.get(topic, queue_id)
             try:
                 if queue is not None:  # its topic may have been deleted meanwhile
                     queue.forget_before(
-                        max(first, self._parts.dispatcher.deleted_topics.get(topic, 0))
+                        max(first, self._parts.dispatcher.deleted_topics.get(topic, first))
                     )
             except UnreadableFile as error:
                 if (topic, queue_id) not in self._kept:
@@ -285,7 +286,7 @@ class Checkpointing:
                 return False
         return True
 
-    def forget_topic(self, topic: str, deleted_topics: Mapping[str, int]) -> None:
+    def forget_topic(self, topic: str, deleted_topics: Mapping[str, PhysicalOffset]) -> None:
         """Note that a topic is about to be deleted, before it is.
 
         Raises:

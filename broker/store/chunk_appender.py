@@ -17,14 +17,15 @@ from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender, illegal, unavailable
-from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords, Placed
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.large_batch import LargeBatch
+from rocketpoll.broker.store.large_batch import LargeBatch, Part, part_of
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import topic_fault
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 from rocketpoll.broker.store.rolling_back import NO_MARK, mark_rows
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.checksums import Sealing
 
 Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
@@ -44,23 +44,20 @@ _PART_RECORDS = 4_096
 _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
 
+A_WHOLE_TURN: Final[Future[None]] = Future()
+"""A future that is done. It is yielded before an append of very many records, which goes on in a
+turn of its loop of which nothing has been used."""
+A_WHOLE_TURN.set_result(None)
+
 Admit: TypeAlias = Callable[[], object]
 """A function that raises if messages may not be put now: their topic may be gone meanwhile."""
-
-
-class _Part(NamedTuple):
-    """Some checked records of a chunk, and what is needed to append them."""
-
-    chunk: RecordChunk
-    timestamps_at: npt.NDArray[np.int64]
-    sealing: Sealing
 
 
 class Checked(NamedTuple):
     """The checked records of a chunk, and their queue."""
 
     queue: QueueKey
-    parts: Sequence[_Part]
+    parts: Sequence[Part]
 
     @property
     def rows(self) -> int:
@@ -95,6 +92,7 @@ class ChunkAppender:
         if isinstance(checked, PutMessageResult):
             return checked
         checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
+        yield A_WHOLE_TURN
         admit()
         return self.put_checked(checked)
 
@@ -116,7 +114,7 @@ class ChunkAppender:
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX:
             return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
-        parts: list[_Part] = []
+        parts: list[Part] = []
         queues: dict[QueueKey, None] = {}
         try:
             for first, data, part_sizes in _parted(records, all_sizes):
@@ -128,9 +126,7 @@ class ChunkAppender:
                 if fault is not None:
                     return illegal(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
-                parts.append(
-                    _Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))
-                )
+                parts.append(part_of(chunk))
                 yield None
         except RecordError as error:
             return illegal(str(error))
@@ -182,36 +178,39 @@ class ChunkAppender:
                 yield None
         except RecordError as error:
             return illegal(str(error)), []
-        chunk, sealing = yield from batch.ready()
+        ready = yield from batch.ready()
+        yield A_WHOLE_TURN
         admit()
-        return self._put_batch(batch, chunk, sealing), batch.sizes
+        return self._put_batch(batch, ready), batch.sizes
 
-    def _put_batch(
-        self, batch: LargeBatch, chunk: RecordChunk, sealing: Sealing
-    ) -> PutMessageResult:
+    def _put_batch(self, batch: LargeBatch, parts: Sequence[Part]) -> PutMessageResult:
         fault = self._appender.fault_in(batch.queue, batch.longest_body, batch.longest_properties)
         if fault is not None:
             return fault
         if batch.size > self._appender.file_room:
             return illegal(f"a batch of {batch.size} bytes does not fit into one file of the log")
 
-        def append(queue_offset: int) -> PutMessageResult:
-            offsets = np.arange(queue_offset, queue_offset + len(chunk))
+        def append(queue_offset: QueueOffset) -> PutMessageResult:
+            many: list[ManyRecords] = []
+            count = 0
+            for part in parts:
+                many.append(_rows_of(part, 0, len(part.chunk), queue_offset + count))
+                count += len(part.chunk)
             try:
-                position, end_offset, timestamp = self._log.append_many(
-                    chunk.data, chunk.sizes, offsets, chunk.store_timestamp_at, sealing.seal
-                )
+                position, end_offset, timestamp = self._log.append_many(many)
             except (Lacking, StoreFailed) as error:
                 return unavailable(error)
-            chunk.head["queue_offset"] = offsets
-            self._fresh.add(FreshChunk(chunk, position, end_offset))
+            place = position
+            for part, records in zip(parts, many, strict=True):
+                self._remember(part, records, place, timestamp)
+                place += len(records.data)
             return PutMessageResult(
-                PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, len(chunk)
+                PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
             )
 
-        return self._appender.in_turn(batch.queue, append, len(chunk))
+        return self._appender.in_turn(batch.queue, append, len(batch.sizes))
 
-    def _append(self, parts: Sequence[_Part], queue_offset: int) -> PutMessageResult:
+    def _append(self, parts: Sequence[Part], queue_offset: QueueOffset) -> PutMessageResult:
         """Append records with offsets in their order, in as few pieces as the files allow."""
         first: PutMessageResult | None = None
         done = 0
@@ -237,23 +236,18 @@ class ChunkAppender:
                 )
         return first or illegal("the chunk is empty")
 
-    def _append_rows(
-        self, part: _Part, first: int, end: int, queue_offset: int
-    ) -> tuple[int, int, int]:
-        chunk = part.chunk
-        starts = chunk.starts[first:end] - chunk.starts[first]
-        offsets = np.arange(queue_offset, queue_offset + end - first)
-        position, end_offset, timestamp = self._log.append_many(
-            chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
-            chunk.sizes[first:end],
-            offsets,
-            starts + part.timestamps_at[first:end],
-            partial(part.sealing.seal, first, end),
-        )
-        if end - first == len(chunk):  # one in two files is read from the log
-            chunk.head["queue_offset"] = offsets
-            self._fresh.add(FreshChunk(chunk, position, end_offset))
+    def _append_rows(self, part: Part, first: int, end: int, queue_offset: QueueOffset) -> Placed:
+        records = _rows_of(part, first, end, queue_offset)
+        position, end_offset, timestamp = self._log.append_many([records])
+        if end - first == len(part.chunk):  # one in two files is read from the log
+            self._remember(part, records, position, timestamp)
         return position, end_offset, timestamp
+
+    def _remember(
+        self, part: Part, records: ManyRecords, position: PhysicalOffset, timestamp: int
+    ) -> None:
+        part.chunk.stored_at(records.queue_offsets, timestamp)
+        self._fresh.add(FreshChunk(part.chunk, position, position + len(records.data)))
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
         """Return how many of the next records fit into the current file, else into a new one."""
@@ -263,6 +257,19 @@ class ChunkAppender:
         if not count:
             count = int(np.searchsorted(ends, self._appender.file_room, side="right"))
         return count
+
+
+def _rows_of(part: Part, first: int, end: int, queue_offset: QueueOffset) -> ManyRecords:
+    """Return some records of a part as they are appended, from an offset of their queue on."""
+    chunk = part.chunk
+    starts = chunk.starts[first:end] - chunk.starts[first]
+    return ManyRecords(
+        chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
+        chunk.sizes[first:end],
+        np.arange(queue_offset, queue_offset + end - first),
+        starts + part.timestamps_at[first:end],
+        partial(part.sealing.seal, first, end),
+    )
 
 
 def _parted(
@@ -298,3 +305,17 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
         for topic in topics
         for queue_id in np.unique(chunk.head["queue_id"]).tolist()
     ]
+
+
+def finished(
+    steps: Generator[Future[None] | None, None, PutMessageResult],
+) -> PutMessageResult:
+    """Take all steps at once, waiting in this thread where one has to, and return their result."""
+    try:
+        while True:
+            awaited = next(steps)
+            if awaited is not None:
+                awaited.exception()  # returns when it is done
+    except StopIteration as end:
+        result: PutMessageResult = end.value
+        return result

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
@@ -37,6 +37,7 @@ from rocketpoll.broker.store.lacks import (
     what_is_wrong,
 )
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,6 +65,9 @@ _PAGE_BYTES = 1 << 12
 Seal: TypeAlias = Callable[..., Sequence[Buffer]]
 """A function that returns a record in pieces, one behind the other."""
 
+Placed: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
+"""The place of records that were put, their end, and their store timestamp."""
+
 
 class Draft(Protocol):
     """Messages that are prepared but for what their place says."""
@@ -72,8 +76,32 @@ class Draft(Protocol):
     def size(self) -> int:
         """The size of their records, in bytes."""
 
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return the records, given the first one's place and queue offset, and their time."""
+
+
+class ManyRecords(NamedTuple):
+    """Encoded records that lie back to back, complete but for their places and checksums."""
+
+    data: npt.NDArray[np.uint8]
+    sizes: npt.NDArray[np.int64]
+    queue_offsets: npt.NDArray[np.int64]
+    store_timestamps_at: npt.NDArray[np.int64]
+    seal: Callable[[], None]
+    """Fills in the checksums, when all the rest of the records is final."""
+
+    def placed(self, position: PhysicalOffset, timestamp: int) -> memoryview:
+        """Return the records, given the place of the first and the time of all."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
+        cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
+        cells[starts + layout.QUEUE_OFFSET_AT] = self.queue_offsets.astype(">i8").view("V8")
+        cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
+        cells[self.store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
+        self.seal()
+        return self.data.data
 
 
 class CommitLog:
@@ -86,14 +114,14 @@ class CommitLog:
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
         self._last_timestamp = 0
-        self._to_wipe: tuple[int, int] | None = None
+        self._to_wipe: tuple[PhysicalOffset, PhysicalOffset] | None = None
         self._later: list[Buffer] = []
-        self._later_start = self._later_end = self._later_limit = 0
+        self._later_start = self._later_end = self._later_limit = LOG_START
         self.later_timestamp = 0
         self._flushing = threading.Lock()
-        self.written_offset = 0
-        self.flushed_offset = 0
-        self.sealed_from = 0
+        self.written_offset = LOG_START
+        self.flushed_offset = LOG_START
+        self.sealed_from = LOG_START
         """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
         self.writing = Hindrance("the commit log is not written to")
@@ -108,28 +136,31 @@ class CommitLog:
         return self._files
 
     @property
-    def min_offset(self) -> int:
+    def min_offset(self) -> PhysicalOffset:
         """The first offset that is still kept."""
-        return self._files.first_offset
+        return PhysicalOffset(self._files.first_offset)
 
     @property
     def last_timestamp(self) -> int:
         """The time at which the last message was stored, in milliseconds."""
         return self._last_timestamp
 
-    def resume(self, end_offset: int, last_timestamp: int, sealed_from: int) -> None:
+    def resume(
+        self, end_offset: PhysicalOffset, last_timestamp: int, sealed_from: PhysicalOffset
+    ) -> None:
         """Go on behind what recovery has found. All before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self._last_timestamp = last_timestamp
 
-    def append(self, draft: Draft, queue_offset: int) -> tuple[int, int, int]:
+    def append(self, draft: Draft, queue_offset: QueueOffset) -> Placed:
         """Append a prepared draft; return its place, its end, and its store timestamp."""
         position = self._place(draft.size)
         timestamp = self._timestamp()
-        return self._write(position, draft.sealed(queue_offset, position, timestamp), timestamp)
+        records = draft.sealed(queue_offset, position, timestamp)
+        return self._write(position, len(records), (records,), timestamp)
 
-    def place_later(self, size: int, write_out: Callable[[], None]) -> int:
+    def place_later(self, size: int, write_out: Callable[[], None]) -> PhysicalOffset:
         """Return the place for `append_later` of a record; call ``write_out`` to make room."""
         position = self._later_end
         if self._later:
@@ -143,7 +174,7 @@ class CommitLog:
         self.later_timestamp = self._timestamp()
         return position
 
-    def append_later(self, position: int, size: int, seal: Seal, *parts: object) -> None:
+    def append_later(self, position: PhysicalOffset, size: int, seal: Seal, *parts: object) -> None:
         """Append a record at the place that was given for it, with others, by the next `write_out`.
 
         ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
@@ -158,43 +189,32 @@ class CommitLog:
     def write_out(self) -> None:
         """Write all that waits, or nothing: either way it waits no more."""
         later, self._later = self._later, []
-        self._later_limit = 0
+        self._later_limit = LOG_START
         if later:
             self._check_failure()
-            self._write(self._later_start, b"".join(later), self._last_timestamp)
+            records = b"".join(later)
+            self._write(self._later_start, len(records), (records,), self._last_timestamp)
 
     def give_up_later(self) -> None:
         """Drop the records that wait: nobody sees them."""
         self._later = []
-        self._later_limit = 0
+        self._later_limit = LOG_START
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The end of the log once all that waits is written."""
         return self._later_end if self._later else self.written_offset
 
-    def append_many(
-        self,
-        records: npt.NDArray[np.uint8],
-        sizes: npt.NDArray[np.int64],
-        queue_offsets: npt.NDArray[np.int64],
-        store_timestamps_at: npt.NDArray[np.int64],
-        seal: Callable[[], None],
-    ) -> tuple[int, int, int]:
-        """Append encoded records that lie back to back, which must all go to one file.
+    def append_many(self, parts: Sequence[ManyRecords]) -> Placed:
+        """Append encoded records, all or none, which must all go to one file.
 
-        ``seal`` fills in their checksums, when all the rest of them is final.
+        Each part is written while what was just filled in still lies in the processor's cache: two
+        thirds of what it takes to fill in all parts, and then to write them.
         """
-        position = self._place(len(records))
+        size = sum(len(part.data) for part in parts)
+        position = self._place(size)
         timestamp = self._timestamp()
-        starts = np.cumsum(sizes) - sizes
-        # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.gather`.
-        cells = np.ndarray((len(records) - 7,), "V8", records, strides=(1,))
-        cells[starts + layout.QUEUE_OFFSET_AT] = queue_offsets.astype(">i8").view("V8")
-        cells[starts + layout.PHYSICAL_OFFSET_AT] = (starts + position).astype(">i8").view("V8")
-        cells[store_timestamps_at] = np.array(timestamp, ">i8").view("V8")
-        seal()
-        return self._write(position, records.data, timestamp)
+        return self._write(position, size, _placed(parts, position, timestamp), timestamp)
 
     def leave_first_file(self) -> None:
         """Put no more records into the log's very first file, behind which blank entries mislead.
@@ -209,7 +229,7 @@ class CommitLog:
             return 0
         return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
-    def read(self, physical_offset: int, size: int) -> Buffer:
+    def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
         """Read one record, or several that lie in one file; fewer bytes where these are gone.
 
         Raises:
@@ -217,7 +237,7 @@ class CommitLog:
         """
         return self._files.read(physical_offset, size)
 
-    def record(self, physical_offset: int) -> Buffer:
+    def record(self, physical_offset: PhysicalOffset) -> Buffer:
         """Read the record at a place, by the size that it states; return nothing if that cannot be.
 
         Raises:
@@ -235,7 +255,7 @@ class CommitLog:
             return head[:size]
         return self.read(physical_offset, size) if size <= room else b""
 
-    def flush(self) -> int:
+    def flush(self) -> PhysicalOffset:
         """Make all that has been written durable, and return its end.
 
         Raises:
@@ -277,7 +297,7 @@ class CommitLog:
         start, end = self._to_wipe
         first = start - start % self._files.file_size % _PAGE_BYTES
         for page in reversed(range(first, end, _PAGE_BYTES)):
-            position = max(page, start)
+            position = PhysicalOffset(max(page, start))
             zeros = bytes(min(page + _PAGE_BYTES, end) - position)
             if self._holds_other(position, zeros):
                 self._files.write(position, zeros)
@@ -291,7 +311,7 @@ class CommitLog:
             _log.warning(_IS_LEFT, where, start, end)
         self._files.close()
 
-    def _place(self, size: int) -> int:
+    def _place(self, size: int) -> PhysicalOffset:
         """Return the place for records of this size."""
         if self._later:
             raise RuntimeError("what waits must be written first")
@@ -308,36 +328,44 @@ class CommitLog:
         self._last_timestamp = max(self._now_ms(), self._last_timestamp)
         return self._last_timestamp
 
-    def _write(self, position: int, records: Buffer, timestamp: int) -> tuple[int, int, int]:
+    def _write(
+        self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
+    ) -> Placed:
         """Write records to their place, once what keeps them from going there is out of the way."""
-        self._later_limit = 0
-        placed = position, position + len(records), timestamp
+        self._later_limit = LOG_START
+        placed = position, position + size, timestamp
         if self._to_wipe is not None:
             self._wipe_first()
         if position != self.written_offset:
             # If writing the records fails, this blank is overwritten, or written again.
-            self._attempt(self.written_offset, encode_blank(position - self.written_offset))
-        self._attempt(position, records)
+            blank = encode_blank(position - self.written_offset)
+            self._attempt(self.written_offset, len(blank), (blank,))
+        self._attempt(position, size, pieces)
         self._to_wipe = None  # from here on, nothing can fail, and the records count as written
         if self.writing.text is not None:
-            size, refused_ms = self._refused
-            if len(records) >= size or timestamp >= refused_ms + _STILL_FULL_MS:
+            refused, refused_ms = self._refused
+            if size >= refused or timestamp >= refused_ms + _STILL_FULL_MS:
                 self.writing.end()
         self.written_offset = placed[1]
         return placed
 
-    def _attempt(self, position: int, data: Buffer) -> None:
+    def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
         """Write data. Until it counts as written, remember what a later recovery must not find."""
-        self._to_wipe = position, position + len(data)
+        self._to_wipe = position, position + size
         try:
-            self._files.write(position, data)
-        except Exception as error:
+            for data in pieces:
+                try:
+                    self._files.write(position, data)
+                except Exception as error:
+                    is_final = not may_succeed_later(error)
+                    raise self._refusal(error, size, is_final=is_final) from error
+                position += len(data)
+        except Exception:
             with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
                 self.wipe()
-            is_final = not may_succeed_later(error)
-            raise self._refusal(error, len(data), is_final=is_final) from error
+            raise
 
-    def _holds_other(self, position: int, zeros: bytes) -> bool:
+    def _holds_other(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
             return self._files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:
@@ -360,3 +388,12 @@ class CommitLog:
     def _check_failure(self) -> None:
         if self.failure is not None:
             raise StoreFailed("the commit log takes no more", self.failure) from self.failure
+
+
+def _placed(
+    parts: Iterable[ManyRecords], position: PhysicalOffset, timestamp: int
+) -> Iterator[memoryview]:
+    """Yield the records of each part, behind those of the part before it."""
+    for part in parts:
+        yield part.placed(position, timestamp)
+        position += len(part.data)

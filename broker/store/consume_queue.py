@@ -31,6 +31,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup
 from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,9 +63,9 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 class QueueBounds(NamedTuple):
     """The offsets that a queue's messages lie between; both are 0 if it has never had any."""
 
-    first: int
+    first: QueueOffset
     """The offset of the first message that the queue holds."""
-    next: int
+    next: QueueOffset
     """The offset that the queue's next message gets."""
 
 
@@ -78,9 +79,9 @@ class ConsumeQueue:
         file_size -= file_size % ENTRY_BYTES
         # Nothing behind a missing file of a queue was noted by a checkpoint.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
-        self.max_offset = 0
-        self.min_offset = 0
-        self.believed_before = 0
+        self.max_offset = FIRST_IN_QUEUE
+        self.min_offset = FIRST_IN_QUEUE
+        self.believed_before = FIRST_IN_QUEUE
         """Entries before this offset are of an earlier life,
         and were not compared with their records."""
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
@@ -99,7 +100,7 @@ class ConsumeQueue:
             UnreadableFile: The disk does not give what lies behind the last entry.
         """
         self._files.load()
-        self.min_offset = self._files.first_offset // ENTRY_BYTES
+        self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
         self.max_offset = max(self.end_in_files(), self.min_offset)
         self._skip_blanks()
 
@@ -111,7 +112,7 @@ class ConsumeQueue:
         """
         return self._files.adopt(sizes)
 
-    def resume(self, min_offset: int, max_offset: int) -> bool:
+    def resume(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
         """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
 
         All that came after the checkpoint comes again, and is written over what lies behind: on a
@@ -151,20 +152,20 @@ class ConsumeQueue:
         """
         self._files.delete_from(self.max_offset * ENTRY_BYTES)
 
-    def end_in_files(self) -> int:
+    def end_in_files(self) -> QueueOffset:
         """Return the offset behind the last entry in the files, whatever was noted; 0 without one.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
         """
         for mapped in reversed(self._files.files):
-            first = mapped.from_offset // ENTRY_BYTES
+            first = QueueOffset(mapped.from_offset // ENTRY_BYTES)
             end = self._end_of_entries(first)
             if end > first:
                 return end
-        return 0
+        return FIRST_IN_QUEUE
 
-    def record_end(self) -> int:
+    def record_end(self) -> PhysicalOffset:
         """Return the end of the last entry's record, whatever was noted; 0 without an entry.
 
         Raises:
@@ -172,9 +173,9 @@ class ConsumeQueue:
         """
         end = self.end_in_files()
         if not end:
-            return 0
+            return LOG_START
         place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
-        return int(place + size) if size != BLANK_SIZE else 0
+        return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
 
     def wipe_behind(self) -> None:
         """Write zeros behind the last entry, where a RocketMQ broker would find leftovers.
@@ -191,19 +192,24 @@ class ConsumeQueue:
                 self._files.write(at, bytes(len(data)))
             at = self._files.next_data(at + len(data))
 
-    def append(self, queue_offset: int, entries: Buffer) -> None:
-        """Append entries from a queue offset on, except those that are there already."""
+    def append(self, queue_offset: QueueOffset, entries: Buffer) -> None:
+        """Append entries from a queue offset on, except those that are there already.
+
+        Raises:
+            ValueError: They do not follow those that are there: `skip_to` fills a gap.
+        """
         known = self.max_offset - queue_offset
+        if known < 0:
+            raise ValueError(f"entries from {queue_offset} on leave a gap behind {self.max_offset}")
         if known > 0:
             entries = memoryview(entries)[known * ENTRY_BYTES :]
             queue_offset = self.max_offset
         if not len(entries):
             return
-        self.skip_to(queue_offset)
         self._write(queue_offset, entries)
         self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
-    def last_entry(self) -> tuple[int, int, int] | None:
+    def last_entry(self) -> tuple[QueueOffset, PhysicalOffset, int] | None:
         """Return the offset of the last entry that is not blank, and its record's place and size.
 
         Raises:
@@ -218,7 +224,7 @@ class ConsumeQueue:
                 last = int(written[-1])
                 return (
                     start + last,
-                    int(entries[last]["physical_offset"]),
+                    PhysicalOffset(entries[last]["physical_offset"]),
                     int(entries[last]["size"]),
                 )
             end = start
@@ -226,19 +232,19 @@ class ConsumeQueue:
 
     def clear(self) -> None:
         """Delete all entries: the next one may have any offset."""
-        self.max_offset = self.min_offset = 0
+        self.max_offset = self.min_offset = FIRST_IN_QUEUE
         self._files.delete_from(0)
 
-    def skip_to(self, queue_offset: int, blank_place: int = 0) -> None:
+    def skip_to(self, queue_offset: QueueOffset, blank_place: PhysicalOffset = LOG_START) -> None:
         """Give the next message this offset at least; entries before that lead to a blank place."""
         if queue_offset > self.max_offset:
             self._fill(queue_offset, blank_place)
 
-    def entries(self, queue_offset: int, count: int) -> Entries:
+    def entries(self, queue_offset: QueueOffset, count: int) -> Entries:
         """Read a number of entries from an offset on, at most to the end of its file."""
         return np.frombuffer(self.read(queue_offset, count), ENTRY)
 
-    def read(self, queue_offset: int, count: int) -> Buffer:
+    def read(self, queue_offset: QueueOffset, count: int) -> Buffer:
         """Read the bytes of entries, as `entries` does.
 
         Raises:
@@ -250,21 +256,21 @@ class ConsumeQueue:
             self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
         )
 
-    def count_in_file(self, queue_offset: int, count_max: int) -> int:
+    def count_in_file(self, queue_offset: QueueOffset, count_max: int) -> int:
         """Return the number of entries from an offset to the end of its file, up to a limit."""
         in_file = self.next_file_offset(queue_offset) - queue_offset
         return min(count_max, in_file, self.max_offset - queue_offset)
 
-    def next_file_offset(self, queue_offset: int) -> int:
+    def next_file_offset(self, queue_offset: QueueOffset) -> QueueOffset:
         """Return the first queue offset of the file behind the one in which an offset lies."""
         position = queue_offset * ENTRY_BYTES
-        return (position + self._files.space_left(position)) // ENTRY_BYTES
+        return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
 
-    def forget_before(self, physical_offset: int) -> None:
+    def forget_before(self, physical_offset: PhysicalOffset) -> None:
         """Offer no entries of records before a place in the log."""
         self.min_offset = self._first_at_or_after(physical_offset)
 
-    def has_files_before(self, queue_offset: int) -> bool:
+    def has_files_before(self, queue_offset: QueueOffset) -> bool:
         """Return whether there are files with nothing but entries before an offset."""
         files = self._files
         return (
@@ -272,7 +278,7 @@ class ConsumeQueue:
             and files.first_offset + files.file_size <= queue_offset * ENTRY_BYTES
         )
 
-    def delete_before(self, queue_offset: int) -> None:
+    def delete_before(self, queue_offset: QueueOffset) -> None:
         """Delete the files with nothing but entries before an offset.
 
         Raises:
@@ -280,7 +286,7 @@ class ConsumeQueue:
         """
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
-    def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> int:
+    def search(self, key: int, key_of: Callable[[Any], int], *, side: str = "left") -> QueueOffset:
         """Return the first offset whose entry has a key not below (right: above) the one sought.
 
         Keys must not fall from entry to entry. Blank entries are passed over by looking behind
@@ -294,7 +300,7 @@ class ConsumeQueue:
         last_below = key if side == "right" else key - 1
         refused: list[UnreadableFile] = []
         while low < high:
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             probe, found = self._key_from(middle, high, key_of, refused)
             if found is not None and found <= last_below:
                 low = probe + 1
@@ -308,11 +314,11 @@ class ConsumeQueue:
 
     def _key_from(
         self,
-        queue_offset: int,
-        end: int,
+        queue_offset: QueueOffset,
+        end: QueueOffset,
         key_of: Callable[[Any], int],
         refused: list[UnreadableFile],
-    ) -> tuple[int, int | None]:
+    ) -> tuple[QueueOffset, int | None]:
         """Return the first entry from an offset on whose key can be read, and that key, if any."""
         while True:
             probe = self._not_blank(queue_offset, end)
@@ -341,12 +347,12 @@ class ConsumeQueue:
         """Close the files, without a flush."""
         self._files.close()
 
-    def next_entry(self, queue_offset: int) -> Any:
+    def next_entry(self, queue_offset: QueueOffset) -> Any:
         """Read the first entry from an offset on that is not blank; None if there is none."""
         found = self._not_blank(queue_offset, self.max_offset)
         return None if found is None else self.entries(found, 1)[0]
 
-    def _first_at_or_after(self, physical_offset: int) -> int:
+    def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
         """Return the first offset whose record lies at a place or behind it.
 
         Raises:
@@ -368,7 +374,7 @@ class ConsumeQueue:
             )
         return found
 
-    def _not_blank(self, queue_offset: int, end: int) -> int | None:
+    def _not_blank(self, queue_offset: QueueOffset, end: QueueOffset) -> QueueOffset | None:
         step = 1  # mostly, the first that is looked at is none
         while queue_offset < end:
             entries = self.entries(queue_offset, min(end - queue_offset, step))
@@ -383,7 +389,7 @@ class ConsumeQueue:
         first = self._not_blank(self.min_offset, self.max_offset)
         self.min_offset = self.max_offset if first is None else first
 
-    def _fill(self, queue_offset: int, blank_place: int) -> None:
+    def _fill(self, queue_offset: QueueOffset, blank_place: PhysicalOffset) -> None:
         """Write blank entries up to an offset, which numbers it; a new queue begins there."""
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
@@ -394,7 +400,7 @@ class ConsumeQueue:
         if is_new:
             self.min_offset = queue_offset
 
-    def _write(self, queue_offset: int, entries: Buffer) -> None:
+    def _write(self, queue_offset: QueueOffset, entries: Buffer) -> None:
         position = queue_offset * ENTRY_BYTES
         while len(entries) > (left := self._files.space_left(position)):
             entries = memoryview(entries)
@@ -403,13 +409,13 @@ class ConsumeQueue:
             entries = entries[left:]
         self._files.write(position, entries)
 
-    def _end_of_entries(self, first: int) -> int:
+    def _end_of_entries(self, first: QueueOffset) -> QueueOffset:
         """Return the end of a file's entries, without reading what was never written."""
         files = self._files
         end, next_file = first, self.next_file_offset(first)
         at = files.next_data(first * ENTRY_BYTES)
         while at is not None and at < next_file * ENTRY_BYTES:
-            start = at // ENTRY_BYTES
+            start = QueueOffset(at // ENTRY_BYTES)
             data = files.read(start * ENTRY_BYTES, READ_ENTRIES_MAX * ENTRY_BYTES)
             written = np.flatnonzero(np.frombuffer(data, ENTRY)["size"])
             if len(written):
@@ -417,6 +423,6 @@ class ConsumeQueue:
             at = files.next_data(start * ENTRY_BYTES + len(data))
         return end
 
-    def _file_start(self, queue_offset: int) -> int:
+    def _file_start(self, queue_offset: QueueOffset) -> QueueOffset:
         entries_per_file = self._files.file_size // ENTRY_BYTES
         return queue_offset - queue_offset % entries_per_file

@@ -27,8 +27,9 @@ from rocketpoll.broker.store.dispatch import FEW, QueueEntries, record_sizes
 from rocketpoll.broker.store.entry_check import EntryCheck, WrongEntry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.index_service import IndexService, Keys, hashed, hashed_few
+from rocketpoll.broker.store.keyed_messages import key_columns, keyed
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
-from rocketpoll.broker.store.reput import key_columns, keyed
 
 QUEUES_MAX = 1_000
 """With more queues, reading their files takes longer than reading the log."""
@@ -44,7 +45,9 @@ class Looked(NamedTuple):
     is_index_right: bool
 
 
-def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Looked:
+def look_at_all(
+    parts: StoreParts, end_offset: PhysicalOffset, expired_before: PhysicalOffset
+) -> Looked:
     """Compare all that was carried from the log before a place, which must be without holes.
 
     ``expired_before`` is where the log began when the queues were last told so.
@@ -73,7 +76,7 @@ def look_at_all(parts: StoreParts, end_offset: int, expired_before: int) -> Look
     )
     if wrong is None:
         for _, _, queue in queues:
-            queue.believed_before = 0
+            queue.believed_before = FIRST_IN_QUEUE
     return Looked(wrong, index is None or _holds(index, keys, range(log.min_offset, end_offset)))
 
 
@@ -88,7 +91,9 @@ def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
         return False
 
 
-def _pieces(log: CommitLog, end_offset: int) -> Iterator[tuple[int, Buffer, list[int]]]:
+def _pieces(
+    log: CommitLog, end_offset: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
     """Yield the records of a log without holes: their place, their bytes, their sizes."""
     start = log.min_offset
     while start < end_offset:
@@ -144,14 +149,18 @@ class _Comparison:
         self._counts[queue] = self._counts.get(queue, 0) + count
         return True
 
-    def finds_others(self, queue: ConsumeQueue, log_min_offset: int, expired_before: int) -> bool:
+    def finds_others(
+        self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
+    ) -> bool:
         """Return whether a queue has other entries than those, but for blank and expiring ones."""
         try:
             return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
         except (WrongEntry, UnreadableFile):
             return True
 
-    def _count(self, queue: ConsumeQueue, log_min_offset: int, expired_before: int) -> int:
+    def _count(
+        self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
+    ) -> int:
         check = EntryCheck(expired_before, has_codes=queue.has_codes)
         queue_offset, count = queue.min_offset, 0
         while queue_offset < queue.max_offset:

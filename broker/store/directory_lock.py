@@ -1,25 +1,31 @@
 """The lock of a store's directory, and the sign by which a start finds out about a crash.
 
 ``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
-kept out by it. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
-finds it follows a crash. No other file of the store is known here.
+kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
+nevertheless. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
+finds it follows a crash. Each start writes something else into it, so that who reads it there sees
+the files of that very broker. No other file of the store is known here.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import shlex
 from pathlib import Path
 from typing import Final
 
+from rmq_spark.wire.extensions import LogPlace
 from rocketpoll.broker.store.checkpoint import CHECKPOINT
 from rocketpoll.broker.store.disk import Disk, DiskLock
 from rocketpoll.broker.store.errors import StoreInUse
 from rocketpoll.broker.store.lacks import has_lost_content
+from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
 
 LOCK: Final = "lock"
 ABORT: Final = "abort"
 OUR_SIGN: Final = b"rocketpoll"
+_NONCE_BYTES: Final = 16
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 
 
@@ -55,10 +61,11 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
     path = root / LOCK
     try:
         return disk.lock(path)
-    except BlockingIOError:
+    except BlockingIOError as error:
+        locked = error.filename or str(path)
         raise StoreInUse(
-            f"{root} is in use by another process, which has locked {path}: stop that broker, or "
-            f"give this one a directory of its own (`fuser -v {shlex.quote(str(path))}` tells "
+            f"{root} is in use by another process, which has locked {locked}: stop that broker, or "
+            f"give this one a directory of its own (`fuser -v {shlex.quote(locked)}` tells "
             "which process it is)"
         ) from None
     except OSError as error:
@@ -75,7 +82,18 @@ class AbortFile:
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
         self._root = root
-        self._path = root / ABORT
+        self.path = root / ABORT
+        self.sign = OUR_SIGN + b" " + os.urandom(_NONCE_BYTES).hex().encode()
+        """Bytes that `create` writes, and no other start."""
+
+    def beside(self, files: MappedFileQueue) -> LogPlace:
+        """Return where files of the log are, with this sign as the proof that they are it."""
+        return LogPlace(
+            str(files.directory.absolute()),
+            files.file_size,
+            str(self.path.absolute()),
+            self.sign.decode(),
+        )
 
     def exists(self) -> bool:
         """Return whether the last broker crashed; ask under the lock, before `create`."""
@@ -87,7 +105,7 @@ class AbortFile:
         A sign that the disk does not give may be another's: then no checkpoint is relied on.
         """
         try:
-            return self.exists() and self._disk.read(self._path) != OUR_SIGN
+            return self.exists() and not self._disk.read(self.path).startswith(OUR_SIGN)
         except OSError as error:
             if not has_lost_content(error):
                 raise
@@ -98,12 +116,12 @@ class AbortFile:
 
         It is written beside an existing one and renamed: an empty one would be another program's.
         """
-        new_path = self._path.with_name(f"{ABORT}.tmp")
-        self._disk.write_whole(new_path, OUR_SIGN)
-        self._disk.rename(new_path, self._path)
+        new_path = self.path.with_name(f"{ABORT}.tmp")
+        self._disk.write_whole(new_path, self.sign)
+        self._disk.rename(new_path, self.path)
         self._disk.flush_directory(self._root)
 
     def remove(self) -> None:
         """Take the sign away, durably; after all else is flushed."""
-        self._disk.delete(self._path)
+        self._disk.delete(self.path)
         self._disk.flush_directory(self._root)

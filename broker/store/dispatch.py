@@ -30,8 +30,9 @@ from rocketpoll.broker.store.consume_queue import (
     TRANSACTION_MASK,
     Entries,
 )
-from rocketpoll.broker.store.fresh_records import FreshRun
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +47,8 @@ _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _REMEMBERED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
 _TAGS_NAME = TAGS.encode()
+_SAME_MIN = 16
+"""Behind so many records of one size it is worth a look how many more there are."""
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -53,7 +56,7 @@ class MessageArrivingListener(Protocol):
     """A listener for new messages in queues: the store's only word to the outside."""
 
     def arriving(
-        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+        self, topic: str, queue_id: int, max_offset: QueueOffset, tags_codes: Sequence[int]
     ) -> None:
         """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
 
@@ -63,7 +66,7 @@ class QueueEntries(NamedTuple):
 
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: QueueOffset
     entries: Buffer
     tags_codes: Sequence[int]
 
@@ -73,7 +76,7 @@ class _Run:
 
     __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
 
-    def __init__(self, topic: str, queue_id: int, start: int) -> None:
+    def __init__(self, topic: str, queue_id: int, start: QueueOffset) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.start = self.end = start
@@ -94,16 +97,31 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
     position, end = 0, len(data) - layout.RECORD_BYTES_MIN
+    last = same = 0
     while position <= end and len(sizes) < count_max:
         (size,) = read(data, position)
         if size < layout.RECORD_BYTES_MIN:
             break
         add(size)
         position += size
+        same = same + 1 if size == last else 0
+        last = size
+        if same == _SAME_MIN and np.is_loaded():  # as the records of a producer mostly are
+            most = min(count_max - len(sizes), (len(data) - position) // size)
+            more = _count_same(data, position, size, most)
+            sizes += [size] * more
+            position += more * size
+            same = 0
     # Only the last can be a record that is cut off, or the blank that fills a file.
     if sizes and (position > len(data) or decode_blank(data, position - sizes[-1]) is not None):
         sizes.pop()
     return sizes
+
+
+def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
+    """Return how many records of one size, up to a number, begin at a place in the data."""
+    is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
+    return most if is_same.all() else int(np.argmin(is_same))
 
 
 class Dispatcher:
@@ -112,25 +130,27 @@ class Dispatcher:
     def __init__(self, delay_level_ms: Sequence[int]) -> None:
         """Take the delays of the levels, from 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
-        self.deleted_topics: dict[str, int] = {}
+        self.deleted_topics: dict[str, PhysicalOffset] = {}
         """Deleted topics, and the ends of the log then: records before these are passed over."""
 
-    def note_deleted(self, topic: str, physical_offset: int) -> None:
+    def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
-        before = max(physical_offset, self.deleted_topics.get(topic, 0))
+        before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics = {**self.deleted_topics, topic: before}
 
-    def entries_of_fresh(self, fresh: Iterable[FreshRun]) -> Iterable[QueueEntries]:
+    def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
         return self._not_deleted(self._from_memory(fresh))
 
     def entries_of_few(
-        self, data: Buffer, sizes: Sequence[int], physical_offset: int
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of a few records that lie back to back from a place in the log."""
         return self._not_deleted(self._one_by_one(data, sizes, physical_offset))
 
-    def entries_of_chunk(self, chunk: RecordChunk, physical_offset: int) -> Iterable[QueueEntries]:
+    def entries_of_chunk(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterable[QueueEntries]:
         """Return the entries of many records that lie back to back from a place in the log."""
         return self._not_deleted(self._all_at_once(chunk, physical_offset))
 
@@ -149,11 +169,15 @@ class Dispatcher:
             tags_codes=run.tags_codes[gone:],
         )
 
-    def _from_memory(self, fresh: Iterable[FreshRun]) -> list[QueueEntries]:
-        runs: list[_Run] = []
+    def _from_memory(self, fresh: Iterable[FreshRun | FreshRows]) -> list[QueueEntries]:
+        runs: list[_Run | QueueEntries] = []
         last_of_queue: dict[QueueKey, _Run] = {}
         pack = ENTRY_STRUCT.pack
-        for records, store_timestamp, _ in fresh:
+        for written in fresh:
+            if isinstance(written, FreshRows):
+                runs.append(self._of_rows(written))
+                continue
+            records, store_timestamp, _ = written
             for queue, queue_offset, place, size, properties in records:
                 run = last_of_queue.get(queue)
                 if run is None or run.end != queue_offset:
@@ -167,10 +191,25 @@ class Dispatcher:
                 run.entries.append(pack(place, size, code))
                 run.codes.append(code)
                 run.end += 1
-        return [run.finished() for run in runs]
+        return [run if isinstance(run, QueueEntries) else run.finished() for run in runs]
+
+    def _of_rows(self, fresh: FreshRows) -> QueueEntries:
+        """Return the entries of records of one size, which differ in places and codes alone."""
+        (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
+        if topic == SCHEDULE_TOPIC:
+            codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
+        elif fresh.properties:
+            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties]
+        else:
+            codes = [0] * fresh.rows
+        entries = np.empty(fresh.rows, ENTRY)
+        entries["physical_offset"] = np.arange(start, fresh.end_offset, size)
+        entries["size"] = size
+        entries["tags_code"] = codes
+        return QueueEntries(topic, queue_id, fresh.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(
-        self, data: Buffer, sizes: Sequence[int], physical_offset: int
+        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> list[QueueEntries]:
         if len(data) <= _COPIED_BYTES_MAX:
             data = bytes(data)
@@ -198,7 +237,9 @@ class Dispatcher:
             position += size
         return [run.finished() for run in runs]
 
-    def _all_at_once(self, chunk: RecordChunk, physical_offset: int) -> Iterator[QueueEntries]:
+    def _all_at_once(
+        self, chunk: RecordChunk, physical_offset: PhysicalOffset
+    ) -> Iterator[QueueEntries]:
         topics = chunks.COLUMNS["topic"].build(chunk).dictionary_encode()
         topic_of = topics.indices.to_numpy().astype(np.int64)
         queue_ids = chunk.head["queue_id"].astype(np.int64)
@@ -207,9 +248,14 @@ class Dispatcher:
         entries["physical_offset"] = chunk.starts + physical_offset
         entries["size"] = chunk.sizes
         entries["tags_code"] = self._codes_of(chunk, topics, topic_of, queue_ids)
-        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
         # One number for each queue of each topic; the order within a queue stays.
         queues = (topic_of << 32) | (queue_ids & 0xFFFFFFFF)
+        is_usual = len(queues) and not chunk.sys_flags_together & TRANSACTION_MASK
+        if is_usual and (queues == queues[0]).all():
+            topic = topics.dictionary[int(topic_of[0])].as_py()
+            yield from _runs(topic, int(queue_ids[0]), queue_offsets, entries)
+            return
+        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
         rows = np.flatnonzero(has_entry)
         rows = rows[np.argsort(queues[rows], kind="stable")]
         cuts = np.flatnonzero(np.diff(queues[rows])) + 1
@@ -250,7 +296,8 @@ def _runs(
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
         piece = entries[start:end]
         codes = piece["tags_code"].tolist()
-        yield QueueEntries(topic, queue_id, int(queue_offsets[start]), piece.tobytes(), codes)
+        first = QueueOffset(queue_offsets[start])
+        yield QueueEntries(topic, queue_id, first, piece.tobytes(), codes)
 
 
 def _tags_code(tags: bytes | None) -> int:

@@ -18,6 +18,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,7 +58,7 @@ class WrongEntry(Exception):
 class EntryCheck:
     """A check, piece by piece, of successive entries of one queue."""
 
-    def __init__(self, expired_before: int, *, has_codes: bool) -> None:
+    def __init__(self, expired_before: PhysicalOffset, *, has_codes: bool) -> None:
         """Begin a check of successive entries.
 
         No entry leads before ``expired_before``; ``has_codes`` means that entries have codes of
@@ -90,9 +91,12 @@ class EntryCheck:
         self._end = end
 
     def _check_many(self, entries: Entries) -> None:
-        rows = np.flatnonzero(entries["size"] != BLANK_SIZE)
+        is_there = entries["size"] != BLANK_SIZE
         before, self._count = self._count, self._count + len(entries)
-        entries = entries[rows]
+        rows = np.arange(len(entries))
+        if not is_there.all():
+            rows = rows[is_there]
+            entries = entries[rows]
         places, sizes = (
             entries["physical_offset"].astype(np.int64),
             entries["size"].astype(np.int64),
@@ -105,13 +109,33 @@ class EntryCheck:
         if is_wrong.any():
             first = int(np.argmax(is_wrong))
             raise WrongEntry(int(places[first]), overlapped=before + int(rows[first]))
-        self._end = int(ends[-1])
+        self._end = PhysicalOffset(ends[-1])
 
 
 def is_of_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
     """Return whether the first bytes of a record are those of an entry's record."""
     own_size, queue_offset, own_place = _HEAD.unpack_from(head, at)
     return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
+
+
+def are_ends_right(
+    records: Sequence[Buffer],
+    runs: Sequence[slice],
+    places: Sequence[int],
+    sizes: Sequence[int],
+    queue_offsets: range,
+) -> bool:
+    """Return whether each run's first and last records are those of their entries, in order."""
+    left = queue_offsets
+    for data, run in zip(records, runs, strict=True):
+        first, last = run.start, run.stop - 1
+        for number in (first,) if first == last else (first, last):
+            at = 0 if number == first else len(data) - sizes[last]
+            own_size, queue_offset, own_place = _HEAD.unpack_from(data, at)
+            if (own_size, own_place) != (sizes[number], places[number]) or queue_offset not in left:
+                return False
+            left = range(queue_offset + 1, queue_offsets.stop)
+    return True
 
 
 def first_wrong_of_few(

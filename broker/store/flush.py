@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import may_succeed_later
+from rocketpoll.broker.store.offsets import PhysicalOffset
 
 _AGAIN_SECONDS = 0.2
 
@@ -54,7 +55,7 @@ class FlushService:
         """Start the thread that flushes."""
         self._thread.start()
 
-    def flushed(self, end_offset: int) -> Future[None]:
+    def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future that is done when all before an offset is on the disk, or fails."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it

@@ -14,20 +14,21 @@ from typing import Final
 
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.errors import EndUnknown
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 
-_UNKNOWN: Final = sys.maxsize
+_UNKNOWN: Final = QueueOffset(sys.maxsize)
 
 
 class FoundEnds:
     """The findings of one start; none before it has looked, and none when it is finished."""
 
-    def __init__(self, reput_from_offset: Callable[[], int]) -> None:
+    def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
         """Take a function that returns up to where the log has been carried to its queues."""
         self._reput_from_offset = reput_from_offset
-        self._end_offset: int | None = None
-        self._ends: Mapping[QueueKey, int] = {}
+        self._end_offset: PhysicalOffset | None = None
+        self._ends: Mapping[QueueKey, QueueOffset] = {}
 
-    def begin(self, end_offset: int, ends: Mapping[QueueKey, int]) -> None:
+    def begin(self, end_offset: PhysicalOffset, ends: Mapping[QueueKey, QueueOffset]) -> None:
         """Note the end of the log, and ends of queues, that were found."""
         self._ends = ends
         self._end_offset = end_offset
@@ -37,14 +38,14 @@ class FoundEnds:
         self._end_offset = None
         self._ends = {}
 
-    def least_end(self, topic: str, queue_id: int) -> int:
+    def least_end(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the least end that may be told of a queue; ask before the queue is looked at."""
         end_offset = self._end_offset
         if end_offset is None:
-            return 0
+            return FIRST_IN_QUEUE
         if self._reput_from_offset() < end_offset:
             return _UNKNOWN
-        return self._ends.get((topic, queue_id), 0)
+        return self._ends.get((topic, queue_id), FIRST_IN_QUEUE)
 
 
 def end_unknown(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:

@@ -1,6 +1,6 @@
 """Fresh: what the appenders know of their last records, so that reput need not read them.
 
-    appender ── add ──> [run] [run] [run] ── take ──> reput
+    appender ── add ──> [run] [rows] [run] ── take ─> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
 
 They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from rmq_spark.wire.message_queue import QueueKey
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -30,9 +31,9 @@ CHUNK_BYTES_MAX = 8 << 20
 
 class _Written(Protocol):
     @property
-    def start_offset(self) -> int: ...
+    def start_offset(self) -> PhysicalOffset: ...
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> PhysicalOffset: ...
 
 
 _Run = TypeVar("_Run", bound=_Written)
@@ -42,8 +43,8 @@ class FreshRecord(NamedTuple):
     """One record, of a message that gets an entry in its consume queue."""
 
     queue: QueueKey
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     size: int
     properties: bytes
 
@@ -53,20 +54,38 @@ class FreshRun(NamedTuple):
 
     records: Sequence[FreshRecord]
     store_timestamp: int
-    end_offset: int
+    end_offset: PhysicalOffset
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> PhysicalOffset:
         """The place in the log where the run begins."""
         return self.records[0].physical_offset
+
+
+class FreshRows(NamedTuple):
+    """Records of one queue and one size that lie back to back, and were stored at the same time."""
+
+    queue: QueueKey
+    queue_offset: QueueOffset
+    start_offset: PhysicalOffset
+    record_bytes: int
+    rows: int
+    properties: Sequence[bytes]
+    """The properties of each, or none if no record has a tag."""
+    store_timestamp: int
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The place in the log behind them."""
+        return self.start_offset + self.rows * self.record_bytes
 
 
 class FreshChunk(NamedTuple):
     """Many records that were appended together, with the queue offsets in their heads."""
 
     chunk: RecordChunk
-    start_offset: int
-    end_offset: int
+    start_offset: PhysicalOffset
+    end_offset: PhysicalOffset
 
 
 class Fresh(Generic[_Run]):
@@ -82,7 +101,7 @@ class Fresh(Generic[_Run]):
         if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
-    def take(self, start: int, limit: int) -> _Run | None:
+    def take(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
         """Return what starts at a place in the log, if it is known and ends before a limit.
 
         What lies before that place is forgotten.
@@ -102,7 +121,7 @@ class Fresh(Generic[_Run]):
 class FreshRecords(NamedTuple):
     """The last writes of both kinds."""
 
-    runs: Fresh[FreshRun]
+    runs: Fresh[FreshRun | FreshRows]
     chunks: Fresh[FreshChunk]
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 from rocketpoll.broker.store.index_key import IndexHashes
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -94,8 +95,8 @@ class IndexHeader:
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
-    begin_physical_offset: int = 0
-    end_physical_offset: int = 0
+    begin_physical_offset: PhysicalOffset = LOG_START
+    end_physical_offset: PhysicalOffset = LOG_START
     hash_slot_count: int = 0
     index_count: int = 1
 
@@ -222,8 +223,8 @@ class IndexFile:
                 end_timestamp=int(store_timestamps[count - 1]),
                 begin_physical_offset=header.begin_physical_offset
                 if first > 1
-                else int(physical_offsets[0]),
-                end_physical_offset=int(physical_offsets[count - 1]),
+                else PhysicalOffset(physical_offsets[0]),
+                end_physical_offset=PhysicalOffset(physical_offsets[count - 1]),
                 hash_slot_count=header.hash_slot_count + int(np.count_nonzero(before == 0)),
                 index_count=first + count,
             )
@@ -238,7 +239,7 @@ class IndexFile:
         end_ms: int,
         max_num: int,
         hops_max: int = INDEX_HOPS_MAX,
-    ) -> list[int]:
+    ) -> list[PhysicalOffset]:
         """Return places in the log stored under a hash in a time span, newest first.
 
         Times count in whole seconds since the file's first entry, rounded down, as in RocketMQ.
@@ -247,9 +248,9 @@ class IndexFile:
 
     def walk(
         self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
-    ) -> tuple[list[int], int]:
+    ) -> tuple[list[PhysicalOffset], int]:
         """Return what `query` does, and the number of entries looked at; damage ends it, too."""
-        found: list[int] = []
+        found: list[PhysicalOffset] = []
         hops = 0
         number = self._slot(key_hash % self._sizes.hash_slot_num)
         header = self._header
@@ -265,14 +266,14 @@ class IndexFile:
                 found.append(physical_offset)
         return found, hops
 
-    def count_last(self, physical_offset: int) -> int:
+    def count_last(self, physical_offset: PhysicalOffset) -> int:
         """Return the number of entries at the very end that are this message's."""
         number = last = self._header.index_count - 1
         while number > 0 and self._entry(number)[1] == physical_offset:
             number -= 1
         return last - number
 
-    def _entry(self, number: int) -> tuple[int, int, int, int]:
+    def _entry(self, number: int) -> tuple[int, PhysicalOffset, int, int]:
         position = self._sizes.entries_at + number * _ENTRY.size
         return _ENTRY.unpack(self._file.read(position, _ENTRY.size))
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.wire.flags import MessageSysFlag
 from rocketpoll.broker.local_time import local_time
@@ -33,14 +33,16 @@ from rocketpoll.broker.store.index_key import (
     hash_keys,
     index_hash,
 )
+from rocketpoll.broker.store.keyed_messages import KeyedMessage
 from rocketpoll.broker.store.lacks import has_lost_content
+from rocketpoll.broker.store.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
-NOTHING_INDEXED = -1
+NOTHING_INDEXED = PhysicalOffset(-1)
 
 Keys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
 """Hashes of keys in the order of the log, and their messages' places and store times."""
@@ -49,17 +51,6 @@ _NAME_DIGITS = 17
 _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
 _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
-
-
-class KeyedMessage(NamedTuple):
-    """The fields of a message that the index needs."""
-
-    topic: str
-    unique_key: str | None
-    keys: str | None
-    physical_offset: int
-    store_timestamp: int
-    sys_flag: int
 
 
 def hashed(
@@ -185,7 +176,7 @@ class IndexService:
         return size
 
     @property
-    def last_indexed_physical_offset(self) -> int:
+    def last_indexed_physical_offset(self) -> PhysicalOffset:
         """The place of the last message that has a key here; -1 if there is none."""
         file = self._last_with_entries()
         return file.header.end_physical_offset if file else NOTHING_INDEXED
@@ -195,7 +186,7 @@ class IndexService:
         """The names of the files, in order."""
         return tuple(file.path.name for file in self._files)
 
-    def names_from(self, physical_offset: int) -> tuple[str, ...]:
+    def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
         """Return the names of the files that `delete_before` leaves, in order."""
         expired = self._ended_before(physical_offset)
         return tuple(file.path.name for file in self._files if file not in expired)
@@ -281,7 +272,7 @@ class IndexService:
         self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
         return len(hashes) - start
 
-    def _count_last(self, physical_offset: int) -> int:
+    def _count_last(self, physical_offset: PhysicalOffset) -> int:
         """Return the number of keys here of the last message."""
         total = 0
         for file in reversed(self._files):
@@ -323,14 +314,16 @@ class IndexService:
         by_clock = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
 
-    def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int
+    ) -> list[PhysicalOffset]:
         """Return places of messages that may have this key, newest first, as RocketMQ finds them.
 
         Other keys can share its hash: the messages must still be compared by text. ``key`` is one
         word of KEYS or a UNIQ_KEY.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
-        found: list[int] = []
+        found: list[PhysicalOffset] = []
         hops_left = self._hops_max
         for file in reversed(self._files):
             header = file.header
@@ -342,17 +335,17 @@ class IndexService:
                 break
         return found
 
-    def discard_from(self, physical_offset: int) -> int:
+    def discard_from(self, physical_offset: PhysicalOffset) -> int:
         """Delete the files that reach to a place in the log or beyond; return their number."""
         return self._remove(
             [f for f in self._files if f.header.end_physical_offset >= physical_offset]
         )
 
-    def delete_before(self, physical_offset: int) -> int:
+    def delete_before(self, physical_offset: PhysicalOffset) -> int:
         """Delete the files that end before this place in the log, but never the newest one."""
         return self._remove(self._ended_before(physical_offset))
 
-    def _ended_before(self, physical_offset: int) -> list[IndexFile]:
+    def _ended_before(self, physical_offset: PhysicalOffset) -> list[IndexFile]:
         expired = []
         for file in self._files[:-1]:
             if file.header.end_physical_offset >= physical_offset:

@@ -19,6 +19,7 @@ from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
 from rocketpoll.broker.store.mapped_file_queue import MappedFileQueue
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -51,7 +52,7 @@ class StoreInspection:
             is_of_another=AbortFile(self._disk, root).is_of_another(),
         )
         recovery = LogRecovery(self.log, self.checkpoint)
-        self.recovered: RecoveredLog = recovery.follow_from(self.log.first_offset)
+        self.recovered: RecoveredLog = recovery.follow_from(PhysicalOffset(self.log.first_offset))
         self._manifest = JsonTable(self._disk, root / "config" / MANIFEST, Manifest).look(
             Manifest()
         )
@@ -62,7 +63,7 @@ class StoreInspection:
         return self._disk.size_of(self.root / "abort") is None
 
     @property
-    def torn_tail_at(self) -> int | None:
+    def torn_tail_at(self) -> PhysicalOffset | None:
         """The place behind the end where something lies that is no record, or None."""
         found = next(pieces_behind(self.log, self.recovered.end_offset), None)
         if found is None:
@@ -70,9 +71,9 @@ class StoreInspection:
         position, piece = found
         return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
 
-    def records(self) -> Iterator[tuple[int, int, StoredMessage]]:
+    def records(self) -> Iterator[tuple[PhysicalOffset, int, StoredMessage]]:
         """Yield place, size and message of each good record."""
-        position = self.log.first_offset
+        position = PhysicalOffset(self.log.first_offset)
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
             if position in holes:  # whose first bytes may be what the disk does not give
@@ -86,9 +87,10 @@ class StoreInspection:
                 yield position, size, decode_record(self.log.read(position, size))
                 position += size
 
-    def begin_of(self, topic: str) -> int:
+    def begin_of(self, topic: str) -> PhysicalOffset:
         """Return where a topic's messages begin in the log, older or deleted ones left out."""
-        return max(self.log.first_offset, self._manifest.deleted_topics.get(topic, 0))
+        first = PhysicalOffset(self.log.first_offset)
+        return max(first, self._manifest.deleted_topics.get(topic, first))
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
         """Yield topic, number and queue of each consume queue that has files."""

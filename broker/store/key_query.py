@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
-from rocketpoll.broker.store.record_glance import has_key
+from rocketpoll.broker.store.records.record_glance import has_key
 
 _CANDIDATES_PER_RESULT = 4
 
@@ -18,7 +19,9 @@ _CANDIDATES_PER_RESULT = 4
 class KeyQuery:
     """Queries of a store; ``record_at`` gives the record at a place, if it is visible."""
 
-    def __init__(self, parts: StoreParts, record_at: Callable[[int], Buffer | None]) -> None:
+    def __init__(
+        self, parts: StoreParts, record_at: Callable[[PhysicalOffset], Buffer | None]
+    ) -> None:
         self._index, self._reput, self._dispatcher = parts.index, parts.reput, parts.dispatcher
         self._record_at = record_at
 

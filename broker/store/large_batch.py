@@ -11,16 +11,36 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformBatch, UniformParts
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from rmq_spark.wire.chunk import RecordChunk
     from rmq_spark.wire.chunk.checksums import Sealing
+
+
+_PART_RECORDS = 4_096
+"""Records of one part, whose bytes stay in the processor's cache while they get their places."""
+
+
+class Part(NamedTuple):
+    """Some records of a batch or a chunk, and what is needed to append them."""
+
+    chunk: RecordChunk
+    timestamps_at: npt.NDArray[np.int64]
+    """The places of the store timestamps, counted from the start of each record."""
+    sealing: Sealing
 
 
 class LargeBatch:
@@ -31,36 +51,51 @@ class LargeBatch:
         self.queue = template.queue
         self.sizes: list[int] = []
         """The sizes of the records, in bytes."""
+        self.size = 0
+        """The size of all records together, in bytes."""
         self.longest_body = self.longest_properties = 0
         self._template = template
         self._born_timestamp = born_timestamp
-        self._records = bytearray()
-        self._body_crcs: list[int] = []
-
-    @property
-    def size(self) -> int:
-        """The size of all records together, in bytes."""
-        return len(self._records)
+        self._parts: list[_Begun] = []
 
     def add(self, parts: UniformParts) -> None:
         """Add some messages, at least one; raise RecordError if one cannot be stored."""
         batch = UniformBatch(self._template, parts, self._born_timestamp)
-        self._records += batch.sealed(0, 0, 0)
+        if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
+            self._parts.append(_Begun(bytearray(), [], []))
+        begun = self._parts[-1]
+        begun.records.extend(batch.sealed(FIRST_IN_QUEUE, LOG_START, 0))
+        begun.sizes.extend(batch.sizes)
+        begun.body_crcs.extend(map(crc32, parts.bodies))
         self.sizes += batch.sizes
-        self._body_crcs += map(crc32, parts.bodies)
+        self.size += batch.size
         self.longest_body = max(self.longest_body, *map(len, parts.bodies))
         self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
 
-    def ready(self) -> Generator[Future[None] | None, None, tuple[RecordChunk, Sealing]]:
+    def ready(self) -> Generator[Future[None] | None, None, list[Part]]:
         """Return, in steps, all records without their places, and what seals them; end additions.
 
         Raises:
             OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
         """
         yield from chunks.when_loaded()
-        chunk = chunks.RecordChunk(self._records, self.sizes)
-        yield None
-        chunk.body_crcs = np.array(self._body_crcs, np.uint32)
-        sealing = chunks.Sealing(chunk)
-        yield None
-        return chunk, sealing
+        parts = []
+        for begun in self._parts:
+            chunk = chunks.RecordChunk(begun.records, begun.sizes)
+            chunk.body_crcs = np.array(begun.body_crcs, np.uint32)
+            parts.append(part_of(chunk))
+            yield None
+        return parts
+
+
+class _Begun(NamedTuple):
+    """A part that is being put together."""
+
+    records: bytearray
+    sizes: list[int]
+    body_crcs: list[int]
+
+
+def part_of(chunk: RecordChunk) -> Part:
+    """Prepare records for an append, which have room for their checksums."""
+    return Part(chunk, chunk.store_timestamp_at - chunk.starts, chunks.Sealing(chunk))

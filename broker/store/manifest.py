@@ -12,6 +12,7 @@ from typing import Final
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
 
 MANIFEST: Final = "manifest.json"
@@ -25,9 +26,9 @@ class Manifest:
     serial: int = 0
     """Counts the saves. The checkpoint notes it, so that an older copy is not
     taken for the newest."""
-    safe_offset: int | None = None
+    safe_offset: PhysicalOffset | None = None
     """The place before which records were in queues and index; None if nobody has noted that."""
-    log_min_offset: int = 0
+    log_min_offset: PhysicalOffset = LOG_START
     keeps_expired: bool = False
     """True if a queue still has entries of records before that, as it could not be read."""
     spans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -36,9 +37,9 @@ class Manifest:
     """The names of the index files; None if there was no index."""
     entries_were_confirmed: bool = False
     """True if, until the next checkpoint, queues only hold records that no crash takes back."""
-    holes: tuple[tuple[int, int], ...] = ()
+    holes: tuple[Hole, ...] = ()
     """The spans in which the log had no records, so that queues have blank entries there."""
-    deleted_topics: Mapping[str, int] = field(default_factory=dict)
+    deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
     """Topics, and the places before which their records are not to be dispatched again."""
     half_deleted: tuple[str, ...] = ()
     """Deleted topics of which others may still keep something."""
@@ -75,12 +76,13 @@ class Manifest:
         """Yield what queues held."""
         for topic, numbers in self.spans.items():
             for at in range(0, len(numbers), _NUMBERS):
-                yield QueueSpan(topic, *numbers[at : at + _NUMBERS])
+                queue_id, first, end = numbers[at : at + _NUMBERS]
+                yield QueueSpan(topic, queue_id, QueueOffset(first), QueueOffset(end))
 
-    def ends(self) -> dict[QueueKey, int]:
+    def ends(self) -> dict[QueueKey, QueueOffset]:
         """Return the offset that each queue's next message was to get."""
         return {
-            (topic, queue_id): max_offset
+            (topic, queue_id): QueueOffset(max_offset)
             for topic, numbers in self.spans.items()
             for queue_id, max_offset in zip(
                 numbers[::_NUMBERS], numbers[_NUMBERS - 1 :: _NUMBERS], strict=True
@@ -94,7 +96,10 @@ class Manifest:
         return replace(self, spans=self.spans_of(spans))
 
     def without_topic(
-        self, topic: str, deleted_topics: Mapping[str, int], half_deleted: tuple[str, ...]
+        self,
+        topic: str,
+        deleted_topics: Mapping[str, PhysicalOffset],
+        half_deleted: tuple[str, ...],
     ) -> Manifest:
         """Return a manifest without a topic that is about to be deleted."""
         spans = {name: numbers for name, numbers in self.spans.items() if name != topic}

@@ -135,6 +135,11 @@ class MappedFileQueue:
             others = [each for other, each in sizes.items() if each and other != name]
             if size < self._file_size and (not others or others != [size] * len(others)):
                 fault += f"; if it was cut, {self._how_to_mend(self._directory / name)}"
+        elif int(name) % self._file_size and not self._may_miss_files:
+            fault = (
+                "is no file of this store: its name should be the place of its first byte, a "
+                f"multiple of {self._file_size}. Move it away, if nobody has renamed it by mistake"
+            )
         else:
             return
         raise ForeignFile(f"{self._directory / name} {fault}")

@@ -22,7 +22,7 @@ from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batches import StagedBatches
 from rocketpoll.broker.store.carrying import Carrying
 from rocketpoll.broker.store.checkpointing import Checkpointing
-from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes
+from rocketpoll.broker.store.chunk_appender import Admit, ChunkAppender, Sizes, finished
 from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole, StoreConfig
 from rocketpoll.broker.store.consume_queue import QueueBounds
@@ -30,17 +30,19 @@ from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, ma
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import MessageArrivingListener
 from rocketpoll.broker.store.errors import StoreError, StoreFailed
+from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.flush import FlushService
 from rocketpoll.broker.store.key_query import KeyQuery
 from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later
 from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.opening import open_parts
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_run import RecordRun
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_run import RecordRun
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
     GetMessageResult,
     PutMessageResult,
@@ -90,6 +92,7 @@ class MessageStore:
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root)
+        self.log_place = self._abort.beside(parts.log.files)
         try:
             self._opening = open_parts(parts, self._checkpointing, self._abort)
             self.finish_opening()
@@ -97,9 +100,8 @@ class MessageStore:
             self._close_files()
             raise
         why, runs = self.why_nothing_is_taken, parts.fresh.runs
-        self._appender = MessageAppender(
-            self._log, self._queues, config.max_message_size, why, runs
-        )
+        bytes_max = config.max_message_size
+        self._appender = MessageAppender(self._log, self._queues, bytes_max, why, runs)
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
         self.batches = StagedBatches(
             parts, self._appender, why, self.flushed, self._wake, self._fail
@@ -182,16 +184,16 @@ class MessageStore:
             self._wake()
         return self._appender.results()
 
-    def put_batch(self, messages: Sequence[StoredMessage]) -> PutMessageResult:
-        """Append messages of one queue, all or none."""
-        return self._appended(self._appender.put_batch(messages))
-
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
     ) -> tuple[PutMessageResult, list[int]]:
         """Append messages that differ in flag, body and properties; return their sizes, too."""
         result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
         return self._appended(result), sizes
+
+    def put_even(self, batch: EvenBatch) -> PutMessageResult:
+        """Append the messages of a batch that are all of one shape, all or none."""
+        return self._appended(self._appender.put_even(batch))
 
     def put_large(
         self,
@@ -206,15 +208,7 @@ class MessageStore:
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append ready-encoded records of one queue."""
-        steps = self.put_chunk_in_steps(records, sizes, _nothing)
-        try:
-            while True:
-                awaited = next(steps)
-                if awaited is not None:
-                    awaited.exception()  # returns when it is done
-        except StopIteration as end:
-            result: PutMessageResult = end.value
-            return result
+        return finished(self.put_chunk_in_steps(records, sizes, _nothing))
 
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
@@ -235,7 +229,7 @@ class MessageStore:
                 raise
             self._carrying.hindrance.begin(error)  # what was put is put
 
-    def flushed(self, end_offset: int) -> Future[None]:
+    def flushed(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future, done when all before an offset is on the disk; one flush serves many."""
         return self._flusher.flushed(end_offset)
 
@@ -258,7 +252,7 @@ class MessageStore:
         """The durations of the log's flushes."""
         return self._flusher.took
 
-    def confirm_offset(self) -> int:
+    def confirm_offset(self) -> PhysicalOffset:
         """Return up to where a crash will not take messages back."""
         return self._parts.confirm_offset()
 
@@ -287,7 +281,7 @@ class MessageStore:
         self,
         topic: str,
         queue_id: int,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         *,
         count_max: int = USUAL_LIMITS.count_max,
         bytes_max: int = USUAL_LIMITS.bytes_max,
@@ -312,7 +306,7 @@ class MessageStore:
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
-    ) -> int:
+    ) -> QueueOffset:
         """Return the first offset stored at a time or later; upper: the last then or earlier."""
         return self._times.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
@@ -320,7 +314,7 @@ class MessageStore:
         """Return when the first message of a queue was stored, in ms; -1 if there is none."""
         return self._times.earliest_timestamp(topic, queue_id)
 
-    def record_at(self, physical_offset: int) -> Buffer | None:
+    def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
         """Return the record that starts at a place in the log; None if none does.
 
         Raises:
@@ -403,7 +397,7 @@ class MessageStore:
         """Deleted topics of which others may keep something, until `finish_deletion`."""
         return self._checkpointing.half_deleted
 
-    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+    def was_deleted(self, topic: str, physical_offset: PhysicalOffset) -> bool:
         """Return whether a topic was deleted after a place in the log was written."""
         return physical_offset < self._dispatcher.deleted_topics.get(topic, 0)
 

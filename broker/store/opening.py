@@ -39,6 +39,7 @@ from rocketpoll.broker.store.directory_lock import AbortFile
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
+from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
@@ -60,7 +61,7 @@ class Opened(NamedTuple):
     """The findings of a start: whether it follows a crash, and the holes of the log."""
 
     recovered_from_crash: bool
-    holes: tuple[tuple[int, int], ...]
+    holes: tuple[Hole, ...]
 
 
 class _Taken(NamedTuple):
@@ -129,8 +130,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         topic: min(at, recovered.end_offset) for topic, at in manifest.deleted_topics.items()
     }
     _warn_of_holes(parts, recovered)
-    led_to = _led_to(parts, manifest, recovered.end_offset) if crashed else 0
-    check_batches(parts, manifest, led_to if was_ours else 0, is_newest=is_newest)
+    led_to = _led_to(parts, manifest, recovered.end_offset) if crashed else LOG_START
+    check_batches(parts, manifest, led_to if was_ours else LOG_START, is_newest=is_newest)
     if was_ours:
         _warn_of_missing_files(parts, manifest, recovered.end_offset)
     _warn_of_a_lost_end(parts, led_to, recovered.end_offset)
@@ -143,16 +144,15 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         and _is_of_this_log(manifest, parts)
         and lasting_holes == noted_holes
     )
-    ends: Mapping[QueueKey, int] = {}
+    ends: Mapping[QueueKey, QueueOffset] = {}
     if not is_noted or (crashed and _is_small(parts, recovered.end_offset)):
         is_last_known = is_newest and was_ours
         ends = _given_ends(parts, manifest, recovered.end_offset, is_last_known=is_last_known)
     is_resumed, looked = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
-    reput_from = max(manifest.safe_offset or 0, log.min_offset) if is_resumed else log.min_offset
-    if is_resumed and looked.is_index_right:
-        index_from = _index_start(parts, manifest, reput_from)
-    else:
-        index_from = _no_index(parts)
+    carried_to = manifest.safe_offset if is_resumed else None
+    reput_from = max(carried_to or LOG_START, log.min_offset)
+    is_index_kept = is_resumed and looked.is_index_right
+    index_from = _index_start(parts, manifest, reput_from) if is_index_kept else _no_index(parts)
     known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()
     holes = {**dict(known_holes), **dict(recovered.holes)}
     parts.reput.resume(reput_from, index_from, tuple(sorted(holes.items())))
@@ -202,7 +202,7 @@ def _take_queues(
     if is_noted and parts.queues.resume(manifest.queues(), manifest.deleted_topics):
         looked = _look_at_all(parts, manifest)
         if looked.wrong_queue is None:
-            checkpointing.noted_offset = manifest.safe_offset or 0
+            checkpointing.noted_offset = manifest.safe_offset or LOG_START
             checkpointing.expired_offset = manifest.log_min_offset
             return _Taken(are_resumed=True, looked=looked)
     _clear_queues(parts, checkpointing, manifest)
@@ -228,7 +228,7 @@ def _clear_queues(parts: StoreParts, checkpointing: Checkpointing, manifest: Man
         checkpointing.distrust(manifest)
 
 
-def _carry(parts: StoreParts, end_offset: int) -> None:
+def _carry(parts: StoreParts, end_offset: PhysicalOffset) -> None:
     """Dispatch what was found; once a listener is told, only its own thread may do that."""
     if not parts.reput.tells:
         parts.reput.run()
@@ -240,7 +240,7 @@ def _tidy_queues(
     parts: StoreParts,
     checkpointing: Checkpointing,
     manifest: Manifest,
-    ends: Mapping[QueueKey, int],
+    ends: Mapping[QueueKey, QueueOffset],
     *,
     is_resumed: bool,
     crashed: bool,
@@ -320,8 +320,8 @@ def _is_newest(
 
 
 def _given_ends(
-    parts: StoreParts, manifest: Manifest, end_offset: int, *, is_last_known: bool
-) -> Mapping[QueueKey, int]:
+    parts: StoreParts, manifest: Manifest, end_offset: PhysicalOffset, *, is_last_known: bool
+) -> Mapping[QueueKey, QueueOffset]:
     """Return the ends that queues are to have at least: the offsets before them were given.
 
     With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are given
@@ -333,13 +333,15 @@ def _given_ends(
     return _ends_in_files(parts)
 
 
-def _ends_in_files(parts: StoreParts) -> dict[QueueKey, int]:
+def _ends_in_files(parts: StoreParts) -> dict[QueueKey, QueueOffset]:
     """Return the ends of queues by their files, but for ends that the log never had room for."""
     count_max = parts.log.files.end_offset // RECORD_BYTES_MIN
     return {key: end for key, end in parts.queues.ends_in_files().items() if end <= count_max}
 
 
-def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: int) -> None:
+def _warn_of_missing_files(
+    parts: StoreParts, manifest: Manifest, end_offset: PhysicalOffset
+) -> None:
     """Warn of parts of the log that were there at the last checkpoint, ours, and are gone."""
     files = parts.log.files
     if files.first_offset > manifest.log_min_offset:
@@ -361,7 +363,9 @@ def _warn_of_missing_files(parts: StoreParts, manifest: Manifest, end_offset: in
         )
 
 
-def _warn_of_a_lost_end(parts: StoreParts, known: int, end_offset: int) -> None:
+def _warn_of_a_lost_end(
+    parts: StoreParts, known: PhysicalOffset, end_offset: PhysicalOffset
+) -> None:
     """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
     if known > end_offset:
         _log.warning(
@@ -373,21 +377,21 @@ def _warn_of_a_lost_end(parts: StoreParts, known: int, end_offset: int) -> None:
         )
 
 
-def _led_to(parts: StoreParts, manifest: Manifest, end_offset: int) -> int:
+def _led_to(parts: StoreParts, manifest: Manifest, end_offset: PhysicalOffset) -> PhysicalOffset:
     """Return the end of the last record that queues of a store that is not large lead to, or 0.
 
     Behind a crash they lead to flushed records alone only if they did so all the time.
     """
     if not manifest.entries_were_confirmed or not _is_small(parts, end_offset):
-        return 0
+        return LOG_START
     ends = []
     for _, _, queue in parts.queues:
         with suppress(UnreadableFile):
             ends.append(queue.record_end())
-    return max(ends, default=0)
+    return max(ends, default=LOG_START)
 
 
-def _lasting(parts: StoreParts, holes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _lasting(parts: StoreParts, holes: Sequence[Hole]) -> tuple[Hole, ...]:
     """Return those holes that hold no record now, either, not even behind one that is damaged.
 
     What a disk refuses it may give again one day.
@@ -408,11 +412,11 @@ def _is_of_this_log(manifest: Manifest, parts: StoreParts) -> bool:
 
 def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
     """Compare queues and index with the log; those of a large store are taken for right."""
-    end_offset = manifest.safe_offset or 0
+    end_offset = manifest.safe_offset or LOG_START
     if not _is_small(parts, end_offset):
         return _NOT_LOOKED
     try:
-        expired_before = 0 if manifest.keeps_expired else manifest.log_min_offset
+        expired_before = LOG_START if manifest.keeps_expired else manifest.log_min_offset
         looked = look_at_all(parts, end_offset, expired_before)
     except UnreadableFile as error:
         _log.warning("%s: consume queues and index are not compared with the log", error)
@@ -424,13 +428,13 @@ def _look_at_all(parts: StoreParts, manifest: Manifest) -> Looked:
     return looked
 
 
-def _is_small(parts: StoreParts, end_offset: int) -> bool:
+def _is_small(parts: StoreParts, end_offset: PhysicalOffset) -> bool:
     """Return whether looking at all of a store up to a place in the log takes little time."""
     size = _size_until(parts.log, end_offset)
     return size <= parts.config.check_whole_log_bytes and len(parts.queues) <= QUEUES_MAX
 
 
-def _size_until(log: CommitLog, end_offset: int) -> int:
+def _size_until(log: CommitLog, end_offset: PhysicalOffset) -> int:
     """Return the bytes that there are to read of a log up to a place.
 
     The first file is not full if a staged batch was to be committed there.
@@ -441,7 +445,9 @@ def _size_until(log: CommitLog, end_offset: int) -> int:
     return size
 
 
-def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:
+def _index_start(
+    parts: StoreParts, manifest: Manifest, reput_from: PhysicalOffset
+) -> PhysicalOffset:
     """Return from where the index is made again, and delete what is of no use."""
     index, first = parts.index, parts.log.min_offset
     if index is None:
@@ -453,7 +459,7 @@ def _index_start(parts: StoreParts, manifest: Manifest, reput_from: int) -> int:
     return reput_from
 
 
-def _no_index(parts: StoreParts) -> int:
+def _no_index(parts: StoreParts) -> PhysicalOffset:
     """Have all of the index made again."""
     if parts.index is not None:
         parts.index.delete_all()

@@ -16,6 +16,7 @@ from rocketpoll.broker.store.file_pool import FilePool
 from rocketpoll.broker.store.found_ends import FoundEnds
 from rocketpoll.broker.store.fresh_records import FreshRecords, none_yet
 from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.reput import ReputMessageService
 from rocketpoll.broker.store.staging import STAGING, Staging
@@ -44,7 +45,7 @@ class StoreParts:
     staging: Staging
     is_sync: bool
     """True if a message is confirmed when it is on the disk, and not when it is written."""
-    confirm_offset: Callable[[], int]
+    confirm_offset: Callable[[], PhysicalOffset]
     """A function that returns up to where a crash will not take messages back.
 
     They are visible up to there, but for those of a commit that is under way, and behind it.
@@ -70,7 +71,7 @@ class StoreParts:
         fresh = none_yet()
         is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
-        def confirm_offset() -> int:
+        def confirm_offset() -> PhysicalOffset:
             return log.flushed_offset if is_sync else log.written_offset
 
         reput = ReputMessageService(

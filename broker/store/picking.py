@@ -24,6 +24,7 @@ from rocketpoll.broker.store.consume_queue import (
 from rocketpoll.broker.store.entry_check import WrongEntry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.results import GetMessageStatus
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Picked(NamedTuple):
     sizes: Numbers
 
 
-def pick_all(entries: Buffer, limits: Limits, log_min_offset: int) -> Picked | None:
+def pick_all(entries: Buffer, limits: Limits, log_min_offset: PhysicalOffset) -> Picked | None:
     """Pick as many of the first few entries as are wanted, without a filter.
 
     Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
@@ -87,7 +88,7 @@ def pick_all(entries: Buffer, limits: Limits, log_min_offset: int) -> Picked | N
 def pick_few(
     entries: Buffer,
     limits: Limits,
-    log_min_offset: int,
+    log_min_offset: PhysicalOffset,
     message_filter: MessageFilter | None,
     *,
     are_all: bool,
@@ -121,7 +122,7 @@ def pick_few(
 def pick_many(
     pieces: Iterable[Buffer],
     limits: Limits,
-    log_min_offset: int,
+    log_min_offset: PhysicalOffset,
     message_filter: MessageFilter | None,
     records: Records,
 ) -> Picked:
@@ -135,7 +136,7 @@ class _Picking:
     def __init__(
         self,
         limits: Limits,
-        log_min_offset: int,
+        log_min_offset: PhysicalOffset,
         message_filter: MessageFilter | None,
         records: Records,
     ) -> None:

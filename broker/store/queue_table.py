@@ -18,6 +18,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
+from rocketpoll.broker.store.offsets import LOG_START, QueueOffset
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPICS_AT_A_TIME = 512
@@ -42,15 +43,15 @@ class QueueSpan(NamedTuple):
 
     topic: str
     queue_id: int
-    min_offset: int
-    max_offset: int
+    min_offset: QueueOffset
+    max_offset: QueueOffset
 
 
 class QueueEnds(NamedTuple):
     """All queues of one moment, and the end of each then."""
 
     queues: Mapping[QueueKey, ConsumeQueue]
-    max_offsets: Sequence[int]
+    max_offsets: Sequence[QueueOffset]
 
     def spans(self, left_out: Container[str] = ()) -> Iterator[QueueSpan]:
         """Yield what the queues held then, but for what has expired since, and for some topics."""
@@ -79,7 +80,7 @@ class QueueTable:
         self._deleted = directory.with_name(f"{directory.name}.deleted")
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
-        self.expired_before = 0
+        self.expired_before = LOG_START
         """The place in the log before which records have no offered entries any more."""
         self._to_be_carried: list[QueueKey] = []
         """Queues with files behind their ends, which a start has found and whose
@@ -235,7 +236,7 @@ class QueueTable:
         queues = dict(self._queues)
         return QueueEnds(queues, list(map(_END, queues.values())))
 
-    def ends_in_files(self) -> dict[QueueKey, int]:
+    def ends_in_files(self) -> dict[QueueKey, QueueOffset]:
         """Return the end of each queue by its last file alone, whatever was noted."""
         ends = {}
         for topic, queue_id, queue in self:
@@ -273,7 +274,7 @@ class QueueTable:
             if new_directory.name not in self._disk.names(new_directory.parent):
                 raise
 
-    def hide(self, topic: str, before: Mapping[int, int]) -> None:
+    def hide(self, topic: str, before: Mapping[int, QueueOffset]) -> None:
         """Offer no entries of a topic before these offsets, nor any of its other queues."""
         for name, queue_id, queue in self:
             if name == topic:

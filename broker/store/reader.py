@@ -8,8 +8,9 @@ lies before it, and holes that are known are not read along with what is around 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
@@ -29,6 +30,7 @@ from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
+    are_ends_right,
     first_wrong,
     first_wrong_of_few,
     is_of_entry,
@@ -37,6 +39,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.found_ends import end_unknown
 from rocketpoll.broker.store.local_file import COPIED_BYTES_MAX
 from rocketpoll.broker.store.message_filter import MessageFilter
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.picking import (
     FEW,
     Limits,
@@ -46,13 +49,13 @@ from rocketpoll.broker.store.picking import (
     pick_few,
     pick_many,
 )
-from rocketpoll.broker.store.record_checks import (
+from rocketpoll.broker.store.records.record_checks import (
     check_each,
     first_unreadable,
     first_wrong_of,
     lie_in,
 )
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 from rocketpoll.broker.store.wrong_entries import WrongEntries, fewer_than
 
@@ -61,6 +64,9 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
     from rocketpoll.broker.store.parts import StoreParts
+
+_RUNS_MAX = 4
+"""So many runs of records are read each by itself, in a fifth of the time of arrays."""
 
 _SLICES_MAX = 256
 """With more pieces than this, one copy is cheaper than handing them all to the network."""
@@ -83,7 +89,7 @@ class MessageReader:
         self,
         parts: StoreParts,
         hindrance: Callable[[], str | None],
-        next_offset: Callable[[QueueKey], int],
+        next_offset: Callable[[QueueKey], QueueOffset],
     ) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
@@ -105,7 +111,7 @@ class MessageReader:
         self,
         topic: str,
         queue_id: int,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         limits: Limits,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
@@ -121,8 +127,8 @@ class MessageReader:
         least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            self.check_end(topic, queue_id, 0, least_end)
-            return self._behind((topic, queue_id), queue_offset, 0, 0)
+            self.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
+            return self._behind((topic, queue_id), queue_offset, FIRST_IN_QUEUE, FIRST_IN_QUEUE)
         while True:
             low, high = queue.min_offset, queue.max_offset
             if not low <= queue_offset < high:
@@ -154,17 +160,23 @@ class MessageReader:
             except UnreadableFile as error:
                 limits = fewer_than(looked_at, queue, limits, error)
                 continue
-            return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, records, sizes)
+            return GetMessageResult(
+                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
+            )
 
-    def _behind(self, queue: QueueKey, queue_offset: int, low: int, high: int) -> GetMessageResult:
+    def _behind(
+        self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
+    ) -> GetMessageResult:
         """Tell whether what lies behind a queue is in the log and to come, or is not there."""
         if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
             return _nothing(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if high == 0:
-            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+            return _nothing(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
         return _nothing(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
-    def check_end(self, topic: str, queue_id: int, end: int, least_end: int) -> None:
+    def check_end(
+        self, topic: str, queue_id: int, end: QueueOffset, least_end: QueueOffset
+    ) -> None:
         """Refuse to tell of an end that is not one yet.
 
         Raises:
@@ -179,12 +191,12 @@ class MessageReader:
         Raises:
             EndUnknown: A start that is not finished may have found more of it; unless ``so_far``.
         """
-        least_end = 0 if so_far else self._least_end(topic, queue_id)
+        least_end = FIRST_IN_QUEUE if so_far else self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         bounds = (
             QueueBounds(queue.min_offset, queue.max_offset)
             if queue is not None
-            else QueueBounds(0, 0)
+            else QueueBounds(FIRST_IN_QUEUE, FIRST_IN_QUEUE)
         )
         self.check_end(topic, queue_id, bounds.next, least_end)
         return bounds
@@ -194,14 +206,14 @@ class MessageReader:
 
         To be asked before the queue, whose topic may just go.
         """
-        since = self._dispatcher.deleted_topics.get(topic, 0)
+        since = self._dispatcher.deleted_topics.get(topic, LOG_START)
         return RecordOwner(topic.encode(), queue_id, since)
 
     def _picked(
         self,
         queue: ConsumeQueue,
         owner: RecordOwner,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         limits: Limits,
         message_filter: MessageFilter | None,
     ) -> Picked | None:
@@ -271,10 +283,11 @@ class MessageReader:
             raise WrongEntry(int(places[number]), number) from None
 
     def _read_records(
-        self, since: int, queue_offsets: range, places: Numbers, sizes: Numbers
+        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
     ) -> tuple[Buffer, ...]:
         """Read records; without gaps, the first and the last are compared with their entries."""
-        first, size = int(places[0]), int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
+        first = PhysicalOffset(places[0])
+        size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
         are_possible = lie_in(places, since, self._log.written_offset)
         if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
@@ -290,8 +303,11 @@ class MessageReader:
                 number = number if wrong is None else wrong
                 raise WrongEntry(int(places[number]), number)
             return (data,)
-        if isinstance(places, list) and isinstance(sizes, list) and size < span <= COPIED_BYTES_MAX:
-            near = self._near(places, sizes, span)
+        if isinstance(places, list) and isinstance(sizes, list):
+            runs = _runs_of(places, sizes)
+            if len(runs) <= _RUNS_MAX:
+                return self._of_runs(runs, queue_offsets, places, sizes)
+            near = self._near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
             if near is not None:
                 wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
                 if wrong is not None:
@@ -308,22 +324,44 @@ class MessageReader:
             raise WrongEntry(int(starts[wrong]), wrong)
         return records
 
-    def _check_entry(self, queue_offsets: range, data: Buffer, place: int, size: int) -> None:
+    def _of_runs(
+        self,
+        runs: Sequence[slice],
+        queue_offsets: range,
+        places: list[int],
+        sizes: list[int],
+    ) -> tuple[Buffer, ...]:
+        """Return records that lie together in a few runs, as where batches follow each other.
+
+        The first and the last of each run are compared with their entries.
+        """
+        records = tuple(
+            self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
+        )
+        if not are_ends_right(records, runs, places, sizes, queue_offsets):
+            wrong = first_wrong_of(records, places, sizes, queue_offsets)
+            number = len(places) - 1 if wrong is None else wrong
+            raise WrongEntry(places[number], number)
+        return records
+
+    def _check_entry(
+        self, queue_offsets: range, data: Buffer, place: PhysicalOffset, size: int
+    ) -> None:
         if not is_of_entry(data, 0, place, size, queue_offsets):
             raise WrongEntry(place)
 
-    def _holes_in(self, start: int, end: int) -> list[int]:
+    def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
         """Return where the known holes between two places of the log begin."""
         return [hole for hole, _ in self._reput.holes if start <= hole < end]
 
     def _near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
         """Return a few records that lie near each other as one piece; None across files, holes."""
-        first = places[0]
+        first = PhysicalOffset(places[0])
         if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
             return None
         data = self.read(first, span)
         pieces: list[Buffer] = []
-        end = first
+        end: int = first
         for place, length in zip(places, sizes, strict=True):
             if place < end:
                 return None
@@ -346,7 +384,7 @@ class MessageReader:
         # Records with gaps between them are read in stretches that are not too long.
         is_cut |= (gaps != 0) & (ends[1:] // _STRETCH_BYTES_MAX != ends[:-1] // _STRETCH_BYTES_MAX)
         if self._reput.holes:
-            for hole in self._holes_in(int(places.min()), int(places.max())):
+            for hole in self._holes_in(PhysicalOffset(places.min()), PhysicalOffset(places.max())):
                 is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
         cuts = (np.flatnonzero(is_cut) + 1).tolist()
         for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
@@ -356,7 +394,7 @@ class MessageReader:
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> tuple[Buffer, ...]:
         """Return the records of a part of the log that is read in one piece."""
-        first, size = int(places[0]), int(sizes.sum())
+        first, size = PhysicalOffset(places[0]), int(sizes.sum())
         data = self.read(first, int(places[-1] + sizes[-1]) - first)
         if len(data) == size:
             return (data,)
@@ -374,7 +412,7 @@ class MessageReader:
         gathered = chunks.take_bytes(chunks.py_buffer(data), places - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)
 
-    def read(self, physical_offset: int, size: int) -> Buffer:
+    def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
         """Read bytes of the log.
 
         Raises:
@@ -389,7 +427,7 @@ class MessageReader:
             )
         return data
 
-    def record_at(self, physical_offset: int) -> Buffer | None:
+    def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
         """Return the record that starts at a place in the log; None if none does."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
@@ -400,8 +438,21 @@ class MessageReader:
             return None
 
 
+def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
+    """Return which of some records lie back to back, run by run."""
+    ends = map(add, places, sizes)
+    cuts = [
+        n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place
+    ]
+    return list(map(slice, [0, *cuts], [*cuts, len(places)]))
+
+
 def _pieces(
-    queue: ConsumeQueue, queue_offset: int, count: int, first: Buffer, entry_check: EntryCheck
+    queue: ConsumeQueue,
+    queue_offset: QueueOffset,
+    count: int,
+    first: Buffer,
+    entry_check: EntryCheck,
 ) -> Iterator[Buffer]:
     """Yield a number of entries, of which the first are known and checked already."""
     yield first
@@ -416,6 +467,6 @@ def _pieces(
 
 
 def _nothing(
-    status: GetMessageStatus, next_begin_offset: int, low: int, high: int
+    status: GetMessageStatus, next_begin_offset: QueueOffset, low: QueueOffset, high: QueueOffset
 ) -> GetMessageResult:
     return GetMessageResult(status, next_begin_offset, low, high)

@@ -6,6 +6,11 @@ see. It ends with the process, however that ends; the file stays, and its conten
 A record lock belongs to a process: it does not keep the same process out, and is lost as soon as
 the process closes the file anywhere. Therefore this module remembers what it holds and does not
 touch the file a second time.
+
+Whoever takes the file for a stale one may delete it, and then anybody locks the next one of that
+name. So the directory is locked as well, by `flock`, which no RocketMQ does, and which the deletion
+of a file does not end. A child that is forked lets go of it; and where a file system cannot do that
+to a directory, it is left at the file.
 """
 
 from __future__ import annotations
@@ -18,8 +23,15 @@ from pathlib import Path
 
 _REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
 
+_Directory = tuple[int, int, int]
+"""A directory that a process has locked: the process, and the directory's device and number."""
+
 _guard = threading.Lock()
 _held: set[tuple[int, int, int, str]] = set()  # process; the directory's device and number; name
+
+
+_directories: dict[_Directory, tuple[int, int]] = {}
+"""The descriptors of locked directories, and the number of locks in each."""
 
 
 class RecordLock:
@@ -35,10 +47,17 @@ class RecordLock:
         self._descriptor = -1
         with _guard:
             stats = path.parent.stat()
-            self._key = (os.getpid(), stats.st_dev, stats.st_ino, path.name)
+            self._directory = (os.getpid(), stats.st_dev, stats.st_ino)
+            self._key = (*self._directory, path.name)
             if self._key in _held:
                 raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(path))
-            self._descriptor = _locked(path)
+            descriptor = _locked(path)
+            try:
+                _lock_directory(path.parent, self._directory)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            self._descriptor = descriptor
             _held.add(self._key)
 
     def release(self) -> None:
@@ -48,6 +67,7 @@ class RecordLock:
                 _held.discard(self._key)
                 os.close(self._descriptor)
                 self._descriptor = -1
+                _let_go(self._directory)
 
 
 def _locked(path: Path) -> int:
@@ -66,3 +86,40 @@ def _locked(path: Path) -> int:
         number = errno.EAGAIN if error.errno in _REFUSALS else error.errno
         raise OSError(number, error.strerror, str(path)) from None
     return descriptor
+
+
+def _lock_directory(path: Path, key: _Directory) -> None:
+    """Lock a directory, or count one more lock in it.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+        OSError: There is no descriptor for it.
+    """
+    descriptor, count = _directories.get(key, (-1, 0))
+    if not count:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                os.close(descriptor)
+                raise OSError(errno.EAGAIN, error.strerror, str(path)) from None
+    _directories[key] = descriptor, count + 1
+
+
+def _let_go(key: _Directory) -> None:
+    descriptor, count = _directories.pop(key, (-1, 0))
+    if count > 1:
+        _directories[key] = descriptor, count - 1
+    elif count:
+        os.close(descriptor)
+
+
+def _after_fork() -> None:
+    """Let go of directories in a child, which would keep them locked beyond its parent's end."""
+    for descriptor, _ in _directories.values():
+        os.close(descriptor)
+    _directories.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

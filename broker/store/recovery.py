@@ -31,7 +31,8 @@ from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.mapped_file_queue import PAGE_BYTES, MappedFileQueue
-from rocketpoll.broker.store.record_check import RecordCheck
+from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset
+from rocketpoll.broker.store.records.record_check import RecordCheck
 
 CHECK_BYTES = 8 << 20
 CHECKED_ONE_BY_ONE = 4096
@@ -49,10 +50,10 @@ _MAGICS = tuple(
 class RecoveredLog(NamedTuple):
     """The end of the log, its latest store time, its holes, and what lies behind its blanks."""
 
-    end_offset: int
+    end_offset: PhysicalOffset
     last_timestamp: int
-    holes: tuple[tuple[int, int], ...]
-    padding: tuple[tuple[int, int], ...]
+    holes: tuple[Hole, ...]
+    padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
 
 def reliable_checkpoint(
@@ -77,22 +78,23 @@ class LogRecovery:
         self._files = files
         self._checked_one_by_one = 0
         self._unreadable: UnreadableFile | None = None
-        self._unreadable_at = 0
-        self.safe_offset = checkpoint.safe_offset if checkpoint else files.first_offset
-        self.sealed_from = checkpoint.sealed_from if checkpoint else files.end_offset
+        self._unreadable_at = LOG_START
+        first, end = PhysicalOffset(files.first_offset), PhysicalOffset(files.end_offset)
+        self.safe_offset = checkpoint.safe_offset if checkpoint else first
+        self.sealed_from = checkpoint.sealed_from if checkpoint else end
         self._check = RecordCheck(self.sealed_from)
 
-    def follow_from(self, start: int) -> RecoveredLog:
+    def follow_from(self, start: PhysicalOffset) -> RecoveredLog:
         """Follow the log from where a record starts.
 
         Raises:
             UnreadableFile: The disk does not give what would tell where the log ends.
         """
         files = self._files
-        position = max(start, files.first_offset)
+        position = max(start, PhysicalOffset(files.first_offset))
         last_timestamp, looked_again_at = 0, -1
-        holes: list[tuple[int, int]] = []
-        padding: list[tuple[int, int]] = []
+        holes: list[Hole] = []
+        padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
         while position < files.end_offset:
             self._unreadable = None
             good_end, timestamp = self._good_until(position)
@@ -115,7 +117,7 @@ class LogRecovery:
                 position = found
         return RecoveredLog(position, last_timestamp, tuple(holes), tuple(padding))
 
-    def _behind_a_hole(self, start: int) -> int | None:
+    def _behind_a_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the log goes on behind something that is no record, or None."""
         found = self._next_record(start + 1)
         return self.safe_offset if found is None and start < self.safe_offset else found
@@ -128,18 +130,20 @@ class LogRecovery:
                 + self._files.how_to_do_without(self._unreadable_at)
             ) from self._unreadable
 
-    def _whole(self, position: int, size: int) -> Buffer:
+    def _whole(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes, at most to the end of the file; none, which is noted, if one is refused."""
         return self._given(self._files.read, position, size)
 
-    def _readable(self, position: int, size: int) -> Buffer:
+    def _readable(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes up to the first that the disk does not give; it is noted if that is the first.
 
         What comes behind fewer bytes has to be asked for again, and is given or noted then.
         """
         return self._given(self._files.read_up_to, position, size)
 
-    def _given(self, read: Callable[[int, int], Buffer], position: int, size: int) -> Buffer:
+    def _given(
+        self, read: Callable[[int, int], Buffer], position: PhysicalOffset, size: int
+    ) -> Buffer:
         try:
             return read(position, size)
         except UnreadableFile as error:
@@ -148,7 +152,7 @@ class LogRecovery:
             self._unreadable, self._unreadable_at = error, position
             return b""
 
-    def _good_until(self, start: int) -> tuple[int, int]:
+    def _good_until(self, start: PhysicalOffset) -> tuple[PhysicalOffset, int]:
         """Return the end of the good records of a file from a place on, and the last's time."""
         position, timestamp = start, 0
         file_end = start + self._files.space_left(start)
@@ -168,7 +172,7 @@ class LogRecovery:
         return position, timestamp
 
     def _good_records(
-        self, data: Buffer, sizes: list[int], physical_offset: int
+        self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, int]:
         """Return how many of the records are whole and in place, and their latest store time."""
         if self._checked_one_by_one + len(sizes) <= CHECKED_ONE_BY_ONE:
@@ -176,7 +180,7 @@ class LogRecovery:
             return self._check.good_one_by_one(data, sizes, physical_offset)
         return self._check.good_of_many(data, sizes, physical_offset)
 
-    def _record_at(self, physical_offset: int) -> Buffer | None:
+    def _record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
         """Return what starts there, if it claims to be a record of that place, else None."""
         head = self._whole(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
@@ -191,14 +195,15 @@ class LogRecovery:
             return None
         return self._whole(physical_offset, size) or None
 
-    def _next_record(self, start: int) -> int | None:
+    def _next_record(self, start: PhysicalOffset) -> PhysicalOffset | None:
         """Return the first place from there on with a record that belongs there, or None."""
         files = self._files
-        position: int | None = start
-        while position is not None:
-            position = files.next_data(position)
-            if position is None:
+        position = start
+        while True:
+            found = files.next_data(position)
+            if found is None:
                 return None
+            position = PhysicalOffset(found)
             window = bytes(self._readable(position, _SEARCH_BYTES))
             for at in _magic_places(window):
                 place = position + at - _MAGIC_AT
@@ -211,7 +216,6 @@ class LogRecovery:
                 position += len(window)
             else:  # a magic may lie across the edge of the window
                 position += max(len(window) - BLANK_BYTES, 1)
-        return None
 
 
 def _magic_places(window: bytes) -> list[int]:
@@ -224,21 +228,25 @@ def _magic_places(window: bytes) -> list[int]:
     return sorted(places)
 
 
-def record_behind(files: MappedFileQueue, start: int, sealed_from: int) -> int | None:
+def record_behind(
+    files: MappedFileQueue, start: PhysicalOffset, sealed_from: PhysicalOffset
+) -> PhysicalOffset | None:
     """Find the first place from there on where a whole record lies that belongs there."""
-    known = Checkpoint(files.first_offset, 0, sealed_from)
+    known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
     return LogRecovery(files, known)._next_record(start)  # of this module
 
 
-def pieces_behind(files: MappedFileQueue, end_offset: int) -> Iterator[tuple[int, Buffer]]:
+def pieces_behind(
+    files: MappedFileQueue, end_offset: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, Buffer]]:
     """Yield the pieces behind the end of a log that are not all zeros, with their places."""
-    position = files.next_data(end_offset)
-    while position is not None:
-        position = max(position, end_offset)
+    found = files.next_data(end_offset)
+    while found is not None:
+        position = max(PhysicalOffset(found), end_offset)
         piece = files.read_up_to(position, _WRITE_BYTES)
         if np.frombuffer(piece, np.uint8).any():
             yield position, piece
-        position = files.next_data(position + len(piece))
+        found = files.next_data(position + len(piece))
 
 
 def write_again(
@@ -250,7 +258,7 @@ def write_again(
     If a flush failed before the crash, it may be in the system's cache alone, and count as written
     there: no later flush would bring it to the disk, and a power loss would take what was believed.
     """
-    position = checkpoint.safe_offset if checkpoint else files.first_offset
+    position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
     if position >= recovered.end_offset:
         return
     end = recovered.end_offset
@@ -263,7 +271,7 @@ def write_again(
     files.flush()
 
 
-def wipe_behind(files: MappedFileQueue, end_offset: int) -> None:
+def wipe_behind(files: MappedFileQueue, end_offset: PhysicalOffset) -> None:
     """Write zeros from the end of the log to the last byte that was ever written."""
     wiped = False
     for position, piece in pieces_behind(files, end_offset):

@@ -20,12 +20,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.properties import KEYS, UNIQ_KEY
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
@@ -38,12 +37,14 @@ from rocketpoll.broker.store.dispatch import (
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRun
-from rocketpoll.broker.store.index_service import IndexService, KeyedMessage
+from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
+from rocketpoll.broker.store.index_service import IndexService
+from rocketpoll.broker.store.keyed_messages import first_key_columns, keyed
 from rocketpoll.broker.store.lacks import lacks_means
+from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
-from rocketpoll.broker.store.record_check import RecordCheck
-from rocketpoll.broker.store.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.records.record_check import RecordCheck
+from rocketpoll.broker.store.records.record_glance import glance
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:
@@ -56,21 +57,11 @@ RUN_RECORDS_MAX = 8_192
 """Records taken at a time, in some five milliseconds."""
 ONE_BY_ONE_MAX = 1024
 """Records taken at a time, one by one, while the tools for many are being loaded."""
-_WORDS_MAX = 8_192
-"""Words of keys that come to the index at a time, if there are several: a microsecond each."""
-_PROPERTY_BYTES_MAX = 1 << 20
-"""Bytes of properties that come to the index at a time, if of several messages:
-some milliseconds."""
-_LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""A smaller bound where more came at once: too many words are looked into once
-for each run of them."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
 """Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
 
 Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
 """Queues that have got entries, and the codes of these."""
-
-_UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 class _Refused(RecordError):
@@ -91,7 +82,7 @@ class ReputMessageService:
         queues: QueueTable,
         index: IndexService | None,
         dispatcher: Dispatcher,
-        confirm_offset: Callable[[], int],
+        confirm_offset: Callable[[], PhysicalOffset],
         fresh: FreshRecords,
     ) -> None:
         """Prepare; what is in ``fresh`` is not read again. Nobody is told before `tell`."""
@@ -104,21 +95,24 @@ class ReputMessageService:
         self._fresh = fresh
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
-        self.holes: tuple[tuple[int, int], ...] = ()
+        self.holes: tuple[Hole, ...] = ()
         """The places in the log where no record was found, by recovery or since."""
         self.made_again: set[str] = set()
         """Topics that were deleted and made again, as only the log has told."""
         self._has_ended = False
-        self._found_end = 0
-        self._held_from: int | None = None
-        self._together_until = 0
+        self._found_end = LOG_START
+        self._held_from: PhysicalOffset | None = None
+        self._together_until = LOG_START
         self._gathered: list[QueueEntries] = []
-        self._gathered_until = 0
-        self.reput_from_offset = 0
-        self.index_from_offset = 0
+        self._gathered_until = LOG_START
+        self.reput_from_offset = LOG_START
+        self.index_from_offset = LOG_START
 
     def resume(
-        self, reput_from_offset: int, index_from_offset: int, holes: tuple[tuple[int, int], ...]
+        self,
+        reput_from_offset: PhysicalOffset,
+        index_from_offset: PhysicalOffset,
+        holes: tuple[Hole, ...],
     ) -> None:
         """Go on from there, passing over the places where recovery found no record.
 
@@ -134,16 +128,16 @@ class ReputMessageService:
         """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
         self._listener = listener
 
-    def hold_from(self, physical_offset: int) -> None:
+    def hold_from(self, physical_offset: PhysicalOffset) -> None:
         """Carry nothing from a place in the log on, until `let_go`: a commit is under way there."""
         self._held_from = physical_offset
 
-    def let_go(self, together_until: int = 0) -> None:
+    def let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
         """Carry on where it was held; all up to a place in the log comes to its queues at once."""
         self._together_until = max(self._together_until, together_until)
         self._held_from = None
 
-    def visible_offset(self) -> int:
+    def visible_offset(self) -> PhysicalOffset:
         """Return up to where messages may be seen: they are confirmed, and of no open commit."""
         confirmed, held_from = self._confirm_offset(), self._held_from
         return confirmed if held_from is None else min(confirmed, held_from)
@@ -193,7 +187,7 @@ class ReputMessageService:
             self._catch_up_index()
             yield
 
-    def go_back_to(self, physical_offset: int) -> None:
+    def go_back_to(self, physical_offset: PhysicalOffset) -> None:
         """Dispatch again from a place in the log on; while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
         self._drop_gathered()
@@ -207,16 +201,16 @@ class ReputMessageService:
             return self._catch_up_index(is_over)
 
     @property
-    def _next_offset(self) -> int:
+    def _next_offset(self) -> PhysicalOffset:
         """The place in the log behind all that was carried, or gathered to come at once."""
         return max(self.reput_from_offset, self._gathered_until)
 
     def _drop_gathered(self) -> None:
-        self._gathered, self._gathered_until = [], 0
+        self._gathered, self._gathered_until = [], LOG_START
 
     def _run_once(self) -> None:
         start, confirmed = self._next_offset, self.visible_offset()
-        fresh: list[FreshRun] = []
+        fresh: list[FreshRun | FreshRows] = []
         next_offset = start
         while run := self._fresh.runs.take(next_offset, confirmed):
             fresh.append(run)
@@ -239,12 +233,14 @@ class ReputMessageService:
         sizes, next_offset = _good(sizes, good, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
-    def _carry(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
+    def _carry(
+        self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
+    ) -> None:
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
         if self.index_from_offset == start < self.reput_from_offset:
             self._index_chunk(chunk, start, next_offset)
 
-    def _dispatch(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
+    def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Carry entries to their queues; those that are to come at once wait for the last."""
         if next_offset < self._together_until:
             self._gathered += list(runs)
@@ -255,7 +251,7 @@ class ReputMessageService:
         else:
             self._dispatch_now(runs, next_offset)
 
-    def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: int) -> None:
+    def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         arrivals: Arrivals = {}
         try:
             self._append(runs, arrivals)
@@ -263,7 +259,9 @@ class ReputMessageService:
         finally:  # what is in its queue can be pulled, even if another queue has no room
             self._tell_all(arrivals)
 
-    def _dispatch_all_or_none(self, runs: Sequence[QueueEntries], next_offset: int) -> None:
+    def _dispatch_all_or_none(
+        self, runs: Sequence[QueueEntries], next_offset: PhysicalOffset
+    ) -> None:
         """Carry entries to their queues; if one refuses, show nothing of what others have got."""
         queues = [self._queues.get_or_make(*key) for key in {run[:2] for run in runs}]
         ends = [queue.max_offset for queue in queues]
@@ -282,9 +280,10 @@ class ReputMessageService:
             queue = self._queues.get_or_make(topic, queue_id)
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
-            if queue_offset > queue.max_offset:
+            if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
                 place, _, _ = ENTRY_STRUCT.unpack_from(entries)
-                queue.skip_to(queue_offset, self._log.files.file_before(place))
+                blank_place = PhysicalOffset(self._log.files.file_before(place))
+                queue.skip_to(queue_offset, blank_place)
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
@@ -319,7 +318,9 @@ class ReputMessageService:
         self._dispatcher.note_deleted(topic, known_end)
         queue.clear()
 
-    def _end_of_last_record(self, topic: str, queue_id: int, queue: ConsumeQueue) -> int | None:
+    def _end_of_last_record(
+        self, topic: str, queue_id: int, queue: ConsumeQueue
+    ) -> PhysicalOffset | None:
         """Return the end of the record of a queue's last entry, or None without that record."""
         try:
             last = queue.last_entry()
@@ -333,7 +334,9 @@ class ReputMessageService:
             return None
         return place + size if found == (topic.encode(), queue_id, queue_offset) else None
 
-    def _tell(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
+    def _tell(
+        self, topic: str, queue_id: int, max_offset: QueueOffset, tags_codes: Sequence[int]
+    ) -> None:
         try:
             if self._listener is not None:
                 self._listener.arriving(topic, queue_id, max_offset, tags_codes)
@@ -362,7 +365,7 @@ class ReputMessageService:
         else:
             self._index_chunk(_chunk(data, sizes), start, next_offset)
 
-    def _note_hole(self, start: int, end: int, error: RecordError) -> None:
+    def _note_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Pass over the first inconsistent record between two places, unless it is given now."""
         if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
             return
@@ -381,22 +384,26 @@ class ReputMessageService:
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
 
-    def _index_few(self, data: Buffer, sizes: Sequence[int], start: int, next_offset: int) -> None:
+    def _index_few(
+        self, data: Buffer, sizes: Sequence[int], start: PhysicalOffset, next_offset: PhysicalOffset
+    ) -> None:
         if self._index is not None:
             self._index.dispatch_few(keyed(data, sizes, start))
         self.index_from_offset = next_offset
 
-    def _index_chunk(self, chunk: RecordChunk, start: int, next_offset: int) -> None:
+    def _index_chunk(
+        self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
+    ) -> None:
         if self._index is not None:
-            whole, chunk = len(chunk), _with_few_properties(chunk)
-            columns = key_columns(chunk, start)
-            count = max(chunks.rows_within(columns["keys"], _WORDS_MAX), 1)
-            if count < whole:
+            columns, count = first_key_columns(chunk, start)
+            if count < len(chunk):
                 next_offset = start + int(chunk.ends[count - 1])
-            self._index.dispatch(**{name: column[:count] for name, column in columns.items()})
+            self._index.dispatch(**columns)
         self.index_from_offset = next_offset
 
-    def _next_records(self, start: int, end: int) -> tuple[Buffer, list[int], int]:
+    def _next_records(
+        self, start: PhysicalOffset, end: PhysicalOffset
+    ) -> tuple[Buffer, list[int], PhysicalOffset]:
         """Return records from a place in the log on, within one file, and the place behind them."""
         stop, first = end, self._log.min_offset
         if start < first:
@@ -417,7 +424,7 @@ class ReputMessageService:
             return data, sizes, start + sum(sizes)
         return data, sizes, min(start + self._log.files.space_left(start), end)
 
-    def _read(self, start: int, stop: int) -> tuple[Buffer, list[int]]:
+    def _read(self, start: PhysicalOffset, stop: PhysicalOffset) -> tuple[Buffer, list[int]]:
         """Read records that lie between two places of one file; none where a blank lies."""
         data = self._log.files.read_up_to(start, min(stop - start, RUN_BYTES_MAX))
         sizes = record_sizes(data, RUN_RECORDS_MAX)
@@ -434,14 +441,18 @@ class ReputMessageService:
         return data, []
 
 
-def _cut(sizes: list[int], count_max: int, start: int, next_offset: int) -> tuple[list[int], int]:
+def _cut(
+    sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
+) -> tuple[list[int], PhysicalOffset]:
     """Limit the number of records from a place on; return their sizes, and where they end."""
     if len(sizes) <= count_max:
         return sizes, next_offset
     return sizes[:count_max], start + sum(sizes[:count_max])
 
 
-def _good(sizes: list[int], count: int, start: int, next_offset: int) -> tuple[list[int], int]:
+def _good(
+    sizes: list[int], count: int, start: PhysicalOffset, next_offset: PhysicalOffset
+) -> tuple[list[int], PhysicalOffset]:
     """Cut records down to those that are good, which are some unless there were none at all."""
     if sizes and not count:
         raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
@@ -450,44 +461,3 @@ def _good(sizes: list[int], count: int, start: int, next_offset: int) -> tuple[l
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return chunks.RecordChunk(data[: sum(sizes)], sizes)
-
-
-def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
-    """Cut many records down to the first of them, before their properties are looked into."""
-    ends = chunk.properties_length.cumsum()
-    if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
-        return chunk
-    count = max(int(ends.searchsorted(_LONG_PROPERTY_BYTES_MAX, "right")), 1)
-    return chunks.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
-
-
-def key_columns(chunk: RecordChunk, start: int) -> dict[str, Any]:
-    """Return what the index needs of many records that lie back to back from a place in the log."""
-    return {
-        "topics": chunks.COLUMNS["topic"].build(chunk),
-        "unique_keys": chunk.properties.values(UNIQ_KEY),
-        "keys": chunks.COLUMNS["keys"].build(chunk),
-        "physical_offsets": chunk.starts + start,
-        "store_timestamps": chunks.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
-        "sys_flags": chunk.sys_flag,
-    }
-
-
-def keyed(data: Buffer, sizes: Sequence[int], start: int) -> Iterator[KeyedMessage]:
-    """Yield what the index needs of each of a few such records."""
-    position = 0
-    for size in sizes:
-        topic, _, _, sys_flag, store_timestamp, properties = glance(data, position, size)
-        yield KeyedMessage(
-            topic.decode("utf-8", "replace"),
-            _text(property_of(properties, _UNIQ_KEY)),
-            _text(property_of(properties, _KEYS)),
-            start + position,
-            store_timestamp,
-            sys_flag,
-        )
-        position += size
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")

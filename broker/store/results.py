@@ -11,10 +11,13 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
+from rocketpoll.broker.store.offsets import Hole, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+_NO_PLACE, _NO_NUMBER = PhysicalOffset(-1), QueueOffset(-1)
 
 
 class PutMessageStatus(Enum):
@@ -31,9 +34,9 @@ class PutMessageResult(NamedTuple):
     """One message, or the first of a batch. ``end_offset`` is what to wait for in SYNC_FLUSH."""
 
     status: PutMessageStatus
-    physical_offset: int = -1
-    queue_offset: int = -1
-    end_offset: int = -1
+    physical_offset: PhysicalOffset = _NO_PLACE
+    queue_offset: QueueOffset = _NO_NUMBER
+    end_offset: PhysicalOffset = _NO_PLACE
     store_timestamp: int = 0
     message_count: int = 0
     remark: str | None = None
@@ -56,11 +59,12 @@ class GetMessageResult(NamedTuple):
     """Whole records, back to back in a few buffers, and where to go on."""
 
     status: GetMessageStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    next_begin_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
     buffers: tuple[Buffer, ...] = ()
     sizes: Sequence[int] | npt.NDArray[np.int64] = ()
+    places: Sequence[int] | npt.NDArray[np.int64] = ()
 
     @property
     def message_count(self) -> int:
@@ -77,11 +81,11 @@ class GetMessageResult(NamedTuple):
 class StoreState:
     """The state of a store, as an operator needs it first."""
 
-    min_offset: int
-    written_offset: int
-    flushed_offset: int
-    reput_from_offset: int
-    holes: tuple[tuple[int, int], ...]
+    min_offset: PhysicalOffset
+    written_offset: PhysicalOffset
+    flushed_offset: PhysicalOffset
+    reput_from_offset: PhysicalOffset
+    holes: tuple[Hole, ...]
     failure: str | None
     hindrance: str | None
     """The text of what cannot be done for now, and why; None if nothing hinders."""

@@ -17,7 +17,8 @@ from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.dispatch import record_sizes
-from rocketpoll.broker.store.record_check import RecordCheck
+from rocketpoll.broker.store.offsets import PhysicalOffset
+from rocketpoll.broker.store.records.record_check import RecordCheck
 from rocketpoll.broker.store.recovery import record_behind
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _PREPARED_AT = 4
 class _Rows(NamedTuple):
     """Rows of a commit among the records at a place in the log, by their numbers there."""
 
-    position: int
+    position: PhysicalOffset
     chunk: RecordChunk
     rows: numpy.ndarray[tuple[int], numpy.dtype[numpy.intp]]
 
@@ -48,7 +49,7 @@ def mark_rows(chunk: RecordChunk, mark: int) -> None:
     cells[at] = np.array(mark, ">i8").view("V8")
 
 
-def roll_back(log: CommitLog, start: int, mark: int) -> None:
+def roll_back(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
     """Mark all rows of a commit behind a place in the log; nothing of that is flushed.
 
     Raises:
@@ -59,7 +60,7 @@ def roll_back(log: CommitLog, start: int, mark: int) -> None:
         _roll_back_in(log, found)
 
 
-def first_row(log: CommitLog, start: int, mark: int) -> int | None:
+def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
     """Return where, behind a place in the log, the first row of a commit is not rolled back.
 
     Raises:
@@ -72,13 +73,13 @@ def first_row(log: CommitLog, start: int, mark: int) -> int | None:
     return None
 
 
-def newest_row(log: CommitLog, start: int) -> tuple[int, int] | None:
+def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
     """Return, behind a place in the log, the highest mark that a row has, and its first place.
 
     Raises:
         UnreadableFile: The disk does not give what lies there.
     """
-    newest, place = 0, 0
+    newest, place = 0, start
     for position, chunk in _chunks_behind(log, start):
         marks = np.where(
             chunk.sys_flag & TRANSACTION_MASK, 0, chunk.tail["prepared_transaction_offset"]
@@ -89,14 +90,16 @@ def newest_row(log: CommitLog, start: int) -> tuple[int, int] | None:
     return (newest, place) if newest else None
 
 
-def _rows_behind(log: CommitLog, start: int, mark: int) -> Iterator[_Rows]:
+def _rows_behind(log: CommitLog, start: PhysicalOffset, mark: int) -> Iterator[_Rows]:
     for position, chunk in _chunks_behind(log, start):
         rows = np.flatnonzero(chunk.tail["prepared_transaction_offset"] == mark)
         if len(rows):
             yield _Rows(position, chunk, rows)
 
 
-def _chunks_behind(log: CommitLog, start: int) -> Iterator[tuple[int, RecordChunk]]:
+def _chunks_behind(
+    log: CommitLog, start: PhysicalOffset
+) -> Iterator[tuple[PhysicalOffset, RecordChunk]]:
     check = RecordCheck(log.sealed_from)
     position = max(start, log.min_offset)
     while position < log.written_offset:
@@ -109,7 +112,7 @@ def _chunks_behind(log: CommitLog, start: int) -> Iterator[tuple[int, RecordChun
         position += len(chunk.data)
 
 
-def _records_at(log: CommitLog, position: int, check: RecordCheck) -> RecordChunk | None:
+def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
     """Return good records that lie back to back from a place on, or None if there is none."""
     stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
     data = log.files.read_up_to(position, stop)

@@ -15,10 +15,11 @@ from typing import Any, Final
 from rmq_spark.wire import record_layout as layout
 from rocketpoll.broker.store.entry_check import WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import StoreParts
 from rocketpoll.broker.store.reader import MessageReader, Removed
-from rocketpoll.broker.store.record_glance import stored_at
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_glance import stored_at
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 from rocketpoll.broker.store.wrong_entries import damaged
 
 _HEAD_BYTES: Final = 128
@@ -38,7 +39,7 @@ class TimeLookup:
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
-    ) -> int:
+    ) -> QueueOffset:
         """Return the first offset stored at a time or later; upper: the last then or earlier.
 
         After the last message that is the queue's end, and its last offset; before the first, its
@@ -52,8 +53,8 @@ class TimeLookup:
         least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            self._reader.check_end(topic, queue_id, 0, least_end)
-            return 0
+            self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
+            return FIRST_IN_QUEUE
         end, last = queue.max_offset, self._log.last_timestamp
 
         def stored_at(entry: Any) -> int:
@@ -82,7 +83,7 @@ class TimeLookup:
         least_end = self._least_end(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            self._reader.check_end(topic, queue_id, 0, least_end)
+            self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
             return -1
         end = queue.max_offset
         try:
@@ -101,7 +102,7 @@ class TimeLookup:
             UnreadableFile: The disk does not give it.
             WrongEntry: The entry does not lead to a message.
         """
-        place, size = int(entry["physical_offset"]), int(entry["size"])
+        place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])
         if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
             raise WrongEntry(place)
         try:

@@ -15,6 +15,7 @@ from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.entry_check import HEAD_BYTES, WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.picking import Limits
 
 _HOW_TO_GO_ON = (
@@ -31,7 +32,7 @@ class WrongEntries:
         self._log = log
 
     def limits_before(
-        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: int, limits: Limits
+        self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: Limits
     ) -> Limits:
         """Return limits that end before a wrong entry; while it is not known which, half is tried.
 
@@ -49,7 +50,7 @@ class WrongEntries:
             raise damaged(queue, f"that of offset {queue_offset}", wrong) from None
         return limits._replace(scan_max=fewer)
 
-    def is_right(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def is_right(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> bool:
         """Return whether an entry is blank or leads to its record."""
         entry = queue.read(queue_offset, 1)
         if not len(entry):
@@ -62,18 +63,20 @@ class WrongEntries:
             head, 0, place, size, range(queue_offset, queue_offset + 1)
         )
 
-    def end_before(self, queue: ConsumeQueue, queue_offset: int, entries: Buffer) -> int:
+    def end_before(
+        self, queue: ConsumeQueue, queue_offset: QueueOffset, entries: Buffer
+    ) -> PhysicalOffset:
         """Return the end of the record before; 0 unless the entries overlap it, and it is right."""
         if queue_offset <= queue.min_offset:
-            return 0
+            return LOG_START
         before = queue.read(queue_offset - 1, 1)
         if not len(before):
-            return 0
+            return LOG_START
         place, size, _ = ENTRY_STRUCT.unpack(before)
         next_place, next_size, _ = ENTRY_STRUCT.unpack_from(entries)
         if BLANK_SIZE in (size, next_size) or next_place >= place + size:
-            return 0
-        return int(place + size) if self.is_right(queue, queue_offset - 1) else 0
+            return LOG_START
+        return PhysicalOffset(place + size if self.is_right(queue, queue_offset - 1) else 0)
 
 
 def fewer_than(

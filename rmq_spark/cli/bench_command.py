@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -31,6 +31,9 @@ _GROUP: Final = "rocketpoll-bench"
 _PATIENCE_SECONDS: Final = 10.0
 _POLL_MS: Final = 100
 _SENT_AT: Final = "sentAt"
+
+_Timed: TypeAlias = "Callable[[], list[float]]"
+"""A step of a measurement, and the seconds that each of its sends took."""
 
 _seconds = click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10.0,
                         show_default=True, help="How long it sends.")  # fmt: skip
@@ -71,11 +74,12 @@ def produce(
     message = Message(topic, random.randbytes(body_bytes))  # noqa: S311  # no secret
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
         admin.route(topic)
-        send = _sender(producer, message, batch, in_flight)
+        send, rest = _sender(producer, message, batch, in_flight)
         started = time.monotonic()
         took = []
         while time.monotonic() < started + seconds:
             took += send()
+        took += rest()
         elapsed = time.monotonic() - started
     count = len(took) * batch
     show_document({**_rates(count, count * body_bytes, elapsed), **_times(took)}, output)
@@ -140,8 +144,11 @@ def latency(
 
 def _sender(
     producer: Producer, message: Message, batch: int, in_flight: int
-) -> Callable[[], list[float]]:
-    """Return what sends once, and gives the seconds that it took until there were answers."""
+) -> tuple[_Timed, _Timed]:
+    """Return what sends once, and what waits for answers that are still to come.
+
+    Both give the seconds that sends took until they had their answers.
+    """
     if in_flight > 1:
         return _sender_ahead(producer, message, in_flight)
     messages = [message] * batch
@@ -154,23 +161,22 @@ def _sender(
             producer.send_batch(messages)
         return [time.monotonic() - before]
 
-    return send
+    return send, list
 
 
-def _sender_ahead(
-    producer: Producer, message: Message, in_flight: int
-) -> Callable[[], list[float]]:
+def _sender_ahead(producer: Producer, message: Message, in_flight: int) -> tuple[_Timed, _Timed]:
     waiting: deque[tuple[float, Any]] = deque()
 
     def send() -> list[float]:
         waiting.append((time.monotonic(), producer.send_async(message)))
-        if len(waiting) < in_flight:
-            return []
+        return [] if len(waiting) < in_flight else [answered()]
+
+    def answered() -> float:
         before, future = waiting.popleft()
         future.result(_PATIENCE_SECONDS)
-        return [time.monotonic() - before]
+        return time.monotonic() - before
 
-    return send
+    return send, lambda: [answered() for _ in range(len(waiting))]
 
 
 def _send_at_a_rate(

@@ -8,10 +8,13 @@ from __future__ import annotations
 import click
 
 from rmq_spark.cli.broker_command import run_broker
+from rmq_spark.cli.tree import Verb
 
 
 @click.command(
-    add_help_option=False,  # the broker's --help is its own
+    cls=Verb,
+    example="rocketpoll broker -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
+    add_help_option=False,  # the broker's --help is its own, with this example
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

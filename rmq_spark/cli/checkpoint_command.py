@@ -15,11 +15,18 @@ from urllib.parse import urlparse
 
 import click
 
-from rmq_spark.cli.checkpoint_lag import last_written, moves_of, places_of, total_behind
+from rmq_spark.cli.checkpoint_lag import (
+    QueryPlace,
+    last_written,
+    moves_of,
+    places_of,
+    total_behind,
+)
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.group_command import show_moves
 from rmq_spark.cli.group_seek import carry_out
+from rmq_spark.cli.group_state import is_unknown
 from rmq_spark.cli.output import output_option, show_document, show_rows, time_of
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.spark import INSTALL, has_pyspark
@@ -37,6 +44,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rmq_spark.client.admin.admin import Admin
+
 _SHOWN: Final = 10
 _COLUMNS: Final = (
     *("batch", "committed", "source", "topic", "broker", "queue", "next", "last_read_was_stored"),
@@ -46,15 +55,15 @@ _COLUMNS: Final = (
 @click.command(
     cls=Verb,
     context_settings=HELP_SETTINGS,
-    example="rocketpoll checkpoint /srv/checkpoints/orders --lag\n"
-    "rocketpoll checkpoint /srv/checkpoints/orders --to-group billing --dry-run\n"
-    "rocketpoll checkpoint /srv/checkpoints/orders --start",
+    example="rocketpoll checkpoint ~/checkpoints/orders --lag\n"
+    "rocketpoll checkpoint ~/checkpoints/orders --to-group billing --dry-run\n"
+    "rocketpoll checkpoint ~/checkpoints/orders --start",
 )
 @click.argument("directory")
 @click.option("--all", "is_all", is_flag=True, help=f"All batches, not only the last {_SHOWN}.")
 @click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
-              help="Have a consumer group go on where the query is.")  # fmt: skip
+              help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
 @click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
               "and no more.")  # fmt: skip
@@ -129,10 +138,22 @@ def _chosen(directory: str, batch_id: int | None) -> CheckpointedBatch:
     return last_written(batches) if batch_id is None else numbered(directory, batches, batch_id)
 
 
+def _places(admin: Admin, batch: CheckpointedBatch) -> list[QueryPlace]:
+    """Return the places of a query, of which some may be gone.
+
+    Raises:
+        RouteNotFound: Its topics are no more, or it is another cluster's.
+    """
+    places = places_of(admin, batch)
+    if places and all(each.end is None for each in places):
+        admin.route(places[0].queue.topic)
+    return places
+
+
 def _show_lag(batches: Sequence[CheckpointedBatch], access: Access, output: str) -> None:
     batch = last_written(batches)
     with access.admin() as admin:
-        places = places_of(admin, batch)
+        places = _places(admin, batch)
     document = {
         "batch": batch.batch_id,
         "began": None if batch.timestamp_ms is None else time_of(batch.timestamp_ms),
@@ -163,8 +184,10 @@ def _move(
     is_dry: bool,
 ) -> None:
     with access.admin() as admin:
-        moves = moves_of(admin, group, places_of(admin, batch), source)
+        moves = moves_of(admin, group, _places(admin, batch), source)
         if not is_dry:
+            if is_unknown(admin, group):  # 5.x stores no offsets of a group that was never made
+                admin.create_group(group)
             carry_out(admin, group, moves, Place(Kind.OFFSET), is_all=False)
     show_moves(moves, output, is_dry=is_dry, none="")
 

@@ -89,5 +89,8 @@ def moves_of(
         if each.end is not None
     ]
     if not moves:
-        raise Failure("the checkpoint has no queue that is still there")
+        raise Failure(
+            "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag shows them, "
+            "rocketpoll cluster info the brokers"
+        )
     return moves

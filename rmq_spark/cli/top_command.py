@@ -2,8 +2,9 @@
 
     a look at all ends and offsets ──> another ──> rates between the two
 
-All is asked of brokers each time, also what other commands ask for once: a look at thousands of
-topics takes its time, and the interval is from the end of one to the next.
+Each look asks each broker once for each topic, and twice for each group, whatever the number of
+their queues: thousands of them take a second or two, and the interval is from the end of a look to
+the next.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.output import Row, json_line, table_of, text_lines
 from rmq_spark.cli.topic_command import is_rocketmqs
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
-from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.broker_report import BrokerReport
 
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "brokers": (
@@ -129,33 +130,37 @@ def _tables(admin: Admin, interval: float, rows: int) -> Iterator[dict[str, list
 
 
 def _look(admin: Admin) -> Look:
-    ends: dict[str, tuple[int, int]] = {}
+    from rmq_spark.client.admin.broker_report import read_broker  # noqa: PLC0415  # not for help
+
     brokers = asked_brokers(admin)
     own = {name for broker in brokers for name in (broker.name, broker.cluster) if name}
-    for topic in sorted(admin.topics()):
-        if is_rocketmqs(topic, own):
-            continue
-        try:
-            held = admin.topic_offsets(topic).values()
-        except RouteNotFound:  # deleted since
-            continue
-        ends[topic] = (
-            sum(each.max_offset for each in held),
-            sum(each.max_offset - each.min_offset for each in held),
-        )
-    groups = {}
-    for group in sorted(admin.groups()):
-        if is_system_group(group):
-            continue
-        lags = [
-            lag for lag in admin.progress(group) if not lag.queue.topic.startswith(RETRY_PREFIX)
-        ]
-        groups[group] = (
-            sum(lag.consumer_offset or 0 for lag in lags),
-            sum(lag.messages for lag in lags),
-            len(admin.members(group)),
-        )
+    reports = [read_broker(admin, address) for address in admin.masters().values()]
+    ends: dict[str, tuple[int, int]] = {}
+    groups: dict[str, tuple[int, int, int]] = {}
+    for report in reports:
+        _add_topics(report, own, ends)
+        _add_groups(report, groups)
     return Look(time.monotonic(), brokers, ends, groups)
+
+
+def _add_topics(report: BrokerReport, own: set[str], ends: dict[str, tuple[int, int]]) -> None:
+    for each in report.topics:
+        if not is_rocketmqs(each.topic, own):
+            end, held = ends.get(each.topic, (0, 0))
+            ends[each.topic] = (end + each.end, held + each.end - each.begin)
+
+
+def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -> None:
+    for name in report.group_names:
+        if not is_system_group(name):
+            consumed, behind, members = groups.get(name, (0, 0, 0))
+            online = report.members.get(name)
+            here = 0 if online is None else len(online.connection_set)
+            groups[name] = (consumed, behind, max(members, here))  # each is at every broker
+    for each in report.groups:
+        if each.group in groups and not each.topic.startswith(RETRY_PREFIX):
+            consumed, behind, members = groups[each.group]
+            groups[each.group] = (consumed + each.consumed, behind + each.messages, members)
 
 
 def _broker_row(broker: Broker) -> Row:

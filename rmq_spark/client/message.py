@@ -25,7 +25,7 @@ from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
-    PROPERTIES_BYTES_MAX,
+    PROPERTIES_BYTES_SENT_MAX,
     RESERVED_NAMES,
     TAGS,
     UNIQ_KEY,
@@ -159,9 +159,12 @@ class Message:
             raise MessageRejected(
                 "properties", "texts without the characters 1 and 2", str(error)
             ) from error
-        if size > PROPERTIES_BYTES_MAX:
+        if size > PROPERTIES_BYTES_SENT_MAX:
             raise MessageRejected(
-                "properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{size} bytes"
+                "properties",
+                f"at most {PROPERTIES_BYTES_SENT_MAX} bytes with keys and tags, as brokers add to "
+                "them (put some into the body)",
+                f"{size} bytes",
             )
         return text
 

@@ -89,7 +89,9 @@ class PullResult(NamedTuple):
         suggest_which_broker_id: Number of the broker to pull from next; 0 is the master.
         records: Stored records, back to back.
         sizes: Array (numpy) of the records' lengths in bytes, if the broker has sent them
-            (PULL_CHUNK), else None.
+            (PULL_CHUNK, PULL_PLACES), else None.
+        places: Array (numpy) of the places of the records in the log, if the broker has sent those
+            in their stead (PULL_PLACES), else None.
     """
 
     pull_status: PullStatus
@@ -99,6 +101,7 @@ class PullResult(NamedTuple):
     suggest_which_broker_id: int = 0
     records: Buffer = b""
     sizes: Any = None
+    places: Any = None
 
     def first_message(self) -> StoredMessage | None:
         """Return the first message; None if there is none, or none that can be read."""

@@ -99,6 +99,8 @@ class ReadOptions:
     """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     checks_crc: bool = True
+    reads_files: bool = True
+    """True if tasks may read the files of a broker's log, where they have them."""
     limits: Limits = Limits()
     pieces_min: int | None = None
     piece_rows_max: int | None = None
@@ -209,6 +211,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             options.choice("onBadRecord", *(how.value for how in OnBadRecord))
         ),
         checks_crc=options.get("checkCrc", values.truth, default=True),
+        reads_files=options.get("localFiles", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
         piece_rows_max=options.number("maxRecordsPerPartition"),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
+from rmq_spark.client.reading.log_files import on_this_machine
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
@@ -22,7 +23,6 @@ from rmq_spark.spark.errors import lost, named, report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Place, Queues, mark_of
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -82,6 +82,7 @@ def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> Bul
         subscription=options.expression,
         expression_type=options.expression_type,
         timeout_ms=max(PULL_TIMEOUT_MS, options.access.request_timeout_ms),
+        log_files=on_this_machine if options.reads_files else None,
     )
     address = addresses.of(piece.queue)
     api = addresses.instance.api
@@ -136,10 +137,7 @@ def _mark(records: RecordChunk, row: int) -> int:
 
 
 def _stored_ms(records: RecordChunk, row: int) -> int:
-    at = int(records.store_timestamp_at[row])
-    return int.from_bytes(
-        records.data[at : at + layout.STORE_TIMESTAMP_BYTES].tobytes(), "big", signed=True
-    )
+    return int(records.store_timestamp[row])
 
 
 def _check_gaps(

@@ -22,13 +22,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.client.errors import PartlySent
-from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.producer.outgoing import SendRules
@@ -43,6 +42,7 @@ from rmq_spark.spark.parcels import Parcel, Parcels
 from rmq_spark.spark.send_tries import SendTries
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
+from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_queue import MessageQueue
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
@@ -50,36 +50,30 @@ GATHERED_BYTES: Final = 32 * 1024 * 1024
 
 SINGLE_ROWS: Final = 1_000
 
-
-class Sent(NamedTuple):
-    """The rows that a task has stored, and where; spans of a queue that adjoin are joined.
-
-    ``body_bytes`` is the size of all bodies, ``retries`` counts what was tried again.
-
-    Exactly once the spans are those that a manifest names, each small enough to be held in memory.
-    """
-
-    row_count: int
-    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
-    body_bytes: int
-    retries: int
+TOPIC_QUEUES: Final = 4
+"""Most queues of a topic of rows that is made by the first of them, as other producers have it."""
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
 
 
-def producer_of(options: WriteOptions) -> Producer:
+def producer_of(options: WriteOptions, topic_queues: int = TOPIC_QUEUES) -> Producer:
     """Return the producer that tasks of this process with equal options share.
 
-    A forked process makes a producer of its own.
+    A topic that a send of it makes has ``topic_queues`` queues. A forked process makes a producer
+    of its own.
     """
     access, group = options.access, options.producer_group
-    key = (os.getpid(), access, group, options.max_message_bytes)
+    key = (os.getpid(), access, group, options.max_message_bytes, topic_queues)
     if key not in _producers:
         producer = Producer(
             group,
             instance=instance_for(access),
-            rules=SendRules(group, max_message_bytes=options.max_message_bytes),
+            rules=SendRules(
+                group,
+                default_topic_queue_nums=topic_queues,
+                max_message_bytes=options.max_message_bytes,
+            ),
             send_timeout_ms=access.request_timeout_ms,
         )
         producer.start()
@@ -95,7 +89,7 @@ def send_rows(
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
-) -> Sent:
+) -> TaskRows:
     """Send all rows of a partition, and return when they are stored.
 
     Raises:
@@ -120,10 +114,10 @@ def send_rows(
         sending.send(parcels, checked)
         first_row += some.num_rows
         body_bytes += bytes_of(checked)
-    retries = sending.tries.retries
+    counts = first_row, body_bytes, sending.tries.retries
     if options.is_exactly_once:
-        return Sent(first_row, tuple(sending.named.spans), body_bytes, retries)
-    return Sent(first_row, tuple(sending.spans), body_bytes, retries)
+        return TaskRows(*counts, tuple(sending.named.spans))
+    return TaskRows(*counts, tuple(sending.spans))
 
 
 def bytes_of(rows: pa.RecordBatch) -> int:
@@ -134,10 +128,12 @@ def bytes_of(rows: pa.RecordBatch) -> int:
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
     """Send one message of the sink's own, and return when it is stored; it may be stored twice.
 
+    Its topic has one queue, also when it is deleted meanwhile and this send makes it again.
+
     Raises:
         WriteError: A broker refuses it, or could not be reached for too long.
     """
-    producer = producer_of(options)
+    producer = producer_of(options, topic_queues=1)
     sending = _Sending(options, producer, message.topic, time.monotonic, time.sleep)
     return sending.send_one(message, queue)
 

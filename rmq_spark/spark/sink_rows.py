@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from rmq_spark.spark import sink_columns as columns
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.schema import BROKER_NAME
-from rmq_spark.wire.chunk.properties import lengths_of_maps
+from rmq_spark.wire.chunk.properties import are_without, lengths_of_maps
 from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
     NAME_VALUE_SEPARATOR,
-    PROPERTIES_BYTES_MAX,
+    PROPERTIES_BYTES_SENT_MAX,
     PROPERTY_SEPARATOR,
     RESERVED_NAMES,
     TAGS,
@@ -37,7 +37,6 @@ ROW_ID: Final = "ROCKETPOLL_ROW"
 ROW: Final = "row"
 """The column with the number of each row in its partition, for error messages."""
 
-_PROPERTY_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 512
 """The most bytes of a user's properties; client and broker add some of their own."""
 
 _ASKED_FOR_BY_COLUMN: Final[Mapping[str, str]] = {
@@ -151,12 +150,14 @@ class SinkRows:
     def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
-        self._refuse(
-            pc.match_substring(texts, PROPERTY_SEPARATOR),
-            first_row,
-            name,
-            "it has the character \\x02, which RocketMQ keeps apart properties with: replace it",
-        )
+        if not are_without(PROPERTY_SEPARATOR, texts):
+            self._refuse(
+                pc.match_substring(texts, PROPERTY_SEPARATOR),
+                first_row,
+                name,
+                "it has the character \\x02, which RocketMQ keeps apart properties with: replace "
+                "it",
+            )
         return _none_if_empty(texts)
 
     def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:
@@ -230,11 +231,12 @@ class SinkRows:
                 total += np.asarray(pc.fill_null(pc.binary_length(found[name]), 0))
         if columns.PROPERTIES in found:
             total += lengths_of_maps(found[columns.PROPERTIES])
-        if len(total) and total.max() > _PROPERTY_BYTES_MAX:
+        if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and {_PROPERTY_BYTES_MAX} is "
-                "the most that RocketMQ leaves for them: put some into the body"
+                f"with keys and tags they take {total[row]} bytes, and "
+                f"{PROPERTIES_BYTES_SENT_MAX} is the most that RocketMQ leaves for them: put some "
+                "into the body"
             )
             raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
 

@@ -39,12 +39,12 @@ from rmq_spark.spark.sending import producer_of
 from rmq_spark.spark.staging import (
     OF_WRITES,
     STAGING_REMEDIES,
-    TaskStaged,
     check_knows,
     check_order,
     one_of,
     take_back,
 )
+from rmq_spark.spark.task_reports import TaskStaged
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

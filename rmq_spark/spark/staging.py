@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -34,7 +34,8 @@ from rmq_spark.spark.send_tries import REMEDIES, SendTries
 from rmq_spark.spark.sending import bytes_of, gathered, producer_of
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import SinkRows, WriteTask
-from rmq_spark.wire.bodies.staged_batches import CommittedBatch, StagedAttempt
+from rmq_spark.spark.task_reports import TaskRows, TaskStaged
+from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -59,26 +60,6 @@ STAGING_REMEDIES: Final = (
 )
 
 
-class TaskStaged(NamedTuple):
-    """The report of one task's staging.
-
-    ``topic`` and ``broker_name`` are None if it had no rows. ``sums`` are those of its rows if the
-    batch had been committed before it began. ``body_bytes`` is the size of all bodies, ``retries``
-    counts what was tried again.
-    """
-
-    row_count: int
-    batch: BatchRequestHeader
-    body_bytes: int
-    retries: int
-    topic: str | None = None
-    broker_name: str | None = None
-    attempt: StagedAttempt | None = None
-    staged_bytes: int = 0
-    is_committed: bool = False
-    sums: Sums | None = None
-
-
 def stage_rows(
     options: WriteOptions,
     sent: Sequence[SinkColumn],
@@ -88,7 +69,7 @@ def stage_rows(
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
-) -> TaskStaged:
+) -> TaskRows:
     """Stage all rows of a partition, and return when the broker has them.
 
     Raises:
@@ -113,17 +94,19 @@ def stage_rows(
         staging.queues_of,
         options.namespace,
     )
+    row_count = body_bytes = 0
     try:
         for some in gathered(batches):
-            checked = rows.checked(some, staging.row_count)
+            checked = rows.checked(some, row_count)
             for parcel in parcels.of(checked):
                 staging.take(parcel.topic, parcel.queue, parcel.rows)
-            staging.row_count += some.num_rows
-            staging.body_bytes += bytes_of(checked)
-        return staging.finish()
+            row_count += some.num_rows
+            body_bytes += bytes_of(checked)
+        staged = staging.finish()
     except BaseException:
         staging.take_back()
         raise
+    return TaskRows(row_count, body_bytes, tries.retries, staged=staged)
 
 
 class _Staging:
@@ -132,7 +115,6 @@ class _Staging:
     def __init__(
         self, options: WriteOptions, task: WriteTask, batch: BatchRequestHeader, tries: SendTries
     ) -> None:
-        self.row_count = self.body_bytes = 0
         self._producer = producer_of(options)
         self._batch = batch
         self._tries = tries
@@ -173,10 +155,7 @@ class _Staging:
         attempt = self._sends.finish()
         is_committed = self._sums is not None or self._sends.is_committed
         return TaskStaged(
-            self.row_count,
             self._batch,
-            self.body_bytes,
-            self._tries.retries,
             self._topic,
             self._broker_name,
             None if is_committed or not attempt.chunks else attempt,

@@ -40,6 +40,7 @@ from rmq_spark.spark.sending import send_rows
 from rmq_spark.spark.sink_columns import DELAY_LEVEL, SinkColumn, check_sink_columns
 from rmq_spark.spark.sink_rows import WriteTask
 from rmq_spark.spark.staged_commits import abort_staged, check_stageable, commit_staged, next_write
+from rmq_spark.spark.task_reports import TaskRows, TaskStaged
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 
 try:
@@ -53,9 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
-    from rmq_spark.client.producer.arrow_sends import SentSpan
     from rmq_spark.spark.body_encoding import BodyEncoder
-    from rmq_spark.spark.staging import TaskStaged
 
 _log = logging.getLogger(__name__)
 
@@ -72,23 +71,16 @@ class TaskSent(WriterCommitMessage):
 
     task: WriteTask
     attempt: int
-    row_count: int
-    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...]
+    rows: TaskRows
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
-    staged: TaskStaged | None = None
-    """The report of rows that were staged instead of sent."""
-    body_bytes: int = 0
-    """The size of all bodies."""
-    retries: int = 0
-    """The number of times that something was tried again, as a broker was away or busy."""
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
         """The ids of the first and the last row, or None; those between them count up."""
-        if not self.row_count:
+        if not self.rows.row_count:
             return None
-        return self.task.row_id(0), self.task.row_id(self.row_count - 1)
+        return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
 
 
 class _Writing:
@@ -120,28 +112,11 @@ class _Writing:
         if batch is not None:
             from rmq_spark.spark.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
 
-            staged = stage_rows(self.options, self.columns, task, batches, batch)
-            attempt = _context().attemptNumber()
-            return TaskSent(
-                task,
-                attempt,
-                staged.row_count,
-                (),
-                part_of,
-                staged,
-                body_bytes=staged.body_bytes,
-                retries=staged.retries,
-            )
-        found = send_rows(self.options, self.columns, task, batches)
-        return TaskSent(
-            task,
-            _context().attemptNumber(),
-            found.row_count,
-            found.spans,
-            part_of if self.options.is_exactly_once else None,
-            body_bytes=found.body_bytes,
-            retries=found.retries,
-        )
+            rows = stage_rows(self.options, self.columns, task, batches, batch)
+        else:
+            rows = send_rows(self.options, self.columns, task, batches)
+        manifest_id = part_of if self.options.is_exactly_once else None
+        return TaskSent(task, _context().attemptNumber(), rows, manifest_id)
 
     def send_of_write(
         self,
@@ -213,7 +188,10 @@ class _Writing:
         if len(sent) < len(messages) or len(ids) > 1 or strange:
             raise WriteError(f"what tasks report is not of one batch: {ids}, {_total(messages)}")
         spans = [
-            span for message in sent for span in message.spans if isinstance(span, CommittedSpan)
+            span
+            for message in sent
+            for span in message.rows.spans
+            if isinstance(span, CommittedSpan)
         ]
         for manifest_id in filter(None, ids):
             if self.options.sink_name is None:
@@ -397,16 +375,16 @@ def _context() -> TaskContext:
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
     """Return what tasks report to have staged."""
     sent = [message for message in messages if isinstance(message, TaskSent)]
-    return [message.staged for message in sent if message.staged is not None]
+    return [message.rows.staged for message in sent if message.rows.staged is not None]
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
     sent = [message for message in messages if isinstance(message, TaskSent)]
-    count = sum(message.row_count for message in sent)
-    queues = {span.queue for message in sent for span in message.spans}
+    rows = [message.rows for message in sent]
+    count, size = sum(each.row_count for each in rows), sum(each.body_bytes for each in rows)
+    queues = {span.queue for each in rows for span in each.spans}
     unknown = len(messages) - len(sent)
-    size = sum(message.body_bytes for message in sent)
-    retries = sum(message.retries for message in sent)
+    retries = sum(each.retries for each in rows)
     staged = _staged(messages)
     place = f"are in {len(queues)} queues"
     if staged:

@@ -115,6 +115,7 @@ class RequestCode(IntEnum):
     LAST_BATCH = 29006  # B, ours: the last batch that a sink has committed
     FORGET_SINK = 29007  # B, ours: which batch a sink has committed last is forgotten
     ALL_SINKS = 29008  # B, ours: the last batches of all sinks
+    PULL_PLACES = 29009  # B, ours: a pull whose records are read from the files of the log
 
 
 @unique

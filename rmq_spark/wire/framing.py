@@ -46,6 +46,10 @@ _TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
 _EMPTY = memoryview(b"")
 
 
+def _zeros(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
 class Frame(NamedTuple):
     """One frame, cut but not yet decoded; both views share memory with what was fed."""
 
@@ -71,26 +75,28 @@ class FrameReader:
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
+        memory: Callable[[int], memoryview] = _zeros,
     ) -> None:
-        """Take the limits; smaller ones suit peers that have not authenticated."""
+        """Take the limits; smaller ones suit peers that have not authenticated.
+
+        ``memory`` returns this many writable bytes, of any content, for a large frame.
+        """
+        self._memory = memory
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._unread = _EMPTY
         self._waiting = bytearray()  # pieces fed behind `_unread`, empty in the usual case
         self._partial = bytearray()  # one incomplete frame, empty when there is none
         self._partial_needs = PREFIX_BYTES
-        self._room: memoryview | None = None  # the end of `_partial`, still to be written
+        self._large: memoryview | None = None  # all of a large frame, begun in `_partial`
+        self._room: memoryview | None = None  # the end of `_large`, still to be written
 
     @property
     def bytes_held(self) -> int:
         """The number of bytes fed and not yet handed out."""
+        whole = self._partial if self._large is None else self._large
         unwritten = 0 if self._room is None else len(self._room)
-        return len(self._partial) - unwritten + len(self._unread) + len(self._waiting)
-
-    @property
-    def has_more(self) -> bool:
-        """True if bytes that were fed with the last frame are behind it."""
-        return bool(self._unread)
+        return len(whole) - unwritten + len(self._unread) + len(self._waiting)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
@@ -110,10 +116,10 @@ class FrameReader:
             missing = self._partial_needs - len(self._partial)
             if not self._partial or self._unread or self._waiting or missing < ROOM_BYTES_MIN:
                 return None
-            whole = bytearray(self._partial_needs)
+            self._large = self._memory(self._partial_needs)
             start = len(self._partial)
-            whole[:start] = self._partial
-            self._partial, self._room = whole, memoryview(whole)[start:]
+            self._large[:start] = self._partial
+            self._room = self._large[start:]
         return self._room or None
 
     def wrote(self, count: int) -> None:
@@ -152,11 +158,11 @@ class FrameReader:
             raise
         return frame
 
-    def several(self) -> tuple[bytes, int] | None:
-        """Return bytes with several frames in one piece, and where in them the next one starts.
+    def piece(self) -> tuple[bytes, int] | None:
+        """Return bytes in which the next frame is whole, and where in them it starts.
 
-        None if nothing is behind the next frame. The bytes end with what was fed last, perhaps
-        within a frame. Whoever takes whole frames out of them by other means than `next_frame` says
+        None if it is not whole in one piece. The bytes end with what was fed last, perhaps within
+        another frame. Whoever takes whole frames out of them by other means than `next_frame` says
         so to `pass_over`. An incomplete frame that is whole now is joined with what came behind it,
         once; a large one is not.
         """
@@ -164,7 +170,7 @@ class FrameReader:
             return None
         unread = self._unread
         size = len(unread)
-        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES >= size:
+        if size < PREFIX_BYTES or _unpack_words(unread)[0] + _LENGTH_WORD_BYTES > size:
             return None
         data = unread.obj
         if type(data) is not bytes:
@@ -187,7 +193,8 @@ class FrameReader:
         header_end = PREFIX_BYTES + (word & _HEADER_LENGTH_MASK)
         if self.bytes_held < header_end:
             return None
-        return _cut(memoryview(bytes(self._partial[:header_end])), word, header_end)
+        whole = self._partial if self._large is None else self._large
+        return _cut(memoryview(bytes(whole[:header_end])), word, header_end)
 
     def _whole(self) -> Frame | None:
         """Return a frame that lies within one piece, without copying a byte."""
@@ -214,9 +221,9 @@ class FrameReader:
             self._partial_needs = self._frame_bytes(*_WORDS.unpack_from(self._partial))
         if not self._complete():
             return None
-        data = memoryview(self._partial)
+        data = memoryview(self._partial) if self._large is None else self._large
         self._partial = bytearray()
-        self._room = None
+        self._large = self._room = None
         return _cut(data, _WORDS.unpack_from(data)[1], len(data))
 
     def _is_joined(self) -> bool:

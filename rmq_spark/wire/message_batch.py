@@ -34,6 +34,7 @@ _HEAD = struct.Struct(struct_format(HEAD))
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _HEAD_BYTES, _LENGTH_BYTES = _HEAD.size, _PROPERTIES_LENGTH.size
 ENTRY_BYTES_MIN: Final = _HEAD_BYTES + _LENGTH_BYTES
+_FLAG_AT = struct.calcsize(struct_format(HEAD[:3]))
 _COPIED_BYTES_MAX = 1 << 16
 
 
@@ -82,6 +83,25 @@ class BatchEntry(NamedTuple):
     properties: bytes
 
 
+class EvenEntries(NamedTuple):
+    """The messages of a batch whose parts are all as long as the first's: rows of a table."""
+
+    data: bytes
+    rows: int
+    entry_bytes: int
+    first: BatchEntry
+    body_at: int = _HEAD_BYTES
+    """The place of the body in an entry."""
+    flag_at: int = _FLAG_AT
+    """The place of the flag in an entry."""
+
+    def properties(self) -> list[bytes]:
+        """Return the properties of each message."""
+        length = len(self.first.properties)
+        row = struct.Struct(f"{self.entry_bytes - length}x{length}s")
+        return [properties for (properties,) in row.iter_unpack(self.data)]
+
+
 _new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tuple.__new__
 
 
@@ -90,6 +110,30 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
     # Pieces of bytes are cheaper than pieces of a view, by a tenth of all that a message costs.
     view = bytes(data) if len(data) <= _COPIED_BYTES_MAX else memoryview(data)
     return _split(view, 0, len(view))[0]
+
+
+def even_entries(data: Buffer) -> EvenEntries | None:
+    """Return the messages of a batch if all have parts as long as the first's, and a body.
+
+    None if they have not, or something is wrong with them, which `split_batch` says.
+    """
+    data = bytes(data)
+    if len(data) < ENTRY_BYTES_MIN:
+        return None
+    size, _, _, flag, body_length = _HEAD.unpack_from(data)
+    if size < ENTRY_BYTES_MIN or len(data) % size or not 0 < body_length <= size - ENTRY_BYTES_MIN:
+        return None
+    length_at = _HEAD_BYTES + body_length
+    properties_at = length_at + _LENGTH_BYTES
+    count = len(data) // size
+    if _PROPERTIES_LENGTH.unpack_from(data, length_at) != (size - properties_at,):
+        return None
+    for start, end in ((0, 4), (_HEAD_BYTES - 4, _HEAD_BYTES), (length_at, properties_at)):
+        for at in range(start, end):  # byte by byte, each of all messages at once
+            if data[at::size].count(data[at]) != count:
+                return None
+    first = BatchEntry(flag, data[_HEAD_BYTES:length_at], data[properties_at:size])
+    return EvenEntries(data, count, size, first)
 
 
 def split_in_parts(data: Buffer, count_max: int) -> Iterator[list[BatchEntry]]:

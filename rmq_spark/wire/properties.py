@@ -17,6 +17,12 @@ NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 PROPERTIES_BYTES_MAX = 32_767
 """The most bytes of properties, whose length is a signed 16-bit field."""
+PROPERTIES_BYTES_SENT_MAX = PROPERTIES_BYTES_MAX - 512
+"""The most bytes of properties of a message that is sent: brokers add to them.
+
+They add the name of their cluster and perhaps a checksum, and to a message that is delayed or given
+back for which topic and queue it is meant, and its first id.
+"""
 
 KEYS = "KEYS"
 TAGS = "TAGS"

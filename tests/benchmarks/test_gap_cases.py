@@ -12,8 +12,8 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.deep
 
-OTHERS = {"arrival", "connection_lost", "deadline", "delivery", "sweep"}
-"""What else happens on the loop: messages arrive, clients go, time passes."""
+OTHERS = {"/metrics", "arrival", "connection_lost", "deadline", "delivery", "sweep"}
+"""What else happens on the loop: scrapers ask, messages arrive, clients go, time passes."""
 REFUSALS = {
     ResponseCode.SUCCESS,
     ResponseCode.SYSTEM_ERROR,

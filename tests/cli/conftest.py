@@ -43,9 +43,15 @@ def kind(request):
 
 
 @pytest.fixture(scope="module")
-def addresses(kind, tmp_path_factory):
+def broker_directory(kind, tmp_path_factory):  # each kind has one of its own
+    """The directory of the broker, in which its ``store`` lies."""
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="module")
+def addresses(kind, broker_directory):
     """One broker for each file of tests."""
-    with running(kind, tmp_path_factory.mktemp("broker")) as found:
+    with running(kind, broker_directory) as found:
         yield found
 
 

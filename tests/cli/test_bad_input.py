@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from command_verbs import EVERY
 from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.lists import BrokerData, ClusterInfo, TopicList
+from rmq_spark.wire.bodies.routes import QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
+
+CHECKPOINT = "the directory of a checkpoint"
 
 VERBS = {
     "topic create": ("topic", "create", "new"),
@@ -36,30 +42,77 @@ VERBS = {
     "bench consume": ("bench", "consume", "orders"),
     "bench latency": ("bench", "latency", "orders"),
     "top": ("top",),
+    "sink list": ("sink", "list"),
+    "sink list TOPIC": ("sink", "list", "orders"),
+    "sink show": ("sink", "show", "orders"),
+    "sink forget": ("sink", "forget", "query", "--yes"),
+    "checkpoint --lag": ("checkpoint", CHECKPOINT, "--lag"),
+    "checkpoint --to-group": ("checkpoint", CHECKPOINT, "--to-group", "billing"),
 }
-"""A call of each verb that asks a cluster; ``cluster health`` tells of the cluster in a table."""
+"""A call of each verb that asks a cluster."""
+
+GO_ON_AND_TELL = {"cluster health", "console", "exporter", "doctor"}
+"""Those whose work it is to tell how the cluster is, each with tests of its own."""
+ASK_NO_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}
 
 NEED_A_TOPIC = (
     *("topic alter", "topic describe", "topic delete", "consume", "consume --key"),
     *("consume --follow", "tail", "message", "group seek"),
-    *("bench produce", "bench consume", "bench latency"),
+    *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show"),
+    *("checkpoint --lag", "checkpoint --to-group"),
 )
 GO_ON = ("cluster info", "produce", "bench produce")
 """Those that do with one of two brokers."""
+
+NOT_REFUSED = ("cluster info", "sink list", "sink forget")
+"""The first tells it in a table; the others ask brokers of ours alone, which refuse nobody."""
 
 ASK_ONLY_NAME_SERVERS = ("dlq list", "cluster info")
 HELPLESS = ("produce", "dlq show", "dlq resend")
 """Those that know of no topic where there is no broker, and say so."""
 
 
-def failed(run, verb, *more):
-    """The one line with which a verb fails, behind its name."""
-    ran = run(*VERBS[verb], *more, stdin=b"x\n")
-    assert (ran.code, ran.out) == (1, ""), ran
-    [line] = ran.err.splitlines()
-    name, _, text = line.partition(": ")
-    assert name == f"rocketpoll {verb.partition(' --')[0]}"
-    return text
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The directory of a query's checkpoint: one batch, which has come to two of orders."""
+    began = json.dumps({"batchTimestampMs": 1})
+    place = json.dumps({"v": 1, "offsets": {"orders": {"a": {"0": 2}}}})
+    for folder, lines in (("offsets", ("v1", began, place)), ("commits", ("v1", "{}"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text("\n".join(lines), encoding="utf-8")
+    return str(tmp_path)
+
+
+@pytest.fixture
+def called(run, checkpoint):
+    """Run a verb of the table as it stands there, behind it more arguments."""
+
+    def called(verb, *more):
+        words = [checkpoint if each == CHECKPOINT else each for each in VERBS[verb]]
+        return run(*words, *more, stdin=b"x\n")
+
+    return called
+
+
+@pytest.fixture
+def failed(called):
+    """Run a verb of the table; return the one line with which it fails, behind its name."""
+
+    def failed(verb, *more):
+        ran = called(verb, *more)
+        assert (ran.code, ran.out) == (1, ""), ran
+        [line] = ran.err.splitlines()
+        name, _, text = line.partition(": ")
+        assert verb.startswith(name.removeprefix("rocketpoll "))
+        return text
+
+    return failed
+
+
+def test_each_verb_has_its_row():
+    asking = {verb for verb in EVERY for row in VERBS if f"{row} ".startswith(f"{verb} ")}
+    assert asking == EVERY.keys() - GO_ON_AND_TELL - ASK_NO_CLUSTER
+    assert EVERY.keys() >= GO_ON_AND_TELL | ASK_NO_CLUSTER
 
 
 @pytest.fixture(scope="module")
@@ -85,43 +138,49 @@ def two_brokers():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_broker(run, verb):
-    assert failed(run, verb, "--namesrv", "127.0.0.1:1").startswith(
+def test_no_broker(failed, verb):
+    assert failed(verb, "--namesrv", "127.0.0.1:1").startswith(
         "no name server answers: cannot connect to 127.0.0.1:1: Connection refused; check that a "
         "broker listens there; name another by --namesrv, or start one: rocketpoll broker"
     )
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_port_of_another_program(run, verb):
+def test_a_port_of_another_program(failed, verb):
     def speak_http(peer):
         peer.socket.recv(1 << 16)
         peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with FakeServer(speak_http) as server:
-        said = failed(run, verb, "--namesrv", server.address)
+        said = failed(verb, "--namesrv", server.address)
     assert said.startswith(f"no name server answers: {server.address} does not answer as a broker")
     assert "; give the port of a name server, as --namesrv localhost:9876" in said
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_name_server_without_brokers(run, verb):
-    bodies = {
-        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
-    }
+def name_server_of(bodies, others):
+    """A name server that answers with these bodies, and to all other requests alike."""
 
     def answer(request):
         if request.code in bodies:
             return request.respond(ResponseCode.SUCCESS, body=encode_body(bodies[request.code]))
-        return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
+        return request.respond(*others)
 
-    with FakeServer(answering(answer)) as server:
+    return FakeServer(answering(answer))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_name_server_without_brokers(called, failed, verb):
+    bodies = {
+        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
+    }
+    missing = (ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
+    with name_server_of(bodies, missing) as server:
         if verb in ASK_ONLY_NAME_SERVERS:
-            ran = run(*VERBS[verb], "--namesrv", server.address)
+            ran = called(verb, "--namesrv", server.address)
             assert (ran.code, ran.out, len(ran.err.splitlines())) == (0, "", 1)
             return
-        said = failed(run, verb, "--namesrv", server.address)
+        said = failed(verb, "--namesrv", server.address)
     if verb in NEED_A_TOPIC and verb != "group seek":
         assert said.startswith("there is no topic orders: rocketpoll topic list shows all")
     elif verb not in HELPLESS:
@@ -132,24 +191,32 @@ def test_a_name_server_without_brokers(run, verb):
 
 
 @pytest.mark.parametrize("verb", NEED_A_TOPIC)
-def test_a_topic_that_is_not_there(run, cluster, verb):
+def test_a_topic_that_is_not_there(cluster, failed, verb):
     cluster.topic(name="order")
     cluster.store_offset("billing", "order", 0)
-    assert failed(run, verb) == (
+    assert failed(verb) == (
         "there is no topic orders: did you mean order? rocketpoll topic list shows all, "
         "rocketpoll topic create orders makes it"
     )
 
 
+READ = "no broker lets it be read; let it be (perm 6)"
+WRITTEN = "no broker with a master lets it be written; let it be (perm 6)"
+
+
 @pytest.mark.parametrize(
     ("verb", "perm", "why"),
     [
-        ("produce", "r", "no broker with a master lets it be written; let it be (perm 6)"),
-        ("consume", "w", "no broker lets it be read; let it be (perm 6)"),
-        ("consume --follow", "none", "no broker lets it be read; let it be (perm 6)"),
+        ("produce", "r", WRITTEN),
+        ("bench produce", "r", WRITTEN),
+        ("consume", "w", READ),
+        ("consume --follow", "none", READ),
+        ("tail", "w", READ),
+        ("bench consume", "w", READ),
+        ("bench latency", "w", READ),
     ],
 )
-def test_no_permission(run, cluster, verb, perm, why):
+def test_no_permission_for_a_topic(run, cluster, verb, perm, why):
     topic = cluster.topic()
     run("topic", "alter", topic, "--perm", perm)
     ran = run(*(topic if each == "orders" else each for each in VERBS[verb]), stdin=b"x\n")
@@ -157,10 +224,34 @@ def test_no_permission(run, cluster, verb, perm, why):
     assert f"no route to topic {topic}: {why}" in ran.err
 
 
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in NOT_REFUSED])
+def test_no_permission_for_an_account(failed, verb):
+    """As RocketMQ answers whom its access lists do not let do something: by the request."""
+    refused = (ResponseCode.NO_PERMISSION, "billing may not do this")
+    bodies = {}
+    with name_server_of(bodies, refused) as server:
+        node = BrokerData(cluster="C", broker_name="a", broker_addrs={0: server.address})
+        queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+        bodies |= {
+            RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(
+                broker_addr_table={"a": node}, cluster_addr_table={"C": frozenset("a")}
+            ),
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(
+                topic_list=frozenset({"orders", "%DLQ%billing"})
+            ),
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: TopicRouteData(
+                queue_datas=(queues,), broker_datas=(node,)
+            ),
+        }
+        said = failed(verb, "--namesrv", server.address)
+    assert "billing may not do this" in said
+    assert "; take keys that may (--access-key, --profile), or change the topic's --perm" in said
+
+
 @pytest.mark.parametrize("verb", [each for each in VERBS if each not in GO_ON])
-def test_half_a_cluster_away(run, verb, two_brokers):
+def test_half_a_cluster_away(failed, verb, two_brokers):
     address, away = two_brokers
-    said = failed(run, verb, "--namesrv", address)
+    said = failed(verb, "--namesrv", address)
     assert (
         f"cannot connect to {away}: Connection refused; check that a broker listens there" in said
     )
@@ -172,6 +263,9 @@ def test_half_a_cluster_away_and_messages_go_to_the_other_half(run, two_brokers)
     ran = run("produce", "orders", "--namesrv", address, stdin=b"1\n2\n3\n4\n")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("4 messages were sent to orders; the last is ")
+    ran = run("bench", "produce", "orders", "--seconds", 0.1, "--namesrv", address, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["messages"] > 0
 
 
 @pytest.mark.parametrize(

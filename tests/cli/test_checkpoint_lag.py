@@ -54,14 +54,29 @@ def test_a_topic_that_is_no_more_has_no_lag(run, topic, checkpoint):
     assert (held["source"], held["end"], held["behind"]) == (1, 6, 1)
 
 
+def test_a_query_whose_topics_are_all_gone_is_told_of_the_nearest(run, topic, checkpoint):
+    directory = checkpoint([(f"{topic}s", {"0": 4})], [])
+    for how in (("--lag",), ("--to-group", "billing")):
+        ran = run("checkpoint", directory, *how)
+        assert (ran.code, ran.out) == (1, "")
+        assert f"there is no topic {topic}s: did you mean {topic}?" in ran.err
+
+
+def test_a_query_whose_brokers_are_called_otherwise_by_now_is_told_where_to_look(
+    run, cluster, topic, checkpoint
+):
+    directory = checkpoint([(topic, {"7": 4})], [])
+    assert run("checkpoint", directory, "--lag", "-o", "json").json["queues"][0]["end"] == "gone"
+    why = run("checkpoint", directory, "--to-group", cluster.group()).err
+    assert "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag" in why
+
+
 def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
     directory, group = checkpoint([(topic, {"0": 4, "1": 2})], []), cluster.group()
     cluster.store_offset(group, topic, 1, 0)
     dry = run("checkpoint", directory, "--to-group", group, "--dry-run", "-o", "json").json
-    assert [(row["committed"], row["to"], row["behind"]) for row in dry] == [
-        (1, 4, 2),
-        (None, 2, 0),
-    ]
+    found = [(row["committed"] or 0, row["to"], row["behind"]) for row in dry]
+    assert found == [(1, 4, 2), (0, 2, 0)]  # of the other, young queue some say 0, and some nothing
     assert cluster.stored_offset(group, topic, 0) == 1
     ran = run("checkpoint", directory, "--to-group", group)
     assert ran.err == "moved\n"
@@ -76,7 +91,9 @@ def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
     assert "the query has the sources 0, 1: name one by --source" in why
     why = run("checkpoint", directory, "--to-group", group, "--source", "7").err
     assert "source 7 is none of rocketpoll's; these are: 0, 1" in why
-    run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    ran = run("checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0")
+    assert (ran.code, ran.err) == (0, "moved\n")
+    assert group in run("group", "list").out
     assert cluster.stored_offset(group, other, 0) == 1
     assert cluster.stored_offset(group, topic, 0) in (None, 0)  # of a young queue, RocketMQ says 0
     why = run("checkpoint", directory, "--to-group", group, "--batch", "9").err

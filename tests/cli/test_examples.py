@@ -2,79 +2,106 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-from broker_kinds import wait_until
+from broker_kinds import NAME, wait_until
+from command_verbs import EVERY
+from consumer_clusters import Cluster
+from rocketmq_peer import is_listening
 from staged_rows import commit_batch
 
-from rmq_spark.cli import main as cli
+from rmq_spark.cli.java import java_fault
 from rmq_spark.cli.tree import Verb
 from rmq_spark.client.manifest import Manifest, ManifestId, commits_topic
 
-WITHOUT_A_CLUSTER = {
-    *("broker", "demo", "doctor", "checkpoint", "archive", "store", "exporter", "console"),
-}
-"""Commands with tests of their own: they take Spark, a directory of this machine, or for ever."""
+EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.example.splitlines()]
+SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics at"}
+"""Those that serve until they are told to stop, and what they say when they do."""
 
-
-def verbs(command, words):
-    """All verbs below a command, by the words that name them."""
-    if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            below = command.get_command(click.Context(command), name)
-            yield from verbs(below, (*words, name))
-    else:
-        yield words, command
-
-
-EVERY = {" ".join(words): verb for words, verb in verbs(cli.command_tree(), ())}
-EXAMPLES = [
-    (name, line)
-    for name, verb in EVERY.items()
-    if name.split()[0] not in WITHOUT_A_CLUSTER
-    for line in verb.example.splitlines()
-]
+WITHOUT_A_CLUSTER = {"broker", "demo", "archive"}
+NEED_SPARK = {"doctor"}
+SAID = ("", "moved\n", "nothing was changed: a dry run\n")
+"""What may stand beside an answer."""
 
 
 @pytest.fixture(scope="module")
-def shell(addresses, tmp_path_factory):
-    """Start a line as it is written, in a shell in which ``rocketpoll`` is installed."""
-    directory = tmp_path_factory.mktemp("shell")
-    program = directory / "rocketpoll"
+def home(addresses, broker_directory, tmp_path_factory):
+    """The home of whoever types: a store, settings of a broker, the checkpoint of a query.
+
+    The store is the broker's as it is before examples delete topics.
+    """
+    home = tmp_path_factory.mktemp("home")
+    program = home / "rocketpoll"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")
     program.chmod(0o755)
-    root = Path(__file__).parents[2]
-    path = f"{directory}{os.pathsep}{os.environ['PATH']}"
-    variables = {"PATH": path, "NAMESRV_ADDR": addresses[0], "PYTHONPATH": str(root)}
+    cluster = Cluster(*addresses, NAME)
+    cluster.topic(1, "kept")
+    cluster.send("kept", *range(20), queues=1)
+    kept = cluster.queue("kept")
+    wait_until("its queue", lambda: cluster.api.max_offset(cluster.address, kept) == 20)
+    cluster.close()
+    shutil.copytree(broker_directory / "store", home / "store")
+    (home / "conf").mkdir()
+    settings = f"listenPort=0\nstorePathRootDir={home / 'own-store'}\n"
+    (home / "conf" / "broker.conf").write_text(settings, encoding="utf-8")
+    began = json.dumps({"batchTimestampMs": 1_767_225_600_000})
+    place = json.dumps({"v": 1, "offsets": {"orders": {"broker-a": {"0": 2, "1": 1}}}})
+    for folder, lines in (("offsets", ("v1", began, place)), ("commits", ("v1", "{}"))):
+        (home / "checkpoints" / "orders" / folder).mkdir(parents=True)
+        file = home / "checkpoints" / "orders" / folder / "0"
+        file.write_text("\n".join(lines), encoding="utf-8")
+    return home
 
-    def ran(line):
+
+@pytest.fixture
+def shell(home, addresses):
+    """Start a line as it is written, in a shell in which ``rocketpoll`` is installed."""
+    variables = {
+        "HOME": str(home),
+        "PATH": f"{home}{os.pathsep}{os.environ['PATH']}",
+        "NAMESRV_ADDR": addresses[0],
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYSPARK_PYTHON": sys.executable,
+        "COLUMNS": "200",
+    }
+
+    def started(line):
         return subprocess.Popen(
             ["/bin/sh", "-c", line],
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, cwd=directory,
+            text=True, cwd=home,
         )  # fmt: skip
 
-    return ran
+    return started
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
-    if name == "broker":  # its help is the broker's own
-        return
     verb = EVERY[name]
     assert isinstance(verb, Verb)
     assert verb.example.startswith(("rocketpoll ", "echo ", "seq "))
     assert f"rocketpoll {name}" in verb.example
+    if name == "broker":  # its help is written by its process
+        return
     said = run(*name.split(), "--help")
     assert said.code == 0
     for line in verb.example.splitlines():
         assert f"\n  {line}\n" in said.out
+
+
+def test_the_help_of_the_broker_shows_its_example(shell):
+    with shell("rocketpoll broker --help") as asked:
+        said, _ = asked.communicate(timeout=60)
+    assert f"\nexample: {EVERY['broker'].example}\n" in said
 
 
 @pytest.fixture
@@ -106,17 +133,34 @@ def stage(run, cluster, kind):
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "line"), EXAMPLES)
 def test_an_example_runs_as_it_is_written(cluster, stage, shell, name, line):
-    stage(name)
-    if name == "tail":
-        with shell(line) as running:
+    if name in NEED_SPARK and java_fault() is not None:
+        pytest.skip("this machine has no Java for Spark")
+    if name not in WITHOUT_A_CLUSTER:
+        stage(name)
+    if name in SERVING:
+        serves(shell, name, line)
+        return
+    with shell(line) as running:
+        if name == "tail":
             wait_until(
                 "a message that came after it began",
                 lambda: cluster.send("orders", "x") or running.poll() is not None,
             )
-            out, err = running.communicate()
-    else:
-        with shell(line) as running:
-            out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
-    assert err in ("", "moved\n", "nothing was changed: a dry run\n")
+    assert err in SAID
     assert out
+
+
+def serves(shell, name, line):
+    """One that serves says so, and ends in order when it is told to."""
+    port = re.search(r"--port (\d+)", line)
+    if is_listening(int(port[1]) if port else {"console": 5559}.get(name, 0)):
+        pytest.skip("another program has its port")
+    with shell(f"exec {line}") as serving:
+        try:
+            assert SERVING[name] in serving.stdout.readline()
+        finally:
+            serving.send_signal(signal.SIGTERM)
+        _, err = serving.communicate(timeout=60)
+    assert serving.returncode == 0, err

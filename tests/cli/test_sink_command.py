@@ -8,7 +8,6 @@ from staged_rows import commit_batch
 from rmq_spark.client.manifest import CommittedSpan, Manifest, ManifestId, commits_topic
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.message_queue import MessageQueue
 
 
 @pytest.fixture
@@ -17,8 +16,8 @@ def committed(cluster):
     and a batch write."""
     topic = cluster.topic(queues=1)
     cluster.topic(1, commits_topic(topic))
-    queue = MessageQueue(topic, "broker-a", 0)
-    with Producer("sinks", cluster.address) as producer:
+    queue = cluster.queue(topic)
+    with Producer("sinks", cluster.name_server) as producer:
 
         def commit(identity, rows, bytes_max=100_000):
             spans = tuple(CommittedSpan(queue, 10 * n, rows, 1, 1) for n in range(3))
@@ -66,7 +65,7 @@ def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
 def test_what_is_no_manifest_is_told_with_its_place(run, cluster):
     topic = cluster.topic(queues=1)
     cluster.topic(1, commits_topic(topic))
-    with Producer("sinks", cluster.address) as producer:
+    with Producer("sinks", cluster.name_server) as producer:
         producer.send(Message(commits_topic(topic), b"{}"))
     refused = run("sink", "list", topic)
     assert refused.code == 1

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections import Counter
+
+import pytest
+from conforming_clients import Clients
+from console_stage import with_topics
+from terminals import written_to_a_terminal
 
 from rmq_spark.cli.top_command import Look, rates
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.wire.codes import RequestCode
+from rocketpoll import EmbeddedBroker
 
 
 def test_a_rate_is_what_has_happened_between_two_looks():
@@ -36,3 +47,51 @@ def test_each_look_is_shown(run, cluster):
     lines = run("top", "-n", 1, "--interval", 0.1).lines
     assert lines[0] == "brokers"
     assert {"topics", "groups"} <= set(lines)
+
+
+def test_members_and_what_was_consumed_between_two_looks_are_counted(run, cluster):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *range(6), queues=2)
+    consumer = Clients(cluster).lite(group, topic, auto_commit=False)
+    taken = 0
+    while taken < 6:
+        taken += len(consumer.poll(100))
+    consumer.commit()
+    ran = run("top", "-n", 1, "--interval", 0.1, "--rows", 1_000, "-o", "json")
+    [shown] = [row for row in ran.json["groups"] if row["group"] == group]
+    assert (shown["members"], shown["behind"]) == (1, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_on_a_terminal_the_tables_take_the_screen_and_give_it_back(cluster):
+    topic = cluster.topic()
+    cluster.send(topic, *"abc")
+    command = [sys.executable, "-m", "rocketpoll", "top", "-n", "2", "--interval", "0.1"]
+    text = written_to_a_terminal(command, NAMESRV_ADDR=cluster.name_server, LINES="400")
+    taken, given_back = text.index("\x1b[?1049h"), text.rindex("\x1b[?1049l")
+    assert taken < text.index("brokers") < text.index("groups") < given_back
+    assert cluster.broker_name in text
+
+
+TOPICS, QUEUES, GROUPS = 1_000, 4, 1_000
+
+
+@pytest.mark.deep
+def test_thousands_of_queues_and_groups_cost_one_and_two_requests_each(run, tmp_path, monkeypatch):
+    asked, request = Counter(), Connections.request
+
+    def counted(self, address, command, *arguments, **more):
+        asked[command.code] += 1
+        return request(self, address, command, *arguments, **more)
+
+    monkeypatch.setattr(Connections, "request", counted)
+    store = with_topics(tmp_path / "store", TOPICS, queues=QUEUES, groups=GROUPS)
+    with EmbeddedBroker(store) as broker:
+        at = ("--namesrv", broker.address)
+        ran = run("top", "-n", 1, "--interval", 0.1, "--rows", 10_000, "-o", "json", *at)
+    assert len({row["topic"] for row in ran.json["topics"]}) == TOPICS
+    behind = {row["group"]: row["behind"] for row in ran.json["groups"]}
+    assert (len(behind), set(behind.values())) == (GROUPS, {0})
+    looks = 2
+    assert asked[RequestCode.GET_TOPIC_STATS_INFO] < looks * (TOPICS + 100)
+    assert sum(asked.values()) < looks * (TOPICS + 2 * GROUPS + 300)

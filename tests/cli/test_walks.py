@@ -1,80 +1,181 @@
-"""What an operator walks through with the command line alone, as its page tells it."""
+"""What an operator walks through with the command line alone, by the commands of its page."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 
 import pytest
-from broker_kinds import wait_until
+from broker_kinds import RocketMQBroker, RocketPollBroker, wait_until
 from conforming_clients import Clients, Listener
+from walks import Walk, check_told, commands
 
 from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin
+from rocketpoll.broker.store.config import FlushDiskType
+
+PAGE = "command-line.md"
+STUCK = "A consumer is stuck: find out why and skip one message"
+REWIND = "Rewind billing to 09:00"
+FILLS = "Which topic fills the disk"
+KILLED = "A broker was killed: is anything lost"
 
 
-def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    if kind == "4.9.7":
-        pytest.skip("it can tell members only of times: its consumers have to be stopped first")
-    run("produce", topic, stdin=b"good\npoison\nbehind\n")
+@pytest.fixture
+def walk(run):
+    """Walk by the commands of a section of the page; yield what each does, in their order.
 
-    def listen(messages, _):
-        stuck = any(message.body == b"poison" for message in messages)
-        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if stuck else None
+    Words that are only of the page, as a directory, are put right.
+    """
 
+    def walked(title, words=()):
+        steps = Walk()
+        for line in commands(PAGE, title):
+            steps.type(line)
+            steps.read()
+            yield run(*shlex.split(put_right(line, words))[1:])
+        check_told(steps, PAGE, title)
+
+    return walked
+
+
+def put_right(line, words):
+    for of_page, here in words:
+        line = line.replace(of_page, str(here))
+    return line
+
+
+def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind, walk):
+    cluster.topic(queues=1, name="orders")
+    run("produce", "orders", stdin=b"good\nfine\npoison\nbehind\n")
     taken = Listener()
-    Clients(cluster).push(
-        lambda messages, context: listen(messages, context) or taken(messages, context),
-        group,
-        topic,
-        orderly=True,
-        consume_message_batch_max_size=1,
-        persist_consumer_offset_interval_ms=200,
-    )
-    taken.wait_for(["good"])
-    wait_until("its offset", lambda: cluster.stored_offset(group, topic) == 1)
 
-    found = run("group", "describe", group, "-o", "json").json
-    [queue] = found["queues"]
-    assert (queue["committed"], queue["behind"], found["members"]) == (1, 2, 1)
-    assert queue["member"] == found["online"][0]["client"]
-    at = run("consume", topic, "--queue", 0, "--offset", queue["committed"], "-n", 1, "-o", "json")
-    assert json.loads(at.out)["body"] == "poison"
+    def listen(messages, context):
+        if any(message.body == b"poison" for message in messages):
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return taken(messages, context)
 
-    seek = ("group", "seek", group, "--topic", topic, "--queue", 0, "--to", "+1")
-    [dry] = run(*seek, "--dry-run", "-o", "json").json
-    assert (dry["committed"], dry["to"], dry["behind"]) == (1, 2, 1)
-    assert run(*seek).code == 0
-    assert taken.wait_for(["behind"]) == ["good", "behind"]
+    def start():
+        return Clients(cluster).push(
+            listen,
+            "billing",
+            "orders",
+            orderly=True,
+            consume_message_batch_max_size=1,
+            persist_consumer_offset_interval_ms=200,
+            broker_suspend_max_time_ms=1_000,
+        )
+
+    member = start()
+    taken.wait_for(["good", "fine"])
+    wait_until("its offset", lambda: cluster.stored_offset("billing", "orders") == 2)
+
+    steps = walk(STUCK)
+    [row] = [line for line in next(steps).lines if line.startswith("billing ")]
+    assert row.split()[1:] == ["1", "orders", "2", *row.split()[4:]]
+    described = next(steps)
+    assert re.search("^behind +2$", described.out, re.MULTILINE)
+    found = next(steps)
+    assert json.loads(found.out)["body"] == "poison"
+    if kind == "4.9.7":  # it can tell members only of times, says the page: they are stopped first
+        member.shutdown()
+        wait_until("nobody", lambda: not cluster.members("billing"))
+    dry = next(steps)
+    assert dry.err == "nothing was changed: a dry run\n"
+    assert cluster.stored_offset("billing", "orders") == 2
+    moved = next(steps)
+    assert (moved.code, moved.err) == (0, "moved\n")
+    assert next(steps, None) is None
+    if kind == "4.9.7":
+        start()
+    assert taken.wait_for(["behind"]) == ["good", "fine", "behind"]
 
 
-def test_a_group_is_rewound_to_a_time(run, cluster):
+def test_a_group_is_rewound_to_a_time(run, cluster, walk):
     topic, group = cluster.topic(queues=1), cluster.group()
     run("produce", topic, stdin=b"early\n")
     wait_until("another millisecond", lambda: stored_ms(run, topic) < time.time() * 1_000 - 1)
     nine_ms = int(time.time() * 1_000)
     run("produce", topic, stdin=b"late 1\nlate 2\n")
     cluster.store_offset(group, topic, 3)
-    [moved] = run("group", "seek", group, "--to", f"@{nine_ms}", "-o", "json").json
-    assert (moved["committed"], moved["to"], moved["behind"]) == (3, 1, 2)
+    here = (("09:00", nine_ms), ("billing-test", f"{group}-test"), ("billing", group))
+    steps = walk(REWIND, words=here)
+    dry = next(steps)
+    assert (dry.code, dry.err) == (0, "nothing was changed: a dry run\n")
+    assert cluster.stored_offset(group, topic) == 3
+    moved = next(steps)
+    assert (moved.code, moved.err) == (0, "moved\n")
     assert cluster.stored_offset(group, topic) == 1
+    assert next(steps).code == 0
+    assert next(steps, None) is None
+    assert cluster.stored_offset(f"{group}-test", topic) == 1
 
 
 def stored_ms(run, topic):
     return int(run("consume", topic, "-n", 1, "-f", "%T").out)
 
 
-def test_a_broker_was_killed_and_nothing_is_lost(run, tmp_path):
-    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
-        at = ("--namesrv", broker.address)
-        run("topic", "create", "orders", "--queues", 2, *at)
-        run("produce", "orders", "--batch", 50, *at, stdin=b"x\n" * 500)
-        broker.kill()
-        down = run("cluster", "health", *at, "-o", "json")
-        assert down.code == 10
-        assert "Connection refused" in down.json[0]["found"]
-        broker.restart()
-        assert run("cluster", "health", "--exit-when-healthy", *at).code == 0
-        assert run("topic", "describe", "orders", *at, "-o", "json").json["messages"] == 500
-    assert run("store", "verify", tmp_path / "store").out == "all is well\n"
+def test_the_topic_that_fills_the_disk_is_found(run, cluster, walk, broker_directory):
+    small, great = cluster.topic(queues=1), cluster.topic(queues=1)
+    run("produce", small, stdin=b"x\n" * 3)
+    run("produce", great, "--batch", 10, stdin=b"y" * 5_000 + b"\n" + b"z\n" * 9)
+    run("produce", great, "--batch", 10, stdin=(b"y" * 5_000 + b"\n") * 20)
+    steps = walk(FILLS, words=(("~/store", broker_directory / "store"),))
+    listed = next(steps)
+    assert listed.lines[1].startswith(f"{great} ")
+    healthy = next(steps)
+    assert healthy.code == 0
+    assert "in use" in healthy.out
+    counted = next(steps)
+    assert counted.code == 0
+    [first] = [line for line in counted.lines if line.startswith((great, small))][:1]
+    assert first.startswith(great)
+    assert next(steps, None) is None
+
+
+@pytest.fixture
+def broker(kind, tmp_path):
+    """A broker of its own, which acknowledges what is on its disk."""
+    if kind == "rocketpoll":
+        made = RocketPollBroker("", tmp_path, FlushDiskType.SYNC_FLUSH)
+    else:
+        made = RocketMQBroker(kind, tmp_path, FlushDiskType.SYNC_FLUSH)
+    yield made
+    made.close()
+
+
+def test_a_broker_was_killed_and_nothing_is_lost(run, broker, walk, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
+    for what, command in (
+        ("a broker that is ready", ("topic", "create", "orders", "--queues", 2)),
+        ("a group", ("produce", "orders", "--batch", 50)),
+    ):
+        wait_until(what, lambda ask=command: run(*ask, stdin=b"x\n" * 500).code == 0)
+    with Admin(broker.name_server) as admin:
+        admin.create_group("billing")
+        for queue, held in admin.topic_offsets("orders").items():
+            admin.set_offset("billing", queue, held.max_offset - 1)
+        wait_until("its offsets on the disk", lambda: are_stored(broker.root))
+    broker.kill()
+    down = run("cluster", "health", "-o", "json")
+    assert down.code == 10
+    found = " ".join(row["found"] for row in down.json)
+    assert "Connection refused" in found or "none is known" in found  # by a name server of 4.9
+    broker.start()
+    steps = walk(KILLED, words=(("~/store", broker.root),))
+    well = next(steps)
+    assert well.code == 0
+    topic = next(steps)
+    assert re.search("^messages +500$", topic.out, re.MULTILINE)
+    group = next(steps)
+    assert re.search("^behind +2$", group.out, re.MULTILINE)
+    verified = next(steps)
+    assert (verified.code, verified.out) == (0, "all is well\n")
+    assert next(steps, None) is None
+
+
+def are_stored(root):
+    file = root / "config" / "consumerOffset.json"
+    return file.exists() and "billing" in file.read_text(encoding="utf-8")

@@ -29,21 +29,13 @@ def test_tags_that_share_a_code_are_told_apart_by_their_text():
     wanted = of("AaAa", by_text=True)
     assert wanted.by_tags_code(CODES).tolist() == [False, False, True, True, False]
     assert wanted.by_messages(CHUNK).tolist() == [False, False, True, False, False]
-    assert [wanted.matches_properties({"TAGS": tags} if tags else {}) for tags in TAGS] == [
-        False, False, True, False, False,
-    ]  # fmt: skip
 
 
 def test_a_client_that_compares_the_text_itself_needs_no_second_look():
     wanted = of("AaAa")
     assert wanted.by_messages(CHUNK) is None
-    assert wanted.matches_properties({"TAGS": "BBBB"})
     assert not wanted.needs_messages
     assert of("AaAa", by_text=True).needs_messages
-
-
-def test_a_message_of_which_nothing_is_known_may_match():
-    assert of("AaAa", by_text=True).matches_properties(None)
 
 
 def test_the_lower_half_of_an_entrys_field_is_its_code():

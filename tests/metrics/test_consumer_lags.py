@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 from admin_room import AdminRoom
+from hypothesis import given
+from hypothesis import strategies as st
 from members import join
 
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
+from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
 
 START = 1_700_000_000_000
@@ -91,6 +98,66 @@ def test_a_queue_whose_end_is_not_known_yet_is_left_out(looking, monkeypatch):
     looking.room.offsets.commit("G", "T", 0, 1)
     monkeypatch.setattr(looking.room.store, "queue_offsets", unknown)
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
+
+
+def test_messages_that_have_expired_unread_are_lag(looking, monkeypatch):
+    looking.room.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(looking.room.store, "queue_offsets", lambda *_: QueueBounds(3, 3))
+    assert [lag.messages for lag in looking.look()] == [2]
+
+
+def test_many_groups_in_a_topic_of_many_queues_cost_what_they_have_committed(looking):
+    room, groups, queues = looking.room, 50, 300
+    room.create_topic("W", queue_nums=queues)
+    for number in range(queues):
+        room.put(0, at_ms=START + 2000 + number, topic="W", queue_id=number)
+    for number in range(groups):
+        room.groups.find_or_create(f"G{number}")
+        room.offsets.commit(f"G{number}", "W", number, 1)
+    found = list(looking.lags.look())
+    lags = [lag for lag in found if lag is not None]
+    assert {lag.messages for lag in lags} == {queues - 1}
+    assert sorted(lag.latency_ms for lag in lags) == [7_999] + [8_000] * (groups - 1)
+    assert len(found) < 3 * (groups + queues)
+
+
+def lag_queue_by_queue(room, group, topic, now_ms):
+    """The lag of a group as its definition has it, with no regard to what that costs."""
+    known = room.offsets.queues(group, topic)
+    messages, times = 0, []
+    for queue_id in range(room.topics.get(topic).read_queue_nums):
+        first, end = room.store.queue_offsets(topic, queue_id)
+        queue_offset = known.get(queue_id, first)
+        if queue_offset < end:
+            messages += end - queue_offset
+            times.append(store_timestamp(room.store, topic, queue_id, queue_offset))
+    return ConsumerLag(group, topic, messages, now_ms - min(times) if times else 0)
+
+
+QUEUES = 4
+OFFSETS = st.dictionaries(st.integers(0, QUEUES), st.integers(0, 5), min_size=1)
+
+
+@given(
+    stored=st.lists(st.integers(0, QUEUES - 1), max_size=12),
+    groups=st.lists(OFFSETS, min_size=1, max_size=4),
+)
+def test_the_lag_of_each_group_is_that_of_its_queues_one_by_one(stored, groups):
+    with TemporaryDirectory() as directory:
+        room = AdminRoom(Path(directory))
+        room.create_topic("T", queue_nums=QUEUES)
+        for number, queue_id in enumerate(stored):
+            room.put(number, at_ms=START + 7 * number, topic="T", queue_id=queue_id)
+        for number, offsets in enumerate(groups):
+            room.groups.find_or_create(f"G{number}")
+            for queue_id, queue_offset in offsets.items():
+                room.offsets.commit(f"G{number}", "T", queue_id, queue_offset)
+        looking = Looking(room)
+        assert looking.look() == [
+            lag_queue_by_queue(room, f"G{number}", "T", looking.now_ms)
+            for number in range(len(groups))
+        ]
+        room.shutdown()
 
 
 def test_each_queue_is_a_step(looking):

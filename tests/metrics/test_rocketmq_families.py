@@ -50,7 +50,7 @@ def test_the_lag_of_a_group_shows_whether_it_is_online_or_not(tmp_path):
         samples = await scrape(broker.controller.metrics_port)
         lag = {"consumer_group": "billing", "topic": "T", "is_retry": "false"}
         assert samples("rocketmq_consumer_lag_messages", **lag) == 3
-        assert samples("rocketmq_consumer_lag_latency", **lag) >= 0
+        assert samples("rocketmq_consumer_lag_latency_milliseconds", **lag) >= 0
         assert samples.labels("rocketmq_consumer_lag_messages") == ALL | {
             "consumer_group",
             "topic",
@@ -81,11 +81,11 @@ def test_the_store_says_how_large_it_is_and_how_far_it_is_behind(tmp_path):
         client = await broker.connect()
         await client.put("a")
         samples = await scrape(broker.controller.metrics_port)
-        size = samples("rocketmq_storage_size", storage_type="local", storage_medium="disk")
+        size = samples("rocketmq_storage_size_bytes", storage_type="local", storage_medium="disk")
         assert size == broker.store.state().written_offset
         assert samples("rocketmq_storage_dispatch_behind_bytes") == 0
         assert samples("rocketmq_storage_flush_behind_bytes") >= 0
-        assert samples("rocketmq_storage_message_reserve_time") >= 0
+        assert samples("rocketmq_storage_message_reserve_time_milliseconds") >= 0
         assert samples("rocketmq_broker_permission") == 6
         assert samples("rocketmq_processor_watermark", processor="send") == 0
 

@@ -403,6 +403,29 @@ def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
     broker.store.shutdown()
 
 
+def test_delayed_messages_that_have_gone_with_old_files_are_told_of(tmp_path, caplog):
+    broker = Broker(
+        tmp_path,
+        mapped_file_size_commit_log=4_096,
+        file_reserved_time_hours=1,
+        delete_when_hours=tuple(range(24)),
+    )
+    for number in range(3):
+        broker.delay(str(number), 3)
+    for _ in range(3):
+        broker.store.put_message(message("x" * 3_000))
+    broker.clock.now_ms += TEN_YEARS_MS
+    broker.store.put_message(message("x" * 3_000))
+    broker.store.save_checkpoint()
+    assert broker.store.clean() > 0
+    broker.delay("last", 3)
+    broker.wait(10_001)
+    broker.deliver_all()
+    assert bodies(broker.store)[-1:] == ["last"]
+    assert "3 messages of delay level 3 were deleted with old files" in caplog.text
+    broker.store.shutdown()
+
+
 def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_start(
     tmp_path, caplog
 ):

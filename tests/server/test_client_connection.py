@@ -278,14 +278,14 @@ async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
 
 
 class LateEnd(End):
-    """A connection whose requests take 15 ms each, by a clock that only they move."""
+    """A connection whose requests take 7.5 ms each, by a clock that only they move."""
 
     def __init__(self, answer=None, **settings):
         asyncio.get_running_loop().stand_still()
         super().__init__(answer, **settings)
 
     def _dispatch(self, request):
-        asyncio.get_running_loop().move(0.015)
+        asyncio.get_running_loop().move(0.0075)
         return super()._dispatch(request)
 
 
@@ -330,7 +330,7 @@ async def test_a_client_whose_requests_wait_in_line_may_go():
 def in_steps(request, steps, diary):
     """A request that needs so many."""
     for step in range(steps):
-        asyncio.get_running_loop().move(0.015)
+        asyncio.get_running_loop().move(0.0075)
         diary.append((request.opaque, step))
         yield
     return request.respond(0)
@@ -361,7 +361,7 @@ async def test_a_request_of_many_steps_ends_with_its_client():
     def steps():
         try:
             for _ in range(100):
-                asyncio.get_running_loop().move(0.015)
+                asyncio.get_running_loop().move(0.0075)
                 yield
         finally:
             ended.append(True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rocketpoll.broker.server.loop_turn import (
     LINE_SECONDS,
+    NEWCOMERS_SECONDS,
     SLICE_SECONDS,
     SOON_MAX,
     TURN_SECONDS,
@@ -72,8 +73,8 @@ async def gaps_until(condition):
 @story
 async def test_what_a_turn_has_time_for_is_done_at_once(turn):
     diary = []
-    turn.work(iter(Work("a", 5, 0.003, diary)))
-    assert diary == ["a"] * 5
+    turn.work(iter(Work("a", 3, 0.003, diary)))
+    assert diary == ["a"] * 3
 
 
 @story
@@ -81,7 +82,7 @@ async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_
     diary = []
     work = Work("a", 100, 0.003, diary)
     turn.work(iter(work))
-    assert len(diary) == 7
+    assert len(diary) == 4
     gaps = await gaps_until(lambda: not work.left)
     assert max(gaps) < TURN_SECONDS
     assert len(diary) == 100
@@ -115,7 +116,7 @@ async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
     works = [Work(number, 1, 0.006, diary) for number in range(40)]
     for work in works:
         turn.work(iter(work))
-    assert len(diary) == 4
+    assert len(diary) == 2
     gaps = await gaps_until(lambda: len(diary) == 40)
     assert max(gaps) <= LINE_SECONDS + 0.006
     assert diary == sorted(diary)
@@ -147,12 +148,60 @@ def test_nobody_is_told_of_what_comes_when_the_loop_is_closed():
     asyncio.run(story()).set_result(None)
 
 
+def long_steps(name, count, diary):
+    """Steps that each take the most of a turn, and ask for a whole one before."""
+    loop = asyncio.get_running_loop()
+    asked = Future()
+    asked.set_result(None)
+    for _ in range(count):
+        yield asked
+        loop.move(0.019)
+        diary.append(name)
+        yield None
+
+
+@story
+async def test_a_long_step_has_a_turn_in_which_nobody_else_works(turn):
+    loop, diary, gaps = asyncio.get_running_loop(), [], []
+    turn.work(iter(Work("before", 5, 0.001, diary)))
+    turn.work(long_steps("long", 2, diary))
+    behind = loop.time()
+    for _ in range(12):
+        before = loop.time()
+        turn.work(iter(Work("new", 1, 0.001, diary)))
+        turn.work(iter(Work("new", 4, 0.003, diary)))
+        gaps.append(loop.time() - behind)  # behind what was in the line
+        behind = loop.time()
+        await asyncio.sleep(0)
+        gaps.append(loop.time() - before)  # what has come newly is in front of it
+    gaps += await gaps_until(lambda: turn.is_idle)
+    assert max(gaps) <= TURN_SECONDS
+    assert diary.count("long") == 2
+    assert diary.count("new") == 12 * 5
+
+
+@story
+async def test_many_that_ask_for_a_whole_turn_keep_neither_the_line_nor_newcomers_out(turn):
+    diary = []
+    for number in range(20):
+        turn.work(long_steps(number, 1, diary))
+    turn.work(iter(Work("heavy", 60, 0.001, diary)))
+    began = len(diary)
+    for _ in range(6):
+        await asyncio.sleep(0)
+        turn.work(iter(Work("new", 1, 0.001, diary)))
+    assert diary[began:].count("heavy") >= 4
+    assert diary.count("new") >= 3
+    await gaps_until(lambda: turn.is_idle)
+    assert [each for each in diary if each not in {"heavy", "new"}] == list(range(20))
+
+
 @story
 async def test_work_within_work_shares_its_time(turn):
     diary, inner = [], Work("inner", 20, 0.005, [])
 
     def outer():
-        asyncio.get_running_loop().move(0.015)
+        asyncio.get_running_loop().move(0.008)
         turn.work(iter(inner))
         diary.append(turn.is_over)
         yield
@@ -233,7 +282,7 @@ def test_whatever_is_to_be_done_everything_is_done_and_no_turn_is_longer_than_it
                 await asyncio.sleep(0)
                 gaps.append(loop.time() - before)
         gaps += await gaps_until(lambda: not any(work.left for work in left))
-        assert max(gaps, default=0) <= TURN_SECONDS + 0.004 + 1e-9
+        assert max(gaps, default=0) <= NEWCOMERS_SECONDS + LINE_SECONDS + 2 * 0.004 + 1e-9
         for number, (steps, _) in enumerate(works):
             assert diary.count(number) == steps
 

@@ -206,9 +206,12 @@ def test_this_machine_is_always_let_in(address):
     [
         (
             {"suspendTimeoutMillsMin": "2", "suspendTimeoutMillsMax": "1"},
-            "suspendTimeoutMillsMin is over suspendTimeoutMillsMax",
+            "suspendTimeoutMillsMin=2 is over suspendTimeoutMillsMax=1",
         ),
-        ({"mappedFileSizeCommitLog": "65536"}, "maxMessageSize does not fit"),
+        (
+            {"mappedFileSizeCommitLog": "65536"},
+            "maxMessageSize=4194304 does not fit into mappedFileSizeCommitLog=65536",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, fault):

@@ -117,7 +117,7 @@ def test_the_last_batch_of_a_sink_outlives_its_rows_restarts_and_a_lost_checkpoi
         broker.restart()
 
         again = sink.send(1, [life.batches[1]])  # Spark runs its last batch again
-        assert all(report.staged.is_committed for report in again)
+        assert all(report.rows.staged.is_committed for report in again)
         sink.commit(1, again)
         assert life.whole == []
         with pytest.raises(WriteError, match="has committed batch 1 of"):

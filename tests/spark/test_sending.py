@@ -6,14 +6,16 @@ from client_clusters import FakeCluster
 from source_parts import Clock
 
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark import send_tries, sending
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options import write_options
-from rmq_spark.spark.sending import producer_of, send_rows
+from rmq_spark.spark.sending import producer_of, send_message, send_rows
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
+from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.embedded import EmbeddedBroker
@@ -78,7 +80,7 @@ def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
 
 def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    assert write(options, {"body": pa.array([], pa.string())}) == (0, (), 0, 0)
+    assert write(options, {"body": pa.array([], pa.string())}) == TaskRows(0, 0, 0)
 
 
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
@@ -149,6 +151,23 @@ def test_one_producer_serves_all_tasks_of_a_process_and_a_fork_has_its_own(rocke
         os._exit(0 if producer_of(options) is not producer else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert producer_of(options) is producer
+
+
+def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_broker):
+    """A commits topic may be deleted between the look for its queue and the manifest's send."""
+    options = options_of(rocketpoll_broker.address, "orders")
+    queues = {}
+    for topic in ("orders", "orders_COMMITS"):
+        rocketpoll_broker.create_topic(topic, 1)
+        routes = producer_of(options).instance.routes
+        (queue,) = routes.queues_to_send_to(topic, "TBW102", 1)
+        rocketpoll_broker.delete_topic(topic)
+        if topic == "orders":
+            write(options, {"body": ["a row"]})
+        else:
+            send_message(options, Message(topic, b"a manifest"), queue)
+        queues[topic] = len(routes.refresh(topic).publish_queues)
+    assert queues == {"orders": 4, "orders_COMMITS": 1}
 
 
 def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():

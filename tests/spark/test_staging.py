@@ -74,7 +74,7 @@ def test_a_chunk_of_which_nothing_is_known_is_sent_again_as_it_was(sink, seen, c
     chunks.story = lambda number: ConnectionClosed("a:1", "it is gone") if number == 1 else None
     (rows,) = sink.rows(5)
     (sent,) = sink.send(0, [rows])
-    assert (sent.row_count, sent.body_bytes, sent.retries) == (5, sum(map(len, rows)), 1)
+    assert sent.rows[:3] == (5, sum(map(len, rows)), 1)
     sink.commit(0, [sent])
     (first, body), (second, again) = chunks
     assert (first, body) == (second, again)
@@ -123,8 +123,8 @@ def test_a_task_of_a_batch_that_is_committed_sends_nothing(sink, seen, chunks):
     chunks.clear()
     again = sink.send(0, rows)
     assert chunks == []
-    assert (again[0].row_count, again[0].staged.is_committed) == (3, True)
-    assert again[0].staged.sums.rows == 3
+    assert (again[0].rows.row_count, again[0].rows.staged.is_committed) == (3, True)
+    assert again[0].rows.staged.sums.rows == 3
     sink.commit(0, again)
     assert len(seen()) == 3
 
@@ -143,8 +143,8 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
 
     monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
     late = sink.attempt(0, 0, ["late"])
-    assert late.staged.is_committed
-    assert late.staged.attempt is None
+    assert late.rows.staged.is_committed
+    assert late.rows.staged.attempt is None
     monkeypatch.setattr(StagingCalls, "last_batch", look)
     sink.commit(0, [late])
     assert len(seen()) == 2

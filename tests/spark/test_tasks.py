@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from middle_boxes import Nat
@@ -28,6 +30,24 @@ def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, roc
     assert bodies(options, rocketpoll_topic, 3, 3) == []
 
 
+def test_rows_are_the_same_whether_pulled_or_read_from_files(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    found, asked = {}, []
+    real = piece_chunks.on_this_machine
+    monkeypatch.setattr(
+        piece_chunks, "on_this_machine", lambda place: asked.append(1) or real(place)
+    )
+    send(rocketpoll_broker, rocketpoll_topic, 0, *(f"{n}" * 9_000 for n in range(9)))
+    for local in ("true", "false"):
+        options = options_for(rocketpoll_broker, rocketpoll_topic, localFiles=local)
+        found[local] = bodies(options, rocketpoll_topic, 1, 8)
+        assert bool(asked) is (local == "true")
+        asked.clear()
+    assert found["true"] == found["false"]
+    assert len(found["true"]) == 7
+
+
 def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     options = options_for(rocketpoll_broker, rocketpoll_topic)
@@ -46,6 +66,39 @@ def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
         bodies(options_for(rocketpoll_broker, rocketpoll_topic, **more), rocketpoll_topic, 0, 3)
         == found
     )
+
+
+READS = """
+import sys
+import pyarrow as pa
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import BROKER_NAME, DEFAULT_COLUMNS
+from rmq_spark.spark.tasks import read_piece
+from rmq_spark.wire.chunk import COLUMNS
+from rmq_spark.wire.message_queue import MessageQueue
+
+def type_of(name):
+    kind = pa.string() if name == BROKER_NAME else COLUMNS[name].type
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+
+address, topic, broker_name = sys.argv[1:]
+options = read_options({"namesrvAddr": address, "topic": topic})
+schema = pa.schema([pa.field(name, type_of(name)) for name in DEFAULT_COLUMNS])
+batches = list(read_piece(options, schema, Piece(MessageQueue(topic, broker_name, 0), 0, 3)))
+assert sum(batch.num_rows for batch in batches) == 3, batches
+assert "pandas" not in sys.modules
+"""
+
+
+def test_a_task_does_not_wait_for_pandas(rocketpoll_broker, rocketpoll_topic):
+    """Arrow loads it, where it is installed, as soon as it looks into anything of Python's."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc", tags="t", keys="k")
+    place = rocketpoll_broker.address, rocketpoll_topic, queue_of("T").broker_name
+    run = subprocess.run(
+        [sys.executable, "-c", READS, *place], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):

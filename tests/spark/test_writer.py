@@ -16,6 +16,7 @@ from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.sink_columns import SinkColumn
 from rmq_spark.spark.sink_rows import ROW_ID, WriteTask
 from rmq_spark.spark.source import RocketPollDataSource
+from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.spark.writer import BatchWriter, TaskSent, record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -43,7 +44,7 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
 
 
 SENT = TaskSent(
-    WriteTask("w", 0, 1), 0, 3, (SentSpan(MessageQueue("T", "a", 2), 7, 3),), body_bytes=50
+    WriteTask("w", 0, 1), 0, TaskRows(3, 50, 0, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
 )
 
 
@@ -51,7 +52,7 @@ def test_a_task_reports_which_rows_it_sent_and_where():
     again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
     assert again == SENT
     assert again.row_ids == ("w:0:1:0", "w:0:1:2")
-    assert TaskSent(WriteTask("w", 0, 1), 0, 0, ()).row_ids is None
+    assert TaskSent(WriteTask("w", 0, 1), 0, TaskRows(0, 0, 0)).row_ids is None
 
 
 def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketpoll_topic, caplog):
@@ -62,7 +63,7 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     assert isinstance(writer, BatchWriter)
     writer.commit([SENT, SENT])
     assert "6 rows, 100 bytes, of 2 tasks are in 1 queues" in caplog.text
-    writer.commit([SENT, replace(SENT, retries=3)])
+    writer.commit([SENT, replace(SENT, rows=SENT.rows._replace(retries=3))])
     assert "of 2 tasks are in 1 queues, behind 3 retries" in caplog.text
     writer.abort([SENT, None])
     assert (

@@ -29,6 +29,7 @@ from kill_nine import (
     message_of,
     open_store,
 )
+from stores import put_batch
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_records
@@ -109,7 +110,7 @@ class Writer:
         if put.kind == "message":
             return self._check(self._store.put_message(put.messages[0]))
         if put.kind == "batch":
-            return self._check(self._store.put_batch(put.messages))
+            return self._check(put_batch(self._store, *put.messages))
         numbers = range(put.first_sequence, put.first_sequence + len(put.messages))
         columns = {
             "topic": put.messages[0].topic,

@@ -5,14 +5,23 @@ import os
 import pyarrow as pa
 import pytest
 from disks import Fault, FaultyDisk
-from stores import LOG_FILE_BYTES, STORE_HOST, bodies, message, open_store, put_later, read_all
+from stores import (
+    LOG_FILE_BYTES,
+    STORE_HOST,
+    bodies,
+    message,
+    open_store,
+    put_batch,
+    put_later,
+    read_all,
+)
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.record_draft import RecordDraft, draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 
@@ -43,7 +52,7 @@ def test_offsets_follow_each_other_within_each_queue(store):
 
 def test_a_batch_has_successive_offsets_in_one_file(store):
     store.put_message(message("before"))
-    result = store.put_batch([message(f"{n}" + "x" * 500) for n in range(5)])
+    result = put_batch(store, *(message(f"{n}" + "x" * 500) for n in range(5)))
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 5)
     places = [each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)]
     assert len(set(places)) == 1
@@ -118,7 +127,8 @@ def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
     result = store.put_message(message("x", topic=topic))
     assert result.status is Status.MESSAGE_ILLEGAL
     assert "topic" in result.remark
-    assert store.put_batch([message("x", topic=topic)]).status is Status.MESSAGE_ILLEGAL
+    if 0 < len(topic.encode()) < 128:  # else there is no template
+        assert put_batch(store, message("x", topic=topic)).status is Status.MESSAGE_ILLEGAL
     assert store.state().written_offset == 0
 
 
@@ -150,11 +160,8 @@ def test_a_message_that_was_stored_before_may_be_as_long_as_it_is(store):
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(store):
-    mixed = [message("a"), message("b", queue_id=1)]
-    assert "one queue" in store.put_batch(mixed).remark
-    assert "empty" in store.put_batch([]).remark
-    assert "does not fit" in store.put_batch([message("x" * 1500)] * 3).remark
-    assert "over" in store.put_batch([message("x"), message(b"x" * (5 << 20))]).remark
+    assert "does not fit" in put_batch(store, *[message("x" * 1500)] * 3).remark
+    assert "over" in put_batch(store, message("x"), message(b"x" * (5 << 20))).remark
     assert store.state().written_offset == 0
 
 
@@ -234,7 +241,7 @@ def test_whatever_else_is_put_comes_behind_what_was_put_before(store):
     later(store, "c")
     assert store.put_chunk(*chunk_of(["d", "e"])).queue_offset == 3
     later(store, "f")
-    assert store.put_batch([message("g")]).queue_offset == 6
+    assert put_batch(store, message("g")).queue_offset == 6
     assert [each.queue_offset for each in store.write_out()] == [0, 2, 5]
     assert bodies(store) == list("abcdefg")
 

@@ -17,13 +17,13 @@ sys.path.insert(0, "tests")
 from pathlib import Path
 import rocketpoll.broker.store.message_store
 loaded = "pyarrow" in sys.modules
-from stores import message, messages_of, open_store
+from stores import message, messages_of, open_store, put_batch
 
 root = Path({root!r})
 store = open_store(root)
 for number in range(3):
     store.put_message(message(number, tags="A", keys="k l", UNIQ_KEY=f"U{{number}}"))
-store.put_batch([message("b1"), message("b2")])
+put_batch(store, message("b1"), message("b2"))
 store.reput()
 bodies = [each.body for each in messages_of(store.get_message("T", 0, 0))]
 assert bodies == [b"0", b"1", b"2", b"b1", b"b2"]

@@ -9,13 +9,13 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
-from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
+from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog, ManyRecords
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.file_pool import FilePool
 from rocketpoll.broker.store.lacks import Lacking
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 
 class Appended(NamedTuple):
@@ -110,7 +110,8 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     def seal():
         sealed.extend(each.queue_offset for each in decode_records(data.data))
 
-    appended = Appended(*log.append_many(data, sizes, np.arange(40, 45), timestamps_at, seal))
+    many = ManyRecords(data, sizes, np.arange(40, 45), timestamps_at, seal)
+    appended = Appended(*log.append_many([many]))
     assert sealed == [40, 41, 42, 43, 44]
     position = appended.physical_offset
     for number in range(5):
@@ -197,18 +198,55 @@ def test_a_disk_that_refuses_nothing_for_a_while_is_full_no_more(tmp_path, clock
     assert log.writing.text is None
 
 
+def many_records(records, seal=lambda: None):
+    """Encoded records that lie back to back, to be appended."""
+    sizes = np.array([len(record) for record in records])
+    data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
+    return ManyRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
+
+
+def test_records_in_several_parts_lie_behind_each_other(tmp_path, clock):
+    log = log_on(tmp_path, clock)
+    records = [record_of(f"body {number}") for number in range(5)]
+    position, end, _ = log.append_many([many_records(records[:3]), many_records(records[3:])])
+    found = list(decode_records(log.read(position, end - position)))
+    assert [each.body for each in found] == [f"body {number}".encode() for number in range(5)]
+    assert [each.physical_offset for each in found] == [
+        position + sum(map(len, records[:number])) for number in range(5)
+    ]
+    assert log.written_offset == end
+
+
+@pytest.mark.parametrize("last", ["write", "seal"])
+def test_of_records_in_several_parts_all_are_appended_or_none(tmp_path, clock, last):
+    def fail():
+        raise MemoryError
+
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+    before = append(log, "before").end_offset
+    parts = [many_records([record_of("same")]), many_records([record_of("size")])]
+    if last == "write":
+        disk.plan = [Fault(len(disk.operations) + 1, error=errno.ENOSPC)]
+    else:
+        parts[1] = parts[1]._replace(seal=fail)
+    with pytest.raises((Lacking, MemoryError)):
+        log.append_many(parts)
+    assert log.written_offset == before
+    assert not any(log.read(before, LOG_FILE_BYTES - before))
+    assert append(log, "behind").physical_offset == before
+
+
 def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp_path, clock):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     records = [record_of("same"), record_of("size"), record_of("here")]
-    sizes = np.array([len(record) for record in records])
-    data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
-    two_records = int(sizes[:2].sum())
+    two_records = sum(map(len, records[:2]))
     disk.plan = (
         Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=two_records),
     )
     with pytest.raises(Lacking):
-        log.append_many(data, sizes, np.arange(3), np.cumsum(sizes) - sizes + 56, lambda: None)
+        log.append_many([many_records(records)])
     assert not any(log.read(0, LOG_FILE_BYTES))
     disk.plan = ()
     end = append(log, "same").end_offset

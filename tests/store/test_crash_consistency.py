@@ -20,7 +20,17 @@ from pathlib import Path
 import pytest
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, materialise, power_loss_states
 from power_loss import states
-from stores import STORE_HOST, bodies, crash, encoded, message, open_store, put_later, read_all
+from stores import (
+    STORE_HOST,
+    bodies,
+    crash,
+    encoded,
+    message,
+    open_store,
+    put_batch,
+    put_later,
+    read_all,
+)
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
@@ -71,7 +81,7 @@ class Story:
             topic,
             queue_id,
             texts,
-            self.store.put_batch([message(t, topic, queue_id) for t in texts]),
+            put_batch(self.store, *(message(t, topic, queue_id) for t in texts)),
         )
 
     def put_turn(self, count=5):
@@ -480,7 +490,7 @@ def no_flush(monkeypatch):
 
 
 def no_checksum(monkeypatch):
-    checks = "rocketpoll.broker.store.record_check"
+    checks = "rocketpoll.broker.store.records.record_check"
     monkeypatch.setattr(f"{checks}.is_intact", lambda _: True)
     monkeypatch.setattr(
         f"{checks}.decode_record", lambda data: decode_record(data, check_crc=False)

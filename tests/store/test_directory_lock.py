@@ -67,6 +67,31 @@ def test_a_second_process_is_kept_out_and_told_what_to_do(tmp_path):
     assert f"fuser -v {tmp_path / 'lock'}" in text
 
 
+def test_a_second_process_is_kept_out_where_somebody_has_deleted_the_lock(tmp_path):
+    with another_process(HOLDER, tmp_path):
+        (tmp_path / "lock").unlink()
+        with pytest.raises(StoreInUse, match=f"another process, which has locked {tmp_path}: stop"):
+            lock(tmp_path)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
+    held = lock(tmp_path)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:  # it lives on when its parent has let go
+        os.close(write_end)
+        os.read(read_end, 1)
+        os._exit(0)
+    held.release()
+    with another_process(HOLDER, tmp_path):
+        pass
+    os.close(write_end)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(read_end)
+
+
 def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.kill()
@@ -154,10 +179,26 @@ def test_a_clean_stop_takes_the_sign_away(tmp_path):
     abort = AbortFile(LocalDisk(), tmp_path)
     assert not abort.exists()
     abort.create()
-    assert (tmp_path / "abort").read_bytes() == OUR_SIGN
+    assert (tmp_path / "abort").read_bytes().startswith(OUR_SIGN)
     abort.remove()
     assert not abort.exists()
     abort.remove()
+
+
+def test_each_start_leaves_a_sign_of_its_own(tmp_path):
+    signs = set()
+    for _ in range(3):
+        abort = AbortFile(LocalDisk(), tmp_path)
+        abort.create()
+        assert not abort.is_of_another()
+        signs.add((tmp_path / "abort").read_bytes())
+        assert abort.sign in signs
+    assert len(signs) == 3
+
+
+def test_the_sign_of_an_earlier_build_is_ours(tmp_path):
+    (tmp_path / "abort").write_bytes(OUR_SIGN)
+    assert not AbortFile(LocalDisk(), tmp_path).is_of_another()
 
 
 @pytest.mark.parametrize("theirs", [b"", b"4711"])

@@ -15,7 +15,7 @@ from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.dispatch import Dispatcher, record_sizes
 from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
-from rocketpoll.broker.store.record_glance import glance
+from rocketpoll.broker.store.records.record_glance import glance
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000
@@ -147,3 +147,26 @@ def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
     assert record_sizes(memoryview(b"".join(records) + tail)) == sizes
     cut = memoryview(b"".join(records))[:-1]
     assert record_sizes(cut) == sizes[:-1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), min_size=1, max_size=6),
+    st.sampled_from([0, 1, 95, 120]),
+    st.sampled_from([1, 17, 18, 40, 1_000]),
+    st.booleans(),
+)
+def test_sizes_are_found_record_by_record_or_many_of_one_size_at_once(
+    stretches, cut, count_max, ends_with_blank
+):
+    records = [
+        encode_record(message("x" * length)) for length, count in stretches for _ in range(count)
+    ]
+    if ends_with_blank:  # as long as the last record
+        records.append(encode_blank(len(records[-1])))
+    sizes = list(map(len, records))
+    data = b"".join(records)
+    expected = sizes[:-1] if ends_with_blank or cut else sizes
+    found = record_sizes(data[: len(data) - cut] if cut < sizes[-1] else data[: -sizes[-1]])
+    assert found == expected
+    if not ends_with_blank:
+        assert record_sizes(data, count_max) == sizes[:count_max]

@@ -14,6 +14,7 @@ from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,
     WrongEntry,
+    are_ends_right,
     first_wrong,
     first_wrong_of_few,
     is_of_entry,
@@ -112,3 +113,24 @@ def test_entries_that_cannot_be_right_are_seen_without_their_records(count, piec
     assert seen(good, pieces=pieces, expired_before=FIRST + 1) == FIRST
     timed = [(place, size, 1_700_000_000_000) for place, size, _ in good]
     assert seen(timed, has_codes=False, pieces=pieces) is None
+
+
+@given(runs(), st.randoms())
+def test_of_each_run_the_first_and_the_last_record_are_looked_at_in_their_order(given_runs, dice):
+    pieces, places, sizes, queue_offsets = given_runs
+    counts = [len(each) for each in pieces]
+    cut = next(n for n in range(len(sizes) + 1) if sum(sizes[:n]) == counts[0])
+    slices = [each for each in (slice(0, cut), slice(cut, len(sizes))) if each.stop > each.start]
+    given = slices, places, sizes, queue_offsets
+    assert are_ends_right(pieces, *given)
+    ends = sorted({end for each in slices for end in (each.start, each.stop - 1)})
+    number = dice.choice(ends)
+    for at, changed in ((3, sizes), (35, places)):  # the last bytes of size and place
+        start = sum(sizes[:number]) - (counts[0] if number >= cut else 0)
+        data = bytearray(pieces[number >= cut])
+        data[start + at] ^= 1
+        damaged = [*pieces]
+        damaged[number >= cut] = bytes(data)
+        assert not are_ends_right(damaged, *given), changed
+    if len(slices) == 2:
+        assert not are_ends_right(pieces[::-1], slices[::-1], *given[1:])

@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 
 import pytest
-from stores import LOG_FILE_BYTES, message, open_store
+from stores import LOG_FILE_BYTES, message, open_store, put_batch
 from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -21,7 +21,7 @@ def root(tmp_path):
         store.put_message(
             message(f"body {number} " + "x" * 100, queue_id=number % 2, tags="A", keys="k")
         )
-    store.put_batch([message("b1", topic="U"), message("b2", topic="U")])
+    put_batch(store, message("b1", topic="U"), message("b2", topic="U"))
     store.shutdown()
     return tmp_path / "store"
 

@@ -15,8 +15,8 @@ from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 

@@ -10,8 +10,8 @@ from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
 from rocketpoll.broker.store.config import FlushDiskType
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import RecordTemplate, UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
 PUTTING = (

@@ -18,6 +18,7 @@ from stores import (
     message,
     messages_of,
     open_store,
+    put_batch,
     read_all,
     small_config,
 )
@@ -220,7 +221,9 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def put_batch(self, topic, queue_id, batch, tags):
         batch = [f"{next(self.numbers)} {text}" for text in batch]
-        self.stored(self.store.put_batch([message(text, topic, queue_id, tags) for text in batch]))
+        self.stored(
+            put_batch(self.store, *(message(text, topic, queue_id, tags) for text in batch))
+        )
         self.model[topic, queue_id] += [(text, tags, None) for text in batch]
 
     @rule(topic=topics, queue_id=queue_ids, count=st.integers(1, 60), tags=tags)

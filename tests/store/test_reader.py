@@ -14,6 +14,7 @@ from stores import (
     message,
     messages_of,
     open_store,
+    put_batch,
     read_all,
     served_and_refused,
     wants,
@@ -158,10 +159,10 @@ def test_a_read_ends_at_its_limits_but_always_has_a_first_message(
 def test_who_comes_for_what_is_yet_to_be_carried_is_not_sent_back(tmp_path, visible):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, mapped_file_size_consume_queue=2 * ENTRY_BYTES)
-    store.put_batch([message(number) for number in range(2)])
+    put_batch(store, *(message(number) for number in range(2)))
     disk.plan = [FaultIn(directory="consumequeue", persistent=True, error=errno.ENOSPC)]
     queue_id = 0 if visible else 1
-    store.put_batch([message(number, queue_id=queue_id) for number in range(3)])
+    put_batch(store, *(message(number, queue_id=queue_id) for number in range(3)))
     end = visible + 3
     assert "disk is full" in store.state().hindrance
     for offset in range(visible + 1, end):
@@ -230,6 +231,22 @@ def test_scattered_messages_are_gathered_into_one_piece(tmp_path):
     few = store.get_message("T", 1, 0, count_max=5)
     assert len(few.buffers) == 1
     assert [int(each.body) for each in messages_of(few)] == [1, 3, 5, 7, 9]
+    store.shutdown()
+
+
+def test_where_batches_follow_each_other_each_run_of_records_is_read_by_itself(tmp_path):
+    store = open_store(
+        tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20
+    )
+    for number in range(8):
+        batch = [message(100 * number + n, queue_id=number % 2) for n in range(100)]
+        put_batch(store, *batch)
+    expected = [100 * number + n for number in range(0, 8, 2) for n in range(100)]
+    for first, buffers in ((90, 2), (20, 1), (99, 2), (100, 1), (368, 1)):
+        result = store.get_message("T", 0, first, count_max=32)
+        assert len(result.buffers) == buffers
+        assert [int(each.body) for each in messages_of(result)] == expected[first : first + 32]
+        assert [each.queue_offset for each in messages_of(result)] == list(range(first, first + 32))
     store.shutdown()
 
 

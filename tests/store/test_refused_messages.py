@@ -6,7 +6,7 @@ import errno
 import pytest
 from disks import Fault, FaultyDisk
 from file_versions import PAGE
-from stores import bodies, crash, encoded, message, open_store, put_later
+from stores import bodies, crash, encoded, message, open_store, put_batch, put_later
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.directory_lock import ABORT
@@ -17,8 +17,8 @@ BIG = {"mapped_file_size_commit_log": 1 << 16, "flush_disk_type": FlushDiskType.
 REFUSED = [message(f"refused {number}" + "x" * 300) for number in range(60)]
 
 
-def put_batch(store):
-    return [store.put_batch(REFUSED)]
+def put_as_batch(store):
+    return [put_batch(store, *REFUSED)]
 
 
 def put_chunk(store):
@@ -55,13 +55,13 @@ def tear_a_batch(store, disk):
     """Let a batch land as a whole, say that it has not, and let nothing be written from then on."""
     torn = Fault(len(disk.operations), kinds={"write"}, error=errno.ENOSPC, prefix=1 << 20)
     disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC))
-    assert [each.status.name for each in put_batch(store)] == ["SERVICE_NOT_AVAILABLE"]
+    assert [each.status.name for each in put_as_batch(store)] == ["SERVICE_NOT_AVAILABLE"]
     assert bodies(store) == ["first"]
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "deletion"])
 @pytest.mark.parametrize("pages", [1, 2])
-@pytest.mark.parametrize("refuse", [put_batch, put_chunk, put_together])
+@pytest.mark.parametrize("refuse", [put_as_batch, put_chunk, put_together])
 def test_what_met_a_full_disk_is_not_found_by_the_next_start(tmp_path, refuse, pages, end):
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)

@@ -5,12 +5,12 @@ import shutil
 import pytest
 from disks import FaultIn, FaultyDisk
 from logged_lines import lines_of
-from stores import Listener, bodies, message, open_store, put_later
+from stores import Listener, bodies, message, open_store, put_batch, put_later
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.tags import tags_code
-from rocketpoll.broker.store import chunks, reput
+from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
 from rocketpoll.broker.store.disk import LocalDisk
 
@@ -22,7 +22,7 @@ def listener():
 
 def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, listener):
     store = open_store(tmp_path, listener=listener)
-    store.put_batch([message(number, tags=tag) for number, tag in enumerate("AAB")])
+    put_batch(store, *(message(number, tags=tag) for number, tag in enumerate("AAB")))
     assert listener.arrivals == [("T", 0, 3, [tags_code("A"), tags_code("A"), tags_code("B")])]
     store.put_message(message("x", queue_id=2))
     assert listener.arrivals[1:] == [("T", 2, 1, [0])]
@@ -39,7 +39,7 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
             assert store.queue_offsets(topic, queue_id).next == max_offset
 
     store = open_store(tmp_path, listener=Reads())
-    store.put_batch([message("a"), message("b")])
+    put_batch(store, message("a"), message("b"))
     for queue_id in (1, 2):
         put_later(store, message("c", queue_id=queue_id))
     store.write_out()
@@ -146,39 +146,6 @@ def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listen
     assert bodies(store) == ["a", "b", "a", "b"]
     assert store._reput.index_from_offset == store._log.written_offset
     assert len(store.query_message("T", "k2", 10, 0, 1 << 62)) == 2
-    store.shutdown()
-
-
-def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(
-    tmp_path, monkeypatch
-):
-    """One step indexes so many words; it may not look into megabytes again for the next ones."""
-    count, words, looked_at = 120, 4_000, []
-    store = open_store(
-        tmp_path,
-        mapped_file_size_commit_log=16 << 20,
-        max_index_num=1 << 20,
-        max_hash_slot_num=1 << 16,
-    )
-    keys = [" ".join(f"{row:x}.{word:x}" for word in range(words)) for row in range(count)]
-    chunk = encode_chunk(
-        {"topic": "T", "body": [b"b"] * count, "keys": keys, "storeHost": "1.2.3.4:1"}
-    )
-    columns = reput.key_columns
-
-    def key_columns(some, start):
-        looked_at.append(int(some.properties_length.sum()))
-        return columns(some, start)
-
-    monkeypatch.setattr(reput, "key_columns", key_columns)
-    store.put_chunk(chunk.data, chunk.sizes)
-    for row in (0, 1, count // 2, count - 1):
-        for word in (0, words - 1):
-            assert len(store.query_message("T", f"{row:x}.{word:x}", 10, 0, 1 << 62)) == 1
-    whole = sum(map(len, keys))
-    assert whole > 3 << 20
-    assert max(looked_at) <= 1 << 20
-    assert sum(looked_at) < 20 * whole
     store.shutdown()
 
 

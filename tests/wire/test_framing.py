@@ -251,7 +251,7 @@ def read_through_room(
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=5))
 def test_the_rest_of_a_large_frame_may_be_written_to_where_it_belongs(sizes):
     large = frame_of(b"{}", bytes(range(256)) * 1_000)
-    reader = FrameReader()
+    reader = FrameReader(memory=lambda size: memoryview(bytearray(b"\xaa" * size)))
     expected = read_all(FrameReader(), A_FRAME, large, large, A_FRAME)
     assert read_through_room(reader, A_FRAME + large + large + A_FRAME, [9, *sizes]) == expected
     assert reader.bytes_held == 0
@@ -306,16 +306,15 @@ def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice
         reader.feed(data[start:end])
         while True:
             held = reader.bytes_held
-            piece = reader.several()
+            piece = reader.piece()
             assert reader.bytes_held == held
             at = len(b"".join(taken))
             if piece is not None and dice.random() < 0.7:
                 whole, first_at = piece
                 assert whole[first_at:] == data[at:end]
-                if len(frames) > len(taken) and len(frames[len(taken)]) <= len(whole) - first_at:
-                    reader.pass_over(len(frames[len(taken)]))
-                    taken.append(frames[len(taken)])
-                    continue
+                reader.pass_over(len(frames[len(taken)]))
+                taken.append(frames[len(taken)])
+                continue
             frame = reader.next_frame()
             if frame is None:
                 break
@@ -329,13 +328,13 @@ def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind
     for piece in (A_FRAME[:5], A_FRAME[5:-1]):
         reader.feed(piece)
         assert reader.next_frame() is None
-        assert reader.several() is None
+        assert reader.piece() is None
     reader.feed(A_FRAME[-1:] + A_FRAME[:3])
-    assert reader.several() == (A_FRAME + A_FRAME[:3], 0)
+    assert reader.piece() == (A_FRAME + A_FRAME[:3], 0)
     reader = FrameReader()
     large = frame_of(b"{}", bytes(JOINED_MAX))
     reader.feed(large[:-1])
     assert reader.next_frame() is None
     reader.feed(large[-1:])
-    assert reader.several() is None
+    assert reader.piece() is None
     assert len(reader.next_frame().body) == JOINED_MAX

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from world.disk import Disk
-from world.loop import Loop
+from world.loop import AsyncioLoop, Loop
 from world.machine import Process
 from world.tasks import Promise
 
@@ -55,9 +55,8 @@ class BrokerLife:
 
     def _run(self):
         world = self._world
-        self._loop = loop = Loop(
-            world.kernel, world.network, self.process, like_uvloop=world.story.seed % 2 == 0
-        )
+        kind = Loop if world.story.seed % 2 == 0 else AsyncioLoop
+        self._loop = loop = kind(world.kernel, world.network, self.process)
         loop.set_exception_handler(self._complain)
         try:
             loop.run_until_complete(self._serve())

@@ -19,12 +19,13 @@ class Logs(logging.Handler):
 
     loggers = ("rocketpoll.broker", "asyncio", "concurrent.futures")
 
-    def __init__(self, kernel, note, complain, is_excused):
+    def __init__(self, kernel, note, complain, is_excused, is_expected=lambda _: False):
         super().__init__(logging.INFO)
         self._kernel = kernel
         self._note = note
         self._complain = complain
         self._is_excused = is_excused
+        self._is_line_expected = is_expected
         self._before = []
 
     def __enter__(self):
@@ -56,4 +57,4 @@ class Logs(logging.Handler):
 
     def is_expected(self, record, error):
         """Whether there is a reason for an error in the log."""
-        return self._is_excused(error)
+        return self._is_excused(error) or self._is_line_expected(record)

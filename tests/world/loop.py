@@ -3,12 +3,14 @@
 It is asyncio's own loop but for what it waits with: where a selector would ask the system, its
 thread gives the baton away until something is due or arrives. It differs from uvloop and asyncio
 where these differ from each other, as the dice say: uvloop gives a plain `Handle` for a timer that
-is due in less than half a millisecond.
+is due in less than half a millisecond, and says nothing where it cannot accept anybody, but tries
+again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections import deque
 from functools import partial
@@ -19,18 +21,21 @@ _TURN_SECONDS = 20e-6
 """What a turn takes at least: a loop that spins is seen to."""
 _AT_ONCE_SECONDS = 0.000_5
 _ACCEPT_AGAIN_SECONDS = 1.0
+_ACCEPT_AGAIN_AND_AGAIN_SECONDS = 0.01
+"""The spinning of uvloop, as slow as a simulation can bear."""
 _READ_BYTES_MAX = 1 << 18
 
 
 class Loop(asyncio.BaseEventLoop):
-    """One process' event loop; run it in a thread of that process."""
+    """One process' event loop, like uvloop's; run it in a thread of that process."""
 
-    def __init__(self, kernel, network, process, *, like_uvloop=False):
-        super().__init__()
+    like_uvloop = True
+
+    def __init__(self, kernel, network, process):
+        asyncio.BaseEventLoop.__init__(self)
         self._kernel = kernel
         self._network = network
         self._process = process
-        self._like_uvloop = like_uvloop
         self._selector = self
         self._clock_resolution = 1e-9
         self._waits = None
@@ -47,7 +52,7 @@ class Loop(asyncio.BaseEventLoop):
         return self._kernel.now
 
     def call_at(self, when, callback, *args, context=None):
-        if self._like_uvloop and when - self.time() < _AT_ONCE_SECONDS:
+        if self.like_uvloop and when - self.time() < _AT_ONCE_SECONDS:
             return self.call_soon(callback, *args, context=context)
         return super().call_at(when, callback, *args, context=context)
 
@@ -77,26 +82,41 @@ class Loop(asyncio.BaseEventLoop):
 
     # ---- servers
 
-    async def create_server(self, protocol_factory, host=None, port=None, **_):
-        process = self._process
-        address = self._network.listen((host, port), partial(self._accept, protocol_factory))
-        server = _Server(self._network, address)
-        process.on_death(server.close)
-        return server
+    async def create_server(self, protocol_factory, host=None, port=None, *, sock=None, **_):
+        if sock is None:
+            sock = ListeningSocket(self._network, self._process, (host, port))
+        return _Server(sock, partial(self._accept, protocol_factory))
+
+    async def connect_accepted_socket(self, protocol_factory, sock):
+        transport = Transport(self, self._process)
+        sock.join(transport)
+        transport.begin(protocol_factory)
+        return transport, None
 
     def _accept(self, protocol_factory, connect):
         """Somebody wants to connect; told by the network.
 
-        While the system lacks what that needs, he waits, and asyncio tries again each second.
+        While the system lacks what that needs, he waits, and is asked for again.
         """
         lack = self._network.accept_errno
         if lack is not None:
+            if self.like_uvloop:
+                return _ACCEPT_AGAIN_AND_AGAIN_SECONDS
             self.call_soon_threadsafe(self.call_exception_handler, _not_accepted(lack))
             return _ACCEPT_AGAIN_SECONDS
         transport = Transport(self, self._process)
         connect(transport)
         transport._soon(transport.begin, protocol_factory)
         return None
+
+    def close(self):
+        asyncio.BaseEventLoop.close(self)
+
+
+class AsyncioLoop(Loop, asyncio.SelectorEventLoop):
+    """One that is like asyncio's in what `Loop` says, and in its class, by which it is known."""
+
+    like_uvloop = False
 
 
 def _not_accepted(lack):
@@ -107,15 +127,71 @@ def _not_accepted(lack):
     }
 
 
-class _Server:
-    def __init__(self, network, address):
+class ListeningSocket:
+    """A socket that clients wait at: of its duplicates each may accept them, and the last one
+    closes the port."""
+
+    def __init__(self, network, process, address, port=None, holders=None):
         self._network = network
-        self._address = address
-        self.sockets = (_Socket(address),)
+        self._process = process
+        self.port = port or network.open_port(address)
+        self._holders = holders if holders is not None else []
+        self._holders.append(self)
+        process.on_death(self.close)
+
+    def dup(self):
+        self._check()
+        return ListeningSocket(self._network, self._process, None, self.port, self._holders)
+
+    def accept(self):
+        self._check()
+        if not self.port.is_waited_at:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return _Accepted(self.port.accepted()), ("127.0.0.1", 0)
 
     def close(self):
-        self._network.listen_no_more(self._address)
-        self.sockets = ()
+        if self in self._holders:
+            self._process.forget(self.close)
+            self._holders.remove(self)
+            if not self._holders:
+                self._network.listen_no_more(self.port.address)
+
+    def getsockname(self):
+        return self.port.address
+
+    def fileno(self):
+        return -1
+
+    def setblocking(self, _):
+        pass
+
+    def listen(self, _):
+        pass
+
+    def _check(self):
+        lack = self._network.accept_errno
+        if lack is not None:
+            raise OSError(lack, os.strerror(lack))
+
+
+class _Accepted:
+    """Somebody whose other end is still to be joined."""
+
+    def __init__(self, join):
+        self.join = join
+
+
+class _Server:
+    def __init__(self, sock, accept):
+        self._sock = sock
+        self.sockets = (sock,)
+        sock.port.serve(accept)
+
+    def close(self):
+        if self.sockets:
+            self.sockets = ()
+            self._sock.port.serve(None)
+            self._sock.close()
 
     async def wait_closed(self):
         pass

@@ -10,6 +10,10 @@ window before the reader has taken some, as TCP does; what is written beyond tha
 writer. What can happen to a connection: `reset` (both ends learn of it, what was under way is
 lost), and `fall_silent` (nothing arrives any more, and nobody is told).
 
+Whoever connects to a port waits in its line until somebody accepts him. The port is there as long
+as anybody has it open, also without a server: those who come wait. With the last one it goes, and
+who waits is told.
+
 It knows no broker and no event loop.
 """
 
@@ -233,6 +237,58 @@ class End:
         """Both ends are there."""
 
 
+class Port:
+    """Where clients connect, and wait until they are accepted."""
+
+    def __init__(self, kernel, address, late, join):
+        self._kernel = kernel
+        self.address = address
+        self._late = late
+        self._join = join
+        self._waiting = deque()
+        self._accept = None
+        self._is_asked_again = False
+
+    @property
+    def is_waited_at(self):
+        """Whether anybody waits to be accepted."""
+        return bool(self._waiting)
+
+    def serve(self, accept):
+        """From now on give whoever waits to ``accept(join)``, or leave him where he is: None."""
+        self._accept = accept
+        if accept is not None:
+            self._go_on()
+
+    def arrive(self, end):
+        """Somebody connects."""
+        self._waiting.append(end)
+        self._go_on()
+
+    def accepted(self):
+        """Who waits first, as a function that joins the other end."""
+        return partial(self._join, self._waiting.popleft())
+
+    def close(self):
+        """Nobody has it open any more."""
+        self._accept = None
+        while self._waiting:
+            self._kernel.after(self._late(), self._waiting.popleft().broken)
+
+    def _go_on(self):
+        while self._waiting and self._accept is not None and not self._is_asked_again:
+            again_seconds = self._accept(partial(self._join, self._waiting[0]))
+            if again_seconds is not None:
+                self._is_asked_again = True
+                self._kernel.after(again_seconds, self._ask_again)
+                return
+            self._waiting.popleft()
+
+    def _ask_again(self):
+        self._is_asked_again = False
+        self._go_on()
+
+
 class Network:
     """Who listens, and what it is like on the way."""
 
@@ -250,22 +306,30 @@ class Network:
         self.accept_errno = None
         """What systems lack to accept anybody; None: nothing."""
 
+    def open_port(self, address):
+        """Have clients wait at an address from now on; port 0 is any that is free."""
+        host, port = address
+        address = host, port or next(self._ports)
+        if address in self._listening:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        port = self._listening[address] = Port(self._kernel, address, self._late, self._join)
+        return port
+
     def listen(self, address, accept):
         """Give whoever connects to an address to ``accept(join)``;
         ``join(end)`` joins the other end. One that cannot accept returns the seconds
         after which it is asked again, if it is still there.
 
-        Port 0 is any that is free; the address that it is.
+        The address that it is.
         """
-        host, port = address
-        address = host, port or next(self._ports)
-        if address in self._listening:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        self._listening[address] = accept
-        return address
+        port = self.open_port(address)
+        port.serve(accept)
+        return port.address
 
     def listen_no_more(self, address):
-        self._listening.pop(address, None)
+        port = self._listening.pop(address, None)
+        if port is not None:
+            port.close()
 
     def swallow(self, host):
         """From now on, what is sent to a host is never heard of again;
@@ -316,16 +380,14 @@ class Network:
         end.address = (host, next(self._ports))
         self._kernel.after(self._late(), partial(self._reach, end, address))
 
-    def _reach(self, end, address, waits_for=None):
+    def _reach(self, end, address):
         if address[0] in self._swallowed:
             return
-        accept = self._listening.get(address)
-        if accept is None or waits_for not in (None, accept):  # who was waited for has gone
+        port = self._listening.get(address)
+        if port is None:
             self._kernel.after(self._late(), end.broken)
-            return
-        again_seconds = accept(partial(self._join, end))
-        if again_seconds is not None:
-            self._kernel.after(again_seconds, partial(self._reach, end, address, accept))
+        else:
+            port.arrive(end)
 
     def _join(self, end, accepted):
         self._accepted[accepted] = None

@@ -26,6 +26,15 @@ def test_every_row_is_there_once_or_its_loss_is_told(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, SparkWorld, "world.spark")
 
 
+def test_tasks_read_files_in_some_stories_and_pull_in_others():
+    worlds = [SparkWorld(draw(seed)) for seed in range(AT_A_TIME)]
+    for world in worlds:
+        world.tell()
+    read = [world.files.bytes_read > 0 for world in worlds]
+    assert any(read)
+    assert not all(read)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_story_of_spark_that_once_failed_ends_well(path):
     assert_ends_well(path, SparkWorld)

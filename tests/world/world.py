@@ -68,7 +68,13 @@ class World(Stage):
             Threads(
                 self.kernel, self.story.preemption, self.story.line_preemption, _PREEMPTED
             ) as self.threads,
-            Logs(self.kernel, self.note, self.complain, self.watch.is_excused),
+            Logs(
+                self.kernel,
+                self.note,
+                self.complain,
+                self.watch.is_excused,
+                self.watch.is_expected,
+            ),
         ):
             self.platter = Platter(self.threads.wall_seconds, _ROOT.parent)
             try:

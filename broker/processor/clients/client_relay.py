@@ -27,6 +27,7 @@ from rocketpoll.broker.processor.request import Handlers, RequestRejected, heade
 from rocketpoll.broker.state.clients import ClientChannel
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import PhysicalOffset
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
@@ -84,7 +85,7 @@ class ClientRelayProcessor:
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
         channel = self._online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
-        record = self._store.record_at(physical_offset)
+        record = self._store.record_at(PhysicalOffset(physical_offset))
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"

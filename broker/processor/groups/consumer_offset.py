@@ -30,6 +30,7 @@ from rocketpoll.broker.state.subscription_group import SubscriptionGroupManager,
 from rocketpoll.broker.state.topic_config import TopicConfigManager
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import QueueOffset
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""
@@ -65,7 +66,9 @@ class IsYoung:
 
     def _place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         try:
-            found = self._store.get_message(topic, queue_id, queue_offset, count_max=1, scan_max=1)
+            found = self._store.get_message(
+                topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
+            )
             if not found.message_count:
                 return None
             return decode_record(found.buffers[0], check_crc=False).physical_offset

@@ -11,7 +11,7 @@ It knows the hold service by two callables, and the network by `Connection` alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
@@ -37,6 +37,7 @@ from rocketpoll.broker.state.topic_config import TopicConfigManager
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import QueueOffset
 from rocketpoll.broker.store.picking import USUAL_LIMITS
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
@@ -104,6 +105,7 @@ class PullMessageProcessor:
             RequestCode.PULL_MESSAGE: self.pull_message,
             RequestCode.LITE_PULL_MESSAGE: self.pull_message,
             RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
+            RequestCode.PULL_PLACES: negotiated(Extension.READ_FILES, self.pull_message),
         }
 
     def pull_message(
@@ -112,11 +114,11 @@ class PullMessageProcessor:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         self._check(header)
-        message_filter = self._message_filter(header)
+        message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
-        if (looks or request.code == RequestCode.PULL_CHUNK) and not chunks.are_loaded():
+        if (looks or request.code in _BODIES) and not chunks.are_loaded():
             return self._when_loaded(connection, request, header, message_filter)
-        return self._process(connection, request, header, message_filter, may_hold=True)
+        return self.process(connection, request, header, message_filter)
 
     def _when_loaded(
         self,
@@ -127,7 +129,7 @@ class PullMessageProcessor:
     ) -> Steps:
         """Process a pull that needs tools for many messages, once these are loaded."""
         yield from chunks.when_loaded()
-        return self._process(connection, request, header, message_filter, may_hold=True)
+        return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
         """Answer a pull that has waited, by the same way and with the same opaque."""
@@ -137,8 +139,8 @@ class PullMessageProcessor:
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
         self._check(held.header)
-        message_filter = self._message_filter(held.header)
-        return self._process(
+        message_filter = self.message_filter(held.header)
+        return self.process(
             held.connection, held.request, held.header, message_filter, may_hold=False
         )
 
@@ -152,35 +154,38 @@ class PullMessageProcessor:
         """
         topic, queue_id = held.queue
         try:
-            message_filter = self._message_filter(held.header)
+            message_filter = self.message_filter(held.header)
         except (
             RequestRejected
         ):  # its group has left, or wants something else: the replay will say so
             return True
-        look_until = from_queue_offset + _EXTENDED_ENTRIES_FILTERED
-        while from_queue_offset < look_until:
+        at = QueueOffset(from_queue_offset)
+        look_until = at + _EXTENDED_ENTRIES_FILTERED
+        while at < look_until:
             found = self._store.get_message(
-                topic, queue_id, from_queue_offset, count_max=1_024, message_filter=message_filter
+                topic, queue_id, at, count_max=1_024, message_filter=message_filter
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if (
-                found.next_begin_offset <= from_queue_offset
-            ):  # the end; else the replay will say what is wrong
+            if found.next_begin_offset <= at:  # the end; else the replay will say what is wrong
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
-            from_queue_offset = found.next_begin_offset
+            at = found.next_begin_offset
             yield
         return True
 
-    def _process(
+    def process(
         self,
         connection: Connection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         message_filter: Filter,
         *,
-        may_hold: bool,
+        may_hold: bool = True,
     ) -> RemotingCommand | None:
+        """Answer a pull that has been checked, and whose filter is known, or hold it.
+
+        Return an answer that is to be sent; None if it was sent, or the pull waits.
+        """
         if (
             may_hold
             and header.sys_flag & _COMMIT_OFFSET
@@ -190,10 +195,10 @@ class PullMessageProcessor:
             self._offsets.advance(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
-        is_chunk = request.code == RequestCode.PULL_CHUNK
+        body_of = _BODIES.get(request.code)
         began_ms = self._now_ms()
         found = self._get_message(
-            header, message_filter, connection.answer_bytes_max, is_chunk=is_chunk
+            header, message_filter, connection.answer_bytes_max, is_chunk=body_of is not None
         )
         took_ms = self._now_ms() - began_ms
         self._stats.got(
@@ -225,7 +230,7 @@ class PullMessageProcessor:
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
             return request.respond(code, found.status.name, _fields(*offsets))
-        body = _with_sizes(found) if is_chunk else found.buffers
+        body = found.buffers if body_of is None else body_of(found)
         self._found.send(connection, request, *offsets, body=body)
         return None
 
@@ -262,7 +267,12 @@ class PullMessageProcessor:
                 f"[{topic.read_queue_nums}]",
             )
 
-    def _message_filter(self, header: PullMessageRequestHeader) -> Filter:
+    def message_filter(self, header: PullMessageRequestHeader) -> Filter:
+        """Return the filter of a pull, or None if it wants all messages.
+
+        Raises:
+            RequestRejected: Its group has no such subscription, or one that cannot be understood.
+        """
         if header.sys_flag & _SUBSCRIPTION:
             return self._filters.of_text(header.topic, header.subscription, header.expression_type)
         return self._filters.of_subscription(self._subscription_from_heartbeats(header))
@@ -317,7 +327,7 @@ class PullMessageProcessor:
         return self._store.get_message(
             header.topic,
             header.queue_id,
-            header.queue_offset,
+            QueueOffset(header.queue_offset),
             count_max=count_max,
             bytes_max=bytes_max,
             scan_max=scan_max,
@@ -353,3 +363,17 @@ def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.sized import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
 
     return (encode_sizes(found.sizes), *found.buffers)
+
+
+def _with_places(found: GetMessageResult) -> tuple[Buffer, ...]:
+    from rmq_spark.wire.chunk.placed import encode_places, encode_scattered  # noqa: PLC0415  # the same
+
+    places = encode_places(found.places, found.sizes)
+    return (encode_scattered(found.sizes), *found.buffers) if places is None else (places,)
+
+
+_BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {
+    RequestCode.PULL_CHUNK: _with_sizes,
+    RequestCode.PULL_PLACES: _with_places,
+}
+"""Functions that make the bodies of answers to large pulls."""

@@ -19,6 +19,7 @@ from rocketpoll.broker.processor.request import Handlers, RequestRejected, answe
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import QueueOffset
 
 ENTRIES_MAX: Final = 256
 LOOK_BYTES_MAX: Final = 8 << 20
@@ -85,7 +86,7 @@ class QueryConsumeQueueProcessor:
             found = self._store.get_message(
                 topic,
                 queue_id,
-                start,
+                QueueOffset(start),
                 count_max=count,
                 scan_max=count,
                 message_filter=message_filter,

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from rocketpoll.broker.processor.runtime_info import SendQueue
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class _Turn:
     """The appends of one turn of the loop, and the sends that wait for them."""
 
     since: float
-    end_offset: int
+    end_offset: PhysicalOffset
     waiting: list[_Waiting]
     sends: int = 0
 
@@ -79,7 +80,7 @@ class Acknowledger:
         self._turn: _Turn | None = None
         self._ended: deque[_Turn] = deque()
         """Turns that wait for the disk, and end in this order."""
-        self._end_offset = 0
+        self._end_offset = LOG_START
         self._sends = 0
         self._is_asked = False
         self._timer: asyncio.TimerHandle | None = None

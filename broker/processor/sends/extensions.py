@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_address
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -65,15 +66,18 @@ class ExtensionsProcessor:
     def extensions(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Agree on the extensions that both sides know."""
         header: ExtensionsHeader = header_of(request)
-        connection.extensions = header.extensions & OURS
-        return answer(
-            request,
-            ExtensionsHeader.of(
-                connection.extensions,
-                born_host=str(connection.remote_host),
-                store_host=str(self._advertised_host(connection)),
-            ),
+        agreed = header.extensions & OURS
+        if not _is_on_this_machine(connection):
+            agreed -= {Extension.READ_FILES}
+        connection.extensions = agreed
+        found = ExtensionsHeader.of(
+            agreed,
+            born_host=str(connection.remote_host),
+            store_host=str(self._advertised_host(connection)),
         )
+        if Extension.READ_FILES in agreed:
+            found = found.with_log_at(self._store.log_place)
+        return answer(request, found)
 
     def append_chunk(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Append records of one queue, each checked as if it had come alone."""
@@ -130,6 +134,12 @@ class ExtensionsProcessor:
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )
         reply(connection, request, answer(request, sent))
+
+
+def _is_on_this_machine(connection: Connection) -> bool:
+    """Return whether a client may see the same files; it finds out itself whether it does."""
+    address = connection.remote_host.address
+    return address == connection.local_host.address or ip_address(address).is_loopback
 
 
 def refuse_other_queue(topic: str, queue_id: int, records: Buffer) -> None:

@@ -36,6 +36,7 @@ from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.topic_config import retry_topic
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
@@ -127,7 +128,7 @@ class MessageBackProcessor:
         return None
 
     def _found(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
-        record = self._store.record_at(header.offset)
+        record = self._store.record_at(PhysicalOffset(header.offset))
         message = decode_record(record) if record is not None else None
         if message is None or not _is_meant(message, header):
             other = "" if message is None else ": another message is there"

@@ -10,12 +10,13 @@ A producer's sends have headers that differ in three places (`header_shape`). Th
 the first of them and does all that there is to check; its header's shape, with the plan that came
 of it (`send_plan`), is remembered. Sends that begin with such headers, one behind the other, are a
 run: cut, put into the log by one write with one lock and one time, and answered when the turn ends,
-or, with SYNC_FLUSH, when the flush is confirmed that covers them.
+or, with SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
+too, and then put as the usual way puts it.
 
-Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: a
-send that comes alone, other requests, new shapes, plans that do not hold any more, empty or long
-bodies, properties with instructions or anything that JSON escapes, a queue's first message, the end
-of a file of the log. The lane refuses nothing by itself, but for a write that fails. The order of a
+Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: other
+requests, new shapes, plans that do not hold any more, empty or long bodies, properties with
+instructions or anything that JSON escapes, a queue's first message, the end of a file of the log.
+The lane refuses nothing by itself, but for a write that fails. The order of a
 client's messages is that of its requests, whichever way they go.
 
 It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
@@ -48,7 +49,8 @@ from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.fresh_records import FreshRecord
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_run import RecordRun
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -58,12 +60,13 @@ RUN_BYTES_MAX: Final = 1 << 15
 """The most bytes of the requests of a run, so that all that is kept of it is near at hand."""
 
 _SEND = RequestCode.SEND_MESSAGE_V2.value
+_JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
 """A second word below it, which begins with the codec, says JSON and the header's length."""
 _LENGTH_WORD_BYTES = 4
-_NOWHERE = FreshRecord(("", 0), -1, -1, 0, b"")
+_NOWHERE = FreshRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
 """The place of a message that could not be put."""
 _read_words = struct.Struct(">iI").unpack_from
 
@@ -77,13 +80,17 @@ Answer: TypeAlias = Callable[
 """The function that answers one send; of the sizes there are none, as it is no batch."""
 
 
+PutOne: TypeAlias = Callable[[Connection, RemotingCommand, SendPlan, Buffer, bytes, int], None]
+"""The function that puts one message: its body, its properties to store, its birth."""
+
+
 class _Put(NamedTuple):
     """One message of a run that is in the log, or not."""
 
     planned: PlannedShape
     opaque: int
-    physical_offset: int
-    queue_offset: int
+    physical_offset: PhysicalOffset
+    queue_offset: QueueOffset
     size: int
 
 
@@ -109,10 +116,12 @@ class SendLane:
         why_busy: Callable[[], str | None],
         sent: UsualAnswer,
         answer: Answer,
+        put_one: PutOne,
     ) -> None:
         """Take what the usual way has: ``sent`` for many answers, ``answer`` for one of any kind.
 
-        ``why_busy`` returns why no sends are taken now, or None.
+        ``why_busy`` returns why no sends are taken now, or None; ``put_one`` puts one as the usual
+        way does.
         """
         self._length_max = config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = config.server.header_bytes_max
@@ -124,21 +133,17 @@ class SendLane:
         self._why_busy = why_busy
         self._sent = sent
         self._answer = answer
+        self._put_one = put_one
         self._count_max = RUN_MAX
         """The most sends of the next run: few behind a run that was cut short, then more again."""
         self._unanswered: list[_Run] = []
 
     def learn(self, connection: Connection, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a request that went the usual way; return whether the lane knows the client.
-
-        A client that it does not know need not ask for it.
-        """
-        plans = self._plans.known_of(connection)
-        if plans is None:
+        """Learn from a send that went the usual way; return whether its shape is known now."""
+        if request.code != _SEND or request.serialize_type is not _JSON:
             return False
-        if request.code == _SEND:
-            plans.learn(bytes(header), request)
-        return bool(plans.shapes)
+        plans = self._plans.known_of(connection)
+        return plans is not None and plans.learn(bytes(header), request)
 
     def take(self, connection: Connection, data: bytes, start: int) -> int:
         """Take the sends of a run that starts at a place in the data; return where it ends.
@@ -159,17 +164,29 @@ class SendLane:
         self._count_max = max(2 * count, 1) if is_cut_short else min(2 * self._count_max, RUN_MAX)
         if not count:
             return start
+        if count == 1:
+            return self._take_one(connection, plans, cuts[0], properties[0])
         shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
         templates = [planned.plan.template for planned in shapes]
         run = RecordRun(templates, bodies, properties, born_timestamps)
         result = self._store.put_run(run)
         if result is None:
             return start
-        plans.has_paid(count)
+        plans.lessons.pay(count)
         records = run.fresh.records if result.status is _PUT_OK else [_NOWHERE] * count
         puts = list(map(_put_of, shapes, opaques, records))
         self._unanswered.append(_Run(connection, result, puts))
         end: int = ends[-1]
+        return end
+
+    def _take_one(
+        self, connection: Connection, plans: SendPlans, cut: _Cut, properties: bytes
+    ) -> int:
+        """Take a send that is alone: what a run saves its messages would cost this one more."""
+        planned, born_timestamp, _, body, opaque, end = cut
+        plans.lessons.pay(1)
+        request = planned.request.with_opaque(opaque)
+        self._put_one(connection, request, planned.plan, body, properties, born_timestamp)
         return end
 
     @property
@@ -275,7 +292,7 @@ class SendLane:
             own = known._replace(
                 physical_offset=physical_offset,
                 queue_offset=queue_offset,
-                end_offset=physical_offset + size if size else -1,
+                end_offset=physical_offset + size if size else physical_offset,
                 message_count=1,
             )
             request = planned.request.with_opaque(opaque)

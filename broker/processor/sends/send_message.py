@@ -10,22 +10,22 @@ queue, offset, region and whether to trace.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.message_batch import BatchEntry, split_batch, split_in_parts
-from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, reply
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.batch_puts import LARGE_BATCH_BYTES, BatchPuts, no_timers
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_lane import SendLane
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
@@ -35,26 +35,13 @@ from rocketpoll.broker.schedule.delayed_message import scheduled
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.message_store import MessageStore
-from rocketpoll.broker.store.record_draft import draft_of
-from rocketpoll.broker.store.record_template import UniformParts
+from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
-
-_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
 _NOT_PUT = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
-
-LARGE_BATCH_BYTES: Final = 32_768
-"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
-_ENTRIES_PER_STEP = 256
-_STEPS_OF_FEW = 4
-TAKEN_APART_BYTES_MAX: Final = 4 << 20
-"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
-
-BATCH_MESSAGES_MAX: Final = 65_536
-"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
 
 IDS_MAX: Final = 3_000
 """The maximum number of a batch's ids in an answer, whose header has no room for more."""
@@ -97,7 +84,6 @@ class SendMessageProcessor:
         self._why_busy = why_busy
         self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
-        self._batch_bytes_max = config.store.max_message_size
         self._marks = {
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
@@ -106,6 +92,8 @@ class SendMessageProcessor:
         self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
         self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)
         self._plans = SendPlanTable(admission, advertised_host)
+        batch_bytes_max = config.store.max_message_size
+        self._batches = BatchPuts(store, self._plans, self._properties, batch_bytes_max)
         self.lane = SendLane(
             config,
             store,
@@ -116,9 +104,9 @@ class SendMessageProcessor:
             why_busy,
             self._sent,
             self._answer,
+            self.put_one,
         )
         self._unanswered: list[_Unanswered] = []
-        self._taken_apart_bytes = 0
 
     def handlers(self) -> Handlers:
         """Return the handlers of all ways to send."""
@@ -144,33 +132,54 @@ class SendMessageProcessor:
                 ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
             )
         if properties.timer is not None:
-            raise _no_timers(properties.timer)
+            raise no_timers(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
-            self._check_batch(plan, request.body, properties)
+            self._batches.check(plan, request.body, properties)
             if len(request.body) > LARGE_BATCH_BYTES:
                 return self._put_large(connection, request, plan, properties, born_timestamp)
-            result, sizes = self._put_batch(plan, request.body, properties, born_timestamp)
+            result, sizes = self._batches.put(plan, request.body, properties, born_timestamp)
         elif not request.body:
             raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            # Appended before the put, so that puts and unanswered sends have the same order.
-            self._unanswered.append((connection, request, plan, properties.waits))
-            fault: PutMessageResult | None = _NOT_PUT
-            try:
-                fault = self._store.put_later(
-                    plan.template, request.body, properties.text.encode(), born_timestamp
-                )
-            finally:
-                if fault is not None:
-                    self._unanswered.pop()
-            if fault is None:
-                return None
-            result = fault
+            text = properties.text.encode()
+            self.put_one(
+                connection,
+                request,
+                plan,
+                request.body,
+                text,
+                born_timestamp,
+                waits=properties.waits,
+            )
+            return None
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
+
+    def put_one(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        plan: SendPlan,
+        body: Buffer,
+        properties: bytes,
+        born_timestamp: int,
+        *,
+        waits: bool = True,
+    ) -> None:
+        """Put a message that is written and answered at the end of the turn, or refused now."""
+        # Appended before the put, so that puts and unanswered sends have the same order.
+        self._unanswered.append((connection, request, plan, waits))
+        fault: PutMessageResult | None = _NOT_PUT
+        try:
+            fault = self._store.put_later(plan.template, body, properties, born_timestamp)
+        finally:
+            if fault is not None:
+                self._unanswered.pop()
+        if fault is not None:
+            self._stored(connection, request, plan, (), fault, waits=waits)
 
     def end_turn(self) -> None:
         """Write the messages of a turn, and answer them and those that took the lane."""
@@ -218,23 +227,6 @@ class SendMessageProcessor:
             retried = scheduled(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
 
-    def _check_batch(self, plan: SendPlan, body: Buffer, properties: StoredProperties) -> None:
-        if properties.delay_level or plan.is_retry:
-            raise RequestRejected(_ILLEGAL, _NO_BATCH)
-        if len(body) > self._batch_bytes_max:
-            raise RequestRejected(
-                _ILLEGAL,
-                f"a batch of {len(body)} bytes is over {self._batch_bytes_max} (maxMessageSize)",
-            )
-        if not body:
-            raise RequestRejected(_ILLEGAL, "the batch is empty")
-
-    def _put_batch(
-        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
-    ) -> tuple[PutMessageResult, Sequence[int]]:
-        parts = self._parts_of(split_batch(body), self._properties.of_batch(properties.text))
-        return self._store.put_uniform(plan.template, parts, born_timestamp)
-
     def _put_large(
         self,
         connection: Connection,
@@ -244,53 +236,11 @@ class SendMessageProcessor:
         born_timestamp: int,
     ) -> Steps:
         """Put, in steps, a batch whose many messages would keep others waiting."""
-        of_batch = self._properties.of_batch(properties.text)
-        parts: list[UniformParts] = []
-        sizes: Sequence[int]
-        taken_apart = 0
-        try:
-            for entries in split_in_parts(request.body, _ENTRIES_PER_STEP):
-                if len(parts) == _STEPS_OF_FEW:
-                    self._check_room_for_parts(len(request.body))
-                    taken_apart = len(request.body)
-                    self._taken_apart_bytes += taken_apart
-                parts.append(self._parts_of(entries, of_batch))
-                if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
-                    raise RequestRejected(
-                        _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
-                    )
-                yield None
-            if taken_apart:
-                result, sizes = yield from self._store.put_large(
-                    plan.template, parts, born_timestamp, partial(self._plans.admit_again, plan)
-                )
-            else:
-                self._plans.admit_again(plan)
-                each_field = zip(*parts, strict=True)
-                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
-                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
-        finally:  # also if its client goes
-            self._taken_apart_bytes -= taken_apart
+        result, sizes = yield from self._batches.put_in_steps(
+            plan, request.body, properties, born_timestamp
+        )
         self._stored(connection, request, plan, sizes, result, waits=properties.waits)
         return None
-
-    def _check_room_for_parts(self, size: int) -> None:
-        """Refuse to take one more batch apart if too many are; one always may be."""
-        under_way = self._taken_apart_bytes
-        if under_way and under_way + size > TAKEN_APART_BYTES_MAX:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_BUSY,
-                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
-            )
-
-    def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
-        flags, bodies, own = zip(*entries, strict=True)
-        if not all(bodies):
-            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
-        later = self._properties.later_in_batch(own)
-        if later is not None:
-            raise _no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
-        return UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
 
     def _stored(
         self,
@@ -328,8 +278,8 @@ class SendMessageProcessor:
                 connection, request, plan.id_start, physical_offset, queue_id, queue_offset
             )
             return
-        places = accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset)
-        ids = ",".join([f"{plan.id_start}{place:016X}" for place in places])
+        places = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        ids = _ids(plan.id_start, places)
         if status is _PUT_OK:
             self._sent_batch.send(connection, request, ids, queue_id, queue_offset)
             return
@@ -339,6 +289,7 @@ class SendMessageProcessor:
         )
 
 
-def _no_timers(name: str) -> RequestRejected:
-    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
-    return RequestRejected(_ILLEGAL, remark)
+def _ids(start: str, places: Sequence[int]) -> str:
+    """Return the ids of messages at these places, which begin in the same way, with commas."""
+    ends = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+    return start + ends.replace(",", f",{start}")

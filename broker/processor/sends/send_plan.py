@@ -22,20 +22,21 @@ from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
 from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.request import header_of
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.header_shape import HeaderShape, beginning_of, shape_of
-from rocketpoll.broker.store.record_draft import RecordDraft
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.records.record_draft import RecordDraft
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _GIVEN = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
-PLANS_MAX: Final = 256
-"""Plans of one client: enough for whole topics of 64 queues. One that has more starts over."""
-PLANS_OF_ALL_MAX: Final = 64 * PLANS_MAX
+PLANS_MAX: Final = 8_192
+"""Plans of one client: enough for thousands of queues. One that has more starts over."""
+PLANS_OF_ALL_MAX: Final = 2 * PLANS_MAX
 """Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
 _REMEMBERED_CHARACTERS_MAX = 2_048
 
@@ -119,7 +120,7 @@ class SendPlans:
         self._plans: dict[_Key, SendPlan] = {}
         self.shapes: dict[bytes, PlannedShape] = {}
         """The shapes of headers whose plan is known, by what they begin with."""
-        self._debt = 0
+        self.lessons = Lessons(_SENDS_PER_LESSON, PLANS_MAX)
 
     def plan_of(self, request: RemotingCommand) -> tuple[SendPlan, int, str | None]:
         """Return the plan for a message, its birth timestamp and its properties.
@@ -143,37 +144,32 @@ class SendPlans:
             self._remember(key, plan)
         return plan, header.born_timestamp, header.properties
 
-    def learn(self, header: bytes, request: RemotingCommand) -> None:
+    def learn(self, header: bytes, request: RemotingCommand) -> bool:
         """Remember the shape of the header of a send that was just put, if its plan is remembered.
 
-        A lesson takes the time that `_SENDS_PER_LESSON` sends save, which pay for it; a client has
-        credit for as many as it may have shapes.
+        Return whether the shape is known. A client has credit for as many lessons as it may have
+        shapes.
         """
         known = self.shapes.get(beginning_of(header))
         if known is not None and self._holds(known.plan):
-            return
+            return True
         same, _, _ = _NAMES[request.code]
         plan = self._plans.get((request.code, tuple(map(request.ext_fields.get, same))))
-        debt_max = _SENDS_PER_LESSON * PLANS_MAX
-        if plan is None or plan.is_batch or plan.is_retry or self._debt >= debt_max:
-            return
-        self._debt += _SENDS_PER_LESSON
+        if plan is None or plan.is_batch or plan.is_retry or not self.lessons.take():
+            return False
         shape = shape_of(header, request)
         if shape is None:
-            return
+            return False
         before = len(self.shapes)
         if before >= PLANS_MAX:
             self.shapes.clear()
         self.shapes[shape.before] = PlannedShape(shape, plan, request.bare())
         self._count(len(self.shapes) - before)
+        return True
 
     def _holds(self, plan: SendPlan) -> bool:
         """Return whether the topic of a plan is as it was, and stays."""
         return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._leaving
-
-    def has_paid(self, sends: int) -> None:
-        """Note that sends had shapes that were known."""
-        self._debt = max(self._debt - sends, 0)
 
     def __len__(self) -> int:
         return len(self._plans) + len(self.shapes)

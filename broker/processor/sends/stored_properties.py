@@ -31,7 +31,9 @@ _INSTRUCTIONS = (*_NAMED, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
-_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true{PROPERTY_SEPARATOR}"
+_LAST_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true"
+_WAITS = f"{_LAST_WAITS}{PROPERTY_SEPARATOR}"
+"""The text as Java's producers write it; newer ones leave out the very last separator."""
 
 
 class StoredProperties(NamedTuple):
@@ -66,7 +68,9 @@ class PropertyRewriter:
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
-            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)  # as Java's producers write it
+            shorter = text.replace(_WAITS, PROPERTY_SEPARATOR)
+            if shorter.endswith(_LAST_WAITS):
+                shorter = shorter[: 1 - len(_LAST_WAITS)]
             if _WAIT in shorter:
                 waits, text = _without_wait(text)
             else:
@@ -81,7 +85,9 @@ class PropertyRewriter:
         ``between`` stands between each two and in none. None if one gives instructions other than
         to wait for the disk.
         """
-        text = texts.replace(_WAITS, PROPERTY_SEPARATOR)
+        text = f"{texts}{between}".replace(_WAITS, PROPERTY_SEPARATOR)
+        text = text.replace(f"{_LAST_WAITS}{between}", f"{PROPERTY_SEPARATOR}{between}")
+        text = text[: -len(between)]
         if any(map(text.count, _INSTRUCTIONS)):
             return None
         cluster = self._cluster.encode()
@@ -120,6 +126,21 @@ class PropertyRewriter:
             each + of_batch if each.endswith(_SEPARATOR) else each + _SEPARATOR + of_batch
             for each in own
         ]
+
+    @staticmethod
+    def ending_in_batch(own: bytes, width: int, of_batch: bytes) -> bytes | None:
+        """Return what all messages of a batch get behind their own properties.
+
+        ``own`` has these of all, back to back, each of this width. None if `all_stored_in_batch`
+        makes more of one than that, or one asks to be delivered later.
+        """
+        if any(map(own.count, (_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
+            return None
+        last_bytes = own[width - 1 :: width] if width else b""
+        ended = last_bytes.count(_SEPARATOR)
+        if ended == len(last_bytes):
+            return of_batch
+        return None if ended else _SEPARATOR + of_batch
 
     def later_in_batch(self, own: Sequence[bytes]) -> str | None:
         """Find a property by which one of a batch's messages asks to be delivered later."""

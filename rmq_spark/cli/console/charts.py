@@ -30,20 +30,24 @@ def sparkline(points: Sequence[Point], says: str) -> Html:
     return _svg(points, "svg.spark", says)
 
 
-def chart(title: str, points: Sequence[Point], showing: Showing) -> Html:
+def chart(
+    title: str, points: Sequence[Point], showing: Showing, *, full: float | None = None
+) -> Html:
     """Return a card with a line, its last and its greatest figure.
 
     Args:
         title: Heading of the card.
         points: The figures, the oldest first.
         showing: Function that returns a figure as text, with its unit.
+        full: The figure at the upper end of the scale, as of parts the whole; None for the greatest
+            of the figures.
     """
     last = showing(points[-1].value) if points else "-"
     top = max((point.value for point in points), default=0.0)
     return el(
         "figure.chart",
         el("figcaption", el("span.chart-title", title), el("span.chart-now", last)),
-        _svg(points, "svg.plot", f"{title}: {last}", _marks(points, showing)),
+        _svg(points, "svg.plot", f"{title}: {last}", _marks(points, showing), full),
         el(
             "div.chart-foot",
             el("span", _clock(points[0]) if len(points) > 1 else ""),
@@ -63,10 +67,16 @@ def _marks(points: Sequence[Point], showing: Showing) -> str | None:
     return " ".join(f"{point.at:.0f}|{showing(point.value).replace(' ', '_')}" for point in points)
 
 
-def _svg(points: Sequence[Point], selector: str, says: str, marks: str | None = None) -> Html:
+def _svg(
+    points: Sequence[Point],
+    selector: str,
+    says: str,
+    marks: str | None = None,
+    full: float | None = None,
+) -> Html:
     parts = [] if marks else [el("title", says)]
     if len(points) > 1:
-        line = _line(points)
+        line = _line(points, full or max(*(point.value for point in points), 1e-9))
         parts += [
             el("path.area", d=f"M{line[0][0]},{_HEIGHT} L{_path(line)} L{line[-1][0]},{_HEIGHT} Z"),
             el("path.line", d=f"M{_path(line)}", vector_effect="non-scaling-stroke"),
@@ -94,15 +104,14 @@ def _svg(points: Sequence[Point], selector: str, says: str, marks: str | None = 
     )
 
 
-def _line(points: Sequence[Point]) -> list[tuple[float, float]]:
+def _line(points: Sequence[Point], top: float) -> list[tuple[float, float]]:
     """Return the points in the box: time from left to right, figures from 0 upwards."""
     first, last = points[0].at, points[-1].at
-    top = max(*(point.value for point in points), 1e-9)
     room = _HEIGHT - 2 * _MARGIN
     return [
         (
             round((point.at - first) / max(last - first, 1e-9) * _WIDTH, 1),
-            round(_HEIGHT - _MARGIN - max(point.value, 0) / top * room, 1),
+            round(_HEIGHT - _MARGIN - min(max(point.value, 0), top) / top * room, 1),
         )
         for point in points
     ]

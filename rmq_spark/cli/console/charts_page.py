@@ -9,9 +9,17 @@ from rmq_spark.cli.cluster_command import asked_brokers
 from rmq_spark.cli.console.charts import Showing, chart
 from rmq_spark.cli.console.frame import Page
 from rmq_spark.cli.console.html import Html, el
-from rmq_spark.cli.console.overview_page import most_behind, watched_brokers, watched_groups
+from rmq_spark.cli.console.overview_page import (
+    groups_asked,
+    most_behind,
+    watched_brokers,
+    watched_groups,
+)
 from rmq_spark.cli.console.parts import card, live, rate, size
 from rmq_spark.cli.console.visit import Visit
+
+_PARTS: Final = ("disk",)
+"""Figures that are parts of a whole: their scale ends at all of it."""
 
 _KINDS: Final[Mapping[str, tuple[str, Showing]]] = {
     "in": ("Messages in", rate),
@@ -33,7 +41,12 @@ def charts(visit: Visit) -> Page:
             el(
                 "div.charts",
                 (
-                    chart(title, points[f"{broker.title} {name}"], showing)
+                    chart(
+                        title,
+                        points[f"{broker.title} {name}"],
+                        showing,
+                        full=1.0 if name in _PARTS else None,
+                    )
                     for name, (title, showing) in _KINDS.items()
                     if f"{broker.title} {name}" in points
                 ),
@@ -48,12 +61,11 @@ def charts(visit: Visit) -> Page:
 
 def _groups(visit: Visit) -> Html | None:
     series = watched_groups(visit)
-    if not series:
+    behind = most_behind(series)
+    if not behind:
         return None
-    return card(
-        "Groups most behind",
-        el("div.charts", (chart(name, series[name], _whole) for name in most_behind(series))),
-    )
+    cards = (chart(name, series[name], _whole) for name in behind)
+    return card("Groups most behind", el("div.charts", cards), groups_asked(series))
 
 
 def _whole(count: float) -> str:

@@ -53,7 +53,7 @@ class Page:
     Attributes:
         title: Its heading.
         content: The parts below the heading.
-        section: Name of the entry of the navigation that it belongs to.
+        section: Name of the entry of the navigation that it belongs to; empty for none.
         trail: Titles and paths of the pages above it.
         status: Status of the response.
     """
@@ -211,4 +211,5 @@ def sign_in_page(next_path: str) -> Page:
             action=path("sign-in"),
             method="post",
         ),
+        section="",
     )  # fmt: skip

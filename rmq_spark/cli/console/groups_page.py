@@ -58,7 +58,7 @@ _QUEUES: Final = (
     Column("End", "number.wide"),
     Column("Behind", "number"),
     Column("", "wide"),
-    Column("Waiting since", "number"),
+    Column("Waiting since", "number.wide"),
     Column("Member", "wide"),
     Column(""),
 )

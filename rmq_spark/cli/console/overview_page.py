@@ -108,8 +108,16 @@ def watched_groups(visit: Visit) -> Mapping[str, Sequence[Point]]:
 
 
 def most_behind(series: Mapping[str, Sequence[Point]]) -> Sequence[str]:
-    """Return the names of the groups that are most behind, of those that are watched."""
-    return sorted(series, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN]
+    """Return the names of those of the watched groups that are behind, the worst first."""
+    behind = [name for name, points in series.items() if points[-1].value]
+    return sorted(behind, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN]
+
+
+def groups_asked(series: Mapping[str, Sequence[Point]]) -> Html | None:
+    """Return a line that says how many groups were asked, where these may not be all."""
+    if len(series) < _GROUPS_ASKED:
+        return None
+    return el("p.hint", f"Of the first {_GROUPS_ASKED} groups by name. rocketpoll top asks all.")
 
 
 def _behind(admin: Admin) -> Mapping[str, float]:
@@ -136,7 +144,10 @@ def _groups(visit: Visit) -> Html | None:
         )
         for name in most_behind(series)
     ]
-    return card("Groups most behind", table(_GROUPS, rows)) if rows else None
+    if not series:
+        return None
+    found = table(_GROUPS, rows) if rows else el("p.hint", "No group is behind.")
+    return card("Groups most behind", found, groups_asked(series))
 
 
 def _figures_of(brokers: Sequence[Broker]) -> Mapping[str, float]:

@@ -37,7 +37,7 @@ _PLAN: Final = (
     Column("Queue"),
     Column("Committed", "number"),
     Column("Goes to", "number"),
-    Column("Moves", "number"),
+    Column("Moves", "number.wide"),
     Column("Behind then", "number.wide"),
 )
 

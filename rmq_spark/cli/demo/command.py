@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -196,12 +196,15 @@ def _watch(parts: _Parts, rate: int) -> None:
     sender.stop()
     figures.sent = sender.sent - _WARM_UP
     _check(parts)
-    _wait_until_read(parts)
+    _wait_until_read(parts, lambda: parts.display.show(figures, parts.title, time.monotonic()))
     parts.display.show(figures, parts.title, time.monotonic())
 
 
-def _wait_until_read(parts: _Parts) -> None:
-    """Wait until all that was sent is read, or nothing more has come for so long."""
+def _wait_until_read(parts: _Parts, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Wait until all that was sent is read, or nothing more has come for so long.
+
+    ``meanwhile`` is called again and again: a backlog takes its time, and is to be seen to go.
+    """
     parts.reader.finish()
     figures, seen, seen_at = parts.figures, -1, 0.0
     while figures.read < figures.sent:
@@ -210,6 +213,7 @@ def _wait_until_read(parts: _Parts) -> None:
         if time.monotonic() > seen_at + _PATIENCE_SECONDS:
             return
         _check(parts)
+        meanwhile()
         time.sleep(_REFRESH_SECONDS)  # Spark tells listeners of a batch a little after it has ended
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from prometheus_client.registry import Collector
 from rmq_spark.client import Admin
 from rmq_spark.client.admin.broker_report import BrokerReport, GroupReport, TopicReport, read_broker
 from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 _log = logging.getLogger(__name__)
@@ -165,18 +167,25 @@ def _families(
     yield up
     yield from _rates(there)
     yield from _of_topics([(node, each) for node, report in there for each in report.topics])
-    online = GaugeMetricFamily(
-        "rocketmq_consumer_connections",
-        "Members of a group that are online.",
-        labels=(*_OF_NODE, "consumer_group"),
-    )
-    for node, report in there:
-        for group, members in report.members.items():
-            online.add_metric((*node.labels, group), members)
-    yield online
+    yield from _of_members(there)
     yield from _of_groups(
         [(node, each) for node, report in there for each in report.groups], now_seconds
     )
+
+
+def _of_members(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
+    online = GaugeMetricFamily(
+        "rocketmq_consumer_connections",
+        "Members of a group that are online.",
+        labels=(*_OF_NODE, "consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
+    )
+    for node, report in there:
+        for group, members in report.members.items():
+            more = (consume_mode(members.consume_type), _flag(is_system_group(group)))
+            kinds = Counter(client_labels(e.language, e.version) for e in members.connection_set)
+            for kind, count in sorted(kinds.items()):
+                online.add_metric((*node.labels, group, *kind, *more), count)
+    yield online
 
 
 def _rates(there: Iterable[tuple[Node, BrokerReport]]) -> Iterator[Metric]:
@@ -202,7 +211,7 @@ def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
     dead = CounterMetricFamily(
         "rocketmq_send_to_dlq_messages_total",
         "Messages that went to the dead letters of a group.",
-        labels=(*_OF_NODE, "consumer_group"),
+        labels=(*_OF_NODE, "consumer_group", "is_system"),
     )
     for node, each in topics:
         is_system = _flag(is_system_topic(each.topic))
@@ -210,7 +219,8 @@ def _of_topics(topics: Iterable[tuple[Node, TopicReport]]) -> Iterator[Metric]:
         sent.add_metric(values, each.end)
         kept.add_metric(values, each.end - each.begin)
         if each.topic.startswith(DLQ_PREFIX):
-            dead.add_metric((*node.labels, each.topic[len(DLQ_PREFIX) :]), each.end)
+            group = each.topic[len(DLQ_PREFIX) :]
+            dead.add_metric((*node.labels, group, _flag(is_system_group(group))), each.end)
     yield from (sent, kept, dead)
 
 
@@ -220,7 +230,7 @@ def _of_groups(groups: Iterable[tuple[Node, GroupReport]], now_seconds: float) -
         "rocketmq_consumer_lag_messages", "Messages that a group has yet to consume.", labels=labels
     )
     latency = GaugeMetricFamily(
-        "rocketmq_consumer_lag_latency",
+        "rocketmq_consumer_lag_latency_milliseconds",
         "Milliseconds since the last consumed message was stored, of a group that is behind.",
         labels=labels,
     )

@@ -15,6 +15,7 @@ from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.wire.bodies.client_info import ConsumerConnection
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import OffsetWrapper
 
@@ -62,14 +63,16 @@ class BrokerReport(NamedTuple):
     Attributes:
         runtime: Figures of the broker on itself, by RocketMQ's names for them.
         topics: Its topics, by name.
+        group_names: Its groups, by name, also those that have consumed nothing.
         groups: Its groups in their topics, by name.
-        members: Numbers of members of those groups that are online, by group.
+        members: Members of those groups that are online, by group.
     """
 
     runtime: Mapping[str, str]
     topics: tuple[TopicReport, ...]
+    group_names: tuple[str, ...]
     groups: tuple[GroupReport, ...]
-    members: Mapping[str, int]
+    members: Mapping[str, ConsumerConnection]
 
 
 def read_broker(admin: Admin, address: str) -> BrokerReport:
@@ -83,10 +86,11 @@ def read_broker(admin: Admin, address: str) -> BrokerReport:
         ClientError: The broker does not answer.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
-    names = sorted(api.admin.group_configs(address))
+    names = tuple(sorted(api.admin.group_configs(address)))
     return BrokerReport(
         api.admin.runtime_info(address),
         tuple(_topics(api, address)),
+        names,
         tuple(_groups(api, address, names)),
         dict(_members(api, address, names)),
     )
@@ -109,10 +113,12 @@ def _type_of(config: TopicConfig) -> str:
     return (config.attributes or {}).get("message.type", "UNSPECIFIED")
 
 
-def _members(api: BrokerApi, address: str, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _members(
+    api: BrokerApi, address: str, names: Iterable[str]
+) -> Iterator[tuple[str, ConsumerConnection]]:
     for group in names:
         with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
-            yield group, len(api.admin.consumer_connection(address, group).connection_set)
+            yield group, api.admin.consumer_connection(address, group)
 
 
 def _groups(api: BrokerApi, address: str, names: Iterable[str]) -> Iterator[GroupReport]:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
+from rmq_spark.client.connections.fresh_memory import fresh_memory
 from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters
 from rmq_spark.client.errors import (
     ClientError,
@@ -96,7 +97,7 @@ class Connection:
         self._socket = sock
         self._on_request = on_request
         self._on_closed = on_closed
-        self._frames = FrameReader(frame_bytes_max)
+        self._frames = FrameReader(frame_bytes_max, memory=fresh_memory)
         self._waiters = Waiters(address)
         self._writer = FrameWriter(
             sock=sock,

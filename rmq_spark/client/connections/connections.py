@@ -292,6 +292,7 @@ class Connections:
             agreed,
             header.born_host,
             header.store_host,
+            header.log_place if Extension.READ_FILES in agreed else None,
         )
 
     def _signed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
-from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError
+from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError, OffsetMoved
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
 from rmq_spark.client.message import MessageExt, received
 from rmq_spark.client.producer.unique_ids import now_ms
@@ -235,12 +235,22 @@ class GroupBrokers:
         return self._api.search_offset(self._master(queue), queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset, whatever its tags, if it is there."""
+        """Return the message at an offset, whatever its tags, if it is there.
+
+        Raises:
+            OffsetMoved: The queue has that offset, and the group is to go on at another. RocketMQ 5
+                tells that once, in answer to whichever pull of the group comes first.
+        """
         broker_id = self._suggested.get(queue, MASTER_ID)
         address = self._found(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
-        stored = self._api.peek(address, self._group, queue, queue_offset).first_message()
+        found = self._api.peek(address, self._group, queue, queue_offset)
+        is_there = found.min_offset <= queue_offset < found.max_offset
+        if is_there and found.pull_status is PullStatus.OFFSET_ILLEGAL:
+            bounds = found.min_offset, found.max_offset
+            raise OffsetMoved(str(queue), queue_offset, *bounds, found.next_begin_offset)
+        stored = found.first_message()
         if stored is None or stored.queue_offset != queue_offset:
             return None
         try:

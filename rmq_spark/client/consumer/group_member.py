@@ -13,15 +13,17 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.consumer.dead_letters import DeadLetters
 from rmq_spark.client.consumer.first_offset import FirstOffset
-from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
-from rmq_spark.client.consumer.last_known import LastKnown, those_known
-from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.group_brokers import GroupBrokers
+from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.member_offsets import MemberOffsets
+from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
@@ -32,7 +34,13 @@ from rmq_spark.client.consumer.service_state import (
     own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, RouteNotFound
+from rmq_spark.client.errors import (
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    OffsetMoved,
+    RouteNotFound,
+)
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -69,9 +77,6 @@ _log = logging.getLogger(__name__)
 UNBALANCED_MS = 1_000
 """Milliseconds until the next try, where a share could not be found out or taken over."""
 
-PERSIST_WAIT_MS = 500
-"""Milliseconds that brokers are waited for when offsets are persisted."""
-
 
 class GroupMember(ProcessBound, ABC):
     """A member of a consumer group: the base class of both kinds.
@@ -107,10 +112,13 @@ class GroupMember(ProcessBound, ABC):
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokers(self._instance, group, current)
         self._offset_store = self._new_offset_store()
-        self._first_offset = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         crew = self._crew()
         self._lanes = crew.lanes(group)
+        first = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
+        self._offsets = MemberOffsets(
+            self._offset_store, self._brokers, self._lanes, first, self._last_known
+        )
         self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
         lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING
         self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
@@ -360,50 +368,28 @@ class GroupMember(ProcessBound, ABC):
         return self._take_share(topic, share) and share.is_known
 
     def _persist(self) -> None:
-        """Store all offsets: each broker is told in its lane, and waited for a moment."""
-        queues = by_broker(self._queues())
-        self._lanes.at_each(
-            queues, lambda broker: self._persist_known(queues[broker]), PERSIST_WAIT_MS
-        )
-
-    def _persist_known(self, queues: Iterable[MessageQueue]) -> None:
-        all_known = self._last_known()
-        known = {queue: all_known[queue] for queue in queues if queue in all_known}
-        for queue in those_known(known, self.message_at):
-            self._offset_store.persist_all((queue,))
-
-    def _persist_soon(self, queue: MessageQueue) -> None:
-        """Store the offset of one queue, after all earlier requests to its broker."""
-        self._lanes.of(queue.broker_name).schedule(lambda: self._persist_known((queue,)))
-
-    def _forget_offset(self, queue: MessageQueue, last_known: LastKnown) -> None:
-        """Store the offset of a queue that is given up, and then forget it here."""
-
-        def forget() -> None:
-            self._offset_store.persist_all([*those_known({queue: last_known}, self.message_at)])
-            self._offset_store.remove_offset(queue)
-
-        self._lanes.of(queue.broker_name).schedule(forget)
+        self._offsets.persist(self._queues())
 
     def take_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""
-        known = self._offset_store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
-        if known is not None and offset < known:
-            self._offset_store.update_offset(queue, offset, increase_only=False)
-            self._persist_soon(queue)
-
-    def _offset_to_begin_at(self, queue: MessageQueue) -> int:
-        """Return the offset to begin a queue at, which another member may have moved."""
-        self._offset_store.remove_offset(queue)
-        return self._first_offset.of(queue, self._offset_store, self._brokers)
+        self._offsets.take_back(queue, offset)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
         return self._brokers.search_offset(queue, store_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at ``queue_offset`` of a queue, if it is there."""
-        return self._brokers.message_at(queue, queue_offset)
+        """Return the message at ``queue_offset`` of a queue, if it is there.
+
+        Where the broker says instead where an operator has moved the group, it goes on there.
+        """
+        try:
+            return self._brokers.message_at(queue, queue_offset)
+        except OffsetMoved as error:
+            moved = {queue: error.next_begin_offset}
+            reset = partial(self.reset_offsets, queue.topic, moved)
+            self._lanes.of(queue.broker_name).schedule(reset)
+            return None
 
     def _topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""

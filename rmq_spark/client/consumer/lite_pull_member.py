@@ -37,6 +37,7 @@ from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
 from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.consumer.topic_checks import TopicChecks, TopicMessageQueueChangeListener
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
@@ -48,7 +49,6 @@ from rmq_spark.client.subscriptions import (
     subscription_data,
 )
 from rmq_spark.client.threads.mutex import mutex
-from rmq_spark.client.threads.scheduled_tasks import Repeated
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -59,9 +59,6 @@ _log = logging.getLogger(__name__)
 
 MessageQueueListener = Callable[[str, frozenset[MessageQueue], frozenset[MessageQueue]], object]
 """Called with the topic, all of its queues and this consumer's, after these have changed."""
-
-TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], object]
-"""Called with the topic and its queues, after an operator has changed them."""
 
 
 class LitePullMember(GroupMember):
@@ -95,7 +92,12 @@ class LitePullMember(GroupMember):
         self._polling = mutex()
         self._to_confirm: dict[AssignedQueue, None] = {}
         self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
-        self._topic_checks: list[Repeated] = []
+        self._topic_checks = TopicChecks(
+            self._services,
+            self.fetch_message_queues,
+            self._instance.routes.refresh,
+            self._lite.topic_metadata_check_interval_ms,
+        )
 
     # ---- which queues
 
@@ -147,19 +149,7 @@ class LitePullMember(GroupMember):
     ) -> None:
         """Call ``listener`` with a topic and its queues when they change; looked for every 30 s."""
         check_listener("listener", listener, "topic", "queues")
-        known = self.fetch_message_queues(topic)
-
-        def check() -> None:
-            nonlocal known
-            self._instance.routes.refresh(topic)
-            found = self.fetch_message_queues(topic)
-            if found != known:
-                known = found
-                listener(topic, found)
-
-        repeated = Repeated(self._services, check, self._lite.topic_metadata_check_interval_ms)
-        self._topic_checks.append(repeated)
-        repeated.start(self._lite.topic_metadata_check_interval_ms)
+        self._topic_checks.add(topic, listener)
 
     def _queues(self) -> frozenset[MessageQueue]:
         return self._assigned.queues
@@ -199,7 +189,7 @@ class LitePullMember(GroupMember):
         if self._lite.auto_commit and consumed is not None:
             self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
         if task is not None:
-            self._forget_offset(assigned.queue, task.last_known)
+            self._offsets.forget(assigned.queue, task.last_known)
 
     def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
         for assigned in new:
@@ -227,8 +217,7 @@ class LitePullMember(GroupMember):
             )
 
     def _stop_consuming(self) -> None:
-        for check in self._topic_checks:
-            check.stop()
+        self._topic_checks.stop()
         with self._changing_tasks:
             for task in self._tasks.values():
                 task.cancel()
@@ -249,7 +238,7 @@ class LitePullMember(GroupMember):
 
     def first_offset(self, queue: MessageQueue) -> int:
         """Return the offset at which to begin a queue."""
-        return self._offset_to_begin_at(queue)
+        return self._offsets.begin_at(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""

@@ -96,7 +96,11 @@ class PushMember(GroupMember):
             self._push.pull_time_delay_ms_when_exception,
         )
         self._locks = BrokerLocks(
-            self._brokers, self._lanes, self._all_requests, self._persist_known, self._unlocked
+            self._brokers,
+            self._lanes,
+            self._all_requests,
+            self._offsets.persist_now,
+            self._unlocked,
         )
         self._service = self._new_service(listener, orderly_listener)
         self._needs_locks = self._service.is_orderly and self._is_clustering
@@ -283,7 +287,7 @@ class PushMember(GroupMember):
             if is_mine:
                 del self._requests[request.queue]
         if is_mine:
-            self._forget_offset(request.queue, request.last_known)
+            self._offsets.forget(request.queue, request.last_known)
             if self._needs_locks:
                 self._locks.unlock((request,))
         return True
@@ -333,7 +337,7 @@ class PushMember(GroupMember):
 
     def first_offset(self, request: PullRequest) -> int:
         """Return the offset at which to begin the queue of a ``request``."""
-        return self._offset_to_begin_at(request.queue)
+        return self._offsets.begin_at(request.queue)
 
     @property
     def cached_bytes(self) -> int:
@@ -390,7 +394,7 @@ class PushMember(GroupMember):
             request.process_queue.drop()
             self._offset_store.update_offset(request.queue, offset, increase_only=False)
             self._put_request(request.queue, offset, last_known)
-        self._persist_soon(request.queue)
+        self._offsets.persist_soon(request.queue)
         return True
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:

@@ -134,10 +134,12 @@ def _why(error: Exception) -> str:
 def _as_sent(message: MessageExt) -> tuple[int, bytes]:
     """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
 
-    The limit of brokers is one of bytes as they are stored.
+    The limit of brokers is one of bytes as they are stored, so that the shorter one is returned.
     """
     if not message.sys_flag & _COMPRESSED:
         return 0, message.body
     found = MessageSysFlag(message.sys_flag) & _TYPE
     body = compress_body(message.body, found or MessageSysFlag.COMPRESSION_ZLIB)
+    if len(body) >= len(message.body):
+        return 0, message.body
     return int(found | _COMPRESSED), body

@@ -1,6 +1,6 @@
 """Outgoing: a message, or a batch of them, made ready to be sent to whichever queue is chosen.
 
-    Message ──> checked ──> id, properties ──> compressed, if it is large ──> header for a queue
+    Message ──> checked ──> id, properties ──> compressed, if that is shorter ──> header for a queue
 
 A batch is one request for several messages of one topic. This module knows no connection.
 """
@@ -45,7 +45,8 @@ class SendRules:
         create_topic_key: Topic whose settings a broker copies when it creates a missing topic.
         default_topic_queue_nums: Most queues of a topic that is created by a send.
         max_message_bytes: Greatest size of a body, and of a batch, in bytes.
-        compress_body_bytes: Size, in bytes, from which on bodies are compressed.
+        compress_body_bytes: Size, in bytes, from which on bodies are compressed if that makes them
+            shorter.
         compress_type: Compression of bodies: COMPRESSION_ZLIB, COMPRESSION_LZ4 or COMPRESSION_ZSTD
             of `MessageSysFlag`.
         compress_level: Level of the compression: -1 to 9 with zlib, -131,072 to 22 with zstd; lz4
@@ -123,8 +124,10 @@ def outgoing(message: Message, rules: SendRules, ids: UniqueIds, now_ms: int) ->
     message_id = ids.next()
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:
-        body = _compressed(body, rules)
-        sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
+        compressed = _compressed(body, rules)
+        if len(compressed) < len(body):  # else it might be over a broker's limit
+            body = compressed
+            sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
     return Outgoing(
         rules,
         message.topic,

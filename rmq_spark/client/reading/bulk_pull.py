@@ -10,6 +10,9 @@ are, the first answer says, and until it is there nothing more is asked for. A f
 the broker, and makes the spans unknown: then one pull is under way while the last answer is worked
 on.
 
+Where the caller lets files be read, and this machine has those of the broker, the broker tells
+places instead of records (`log_files`). What is not found there is pulled, as is all behind it.
+
 This module knows one broker's address and no routes: choosing the broker is left to the caller. A
 connection that fails is made again, and the pulls that were under way are asked again.
 """
@@ -17,11 +20,11 @@ connection that fails is made again, and the pulls that were under way are asked
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -42,6 +45,10 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
+
+if TYPE_CHECKING:
+    from rmq_spark.client.reading.log_files import LogFiles
+    from rmq_spark.wire.extensions import LogPlace
 
 IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
@@ -105,6 +112,10 @@ class PullRules:
     tries: int = TRIES
     """Number of faults in a row of the connection after which to give up."""
 
+    log_files: Callable[[LogPlace], LogFiles | None] | None = None
+    """Returns the files of a broker's log if they may be read here, as `log_files.on_this_machine`
+    does."""
+
 
 class _Span(NamedTuple):
     """Offsets that were asked for, and the answer to come."""
@@ -162,6 +173,7 @@ class BulkPull(ProcessBound):
         self._patience = 1  # so many full answers before more is asked for
         self._full_answers = 0
         self._faults = 0
+        self._find_files = self._rules.log_files  # None once something was not there
         self._header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -243,9 +255,17 @@ class BulkPull(ProcessBound):
             suspend_timeout_millis=suspend_ms,
         )
         timeout_ms = self._rules.timeout_ms + suspend_ms
-        return _Span(
-            start, end, self._api.pull_async(self._address, header, timeout_ms, is_chunk=is_chunk)
+        by_places = {"by_places": True} if is_chunk and self._log_files() is not None else {}
+        answer = self._api.pull_async(
+            self._address, header, timeout_ms, is_chunk=is_chunk, **by_places
         )
+        return _Span(start, end, answer)
+
+    def _log_files(self) -> LogFiles | None:
+        if self._find_files is None:
+            return None
+        place = self._api.agreement(self._address).log_place
+        return None if place is None else self._find_files(place)
 
     def _answer_to(self, span: _Span) -> PullResult:
         patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _PATIENCE_SECONDS
@@ -283,6 +303,13 @@ class BulkPull(ProcessBound):
         if next_offset <= span.start:
             why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
             raise ProtocolError(self._address, why)
+        if result.places is not None:
+            found = self._read(result, range(span.start, next_offset))
+            if found is None:
+                self._find_files = None
+                self._ask_from_here()
+                return None
+            result = found
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
             self._learn(next_offset - span.start, span, result)
         self._next_offset = min(next_offset, self._end)
@@ -294,6 +321,14 @@ class BulkPull(ProcessBound):
             return None
         records, sizes = self._before_the_end(result) if next_offset > self._end else result[5:7]
         return RawChunk(records, sizes, self._next_offset) if len(records) else None
+
+    def _read(self, result: PullResult, queue_offsets: range) -> PullResult | None:
+        """Return a result with the records that are at the places in it; None if they are not."""
+        files = self._log_files()
+        if files is None:
+            return None
+        records = files.records(result.places, result.sizes, queue_offsets)
+        return None if records is None else result._replace(records=records, places=None)
 
     def _learn(self, given: int, span: _Span, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.

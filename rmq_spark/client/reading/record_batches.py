@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
+from rmq_spark.wire.chunk.gather import numbers
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
@@ -109,7 +110,7 @@ class RecordBatches:
 
         is_wanted = None if self._tags is None else pc.is_in(column(_TAGS), value_set=self._tags)
         arrays = {
-            field.name: self._constants.column(broker_name, pa.string(), len(chunk))
+            field.name: self._constants.column(broker_name, len(chunk))
             if field.name == BROKER_NAME
             else _as(column(field.name), field.type)
             for field in self._schema
@@ -149,10 +150,10 @@ class RecordBatches:
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _known_of(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
-        known = {_QUEUE_ID: self._constants.column(queue.queue_id, pa.int32(), count)}
+        known = {_QUEUE_ID: self._constants.column(queue.queue_id, count)}
         if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records bear another topic's name
             topic = without_namespace(self._namespace, queue.topic)
-            known[_TOPIC] = self._constants.column(topic, pa.string(), count)
+            known[_TOPIC] = self._constants.column(topic, count)
         return known
 
     def _within_namespace(self, topics: pa.Array) -> pa.Array:
@@ -198,18 +199,26 @@ class _Constants:
     """Columns of one value, cut from arrays that were made for earlier chunks."""
 
     def __init__(self) -> None:
-        self._arrays: dict[tuple[str | int, pa.DataType], pa.Array] = {}
+        self._arrays: dict[str | int, pa.Array] = {}
 
-    def column(self, value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-        """Return a column of so many rows with this value."""
-        array = self._arrays.get((value, kind))
+    def column(self, value: str | int, count: int) -> pa.Array:
+        """Return a column of so many rows with this text, or this number of 32 bits."""
+        array = self._arrays.get(value)
         if array is None or len(array) < count:
             if len(self._arrays) >= _CONSTANTS_MAX:
                 self._arrays.clear()
             # The next chunk is seldom of just as many rows.
-            array = pa.repeat(pa.scalar(value, kind), count + count // _MORE_ROWS)
-            self._arrays[value, kind] = array
+            array = self._arrays[value] = _repeated(value, count + count // _MORE_ROWS)
         return array.slice(0, count)
+
+
+def _repeated(value: str | int, count: int) -> pa.Array:
+    if isinstance(value, int):
+        return numbers(np.full(count, value, np.int32))
+    text = value.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _queue_of(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:
@@ -228,7 +237,8 @@ def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _possible(times: pa.TimestampArray) -> pa.TimestampArray:
     """Return times in milliseconds, null where they are none that Spark can show."""
-    ms: npt.NDArray[Any] = np.asarray(times.view(pa.int64()))
+    whole: npt.NDArray[Any] = np.frombuffer(times.buffers()[1], np.int64)
+    ms = whole[times.offset : times.offset + len(times)]
     if not len(ms) or (ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS):
         return times
     is_possible = pa.array((ms >= _FIRST_MS) & (ms <= _LAST_MS))

@@ -20,6 +20,7 @@ from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 _SENT: Final = {status.value: status for status in SendStatus}
+_CHUNKS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
 _PULLED: Final = frozenset(status.value for status in PullStatus)
 
 
@@ -53,12 +54,16 @@ def pulled(
     found = header_of(address, request_code, answer)
     status = PullStatus(answer.code)
     records: Buffer = answer.body
-    sizes = None
-    if status is PullStatus.FOUND and request_code == RequestCode.PULL_CHUNK:
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # brings pyarrow: when first needed
+    sizes = places = None
+    if status is PullStatus.FOUND and request_code in _CHUNKS:
+        from rmq_spark.wire.chunk.placed import decode_placed  # noqa: PLC0415  # brings pyarrow: when first needed
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # the same
 
         try:
-            sizes, records = decode_sized(records)
+            if request_code == RequestCode.PULL_PLACES:
+                places, sizes, records = decode_placed(records)
+            else:
+                sizes, records = decode_sized(records)
         except WireError as error:
             raise ProtocolError(address, str(error)) from error
     return PullResult(
@@ -69,4 +74,5 @@ def pulled(
         found.suggest_which_broker_id,
         records,
         sizes,
+        places,
     )

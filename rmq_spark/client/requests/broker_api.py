@@ -190,7 +190,7 @@ class BrokerApi:
             timeout_ms: Milliseconds to wait for the response; by default 10 s more than the broker
                 may hold the request.
         """
-        command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=False)
+        command, timeout_ms = self._pull_command(header, timeout_ms)
         answer = self.connections.request(address, command, timeout_ms)
         return pulled(address, command.code, answer)
 
@@ -220,13 +220,18 @@ class BrokerApi:
         timeout_ms: int | None = None,
         *,
         is_chunk: bool = False,
+        by_places: bool = False,
     ) -> Answer[PullResult]:
         """Pull messages of a queue, and return a future of the result; see `pull`.
 
         With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
-        PULL_CHUNK.
+        PULL_CHUNK. With ``by_places`` as well, the answer may say where they are in the files of
+        the log; the `agreement` must have READ_FILES.
         """
-        command, timeout_ms = self._pull_command(header, timeout_ms, is_chunk=is_chunk)
+        code = RequestCode.PULL_PLACES if by_places else RequestCode.PULL_CHUNK
+        command, timeout_ms = self._pull_command(
+            header, timeout_ms, code if is_chunk else RequestCode.PULL_MESSAGE
+        )
 
         def interpret(answer: RemotingCommand) -> PullResult:
             return pulled(address, command.code, answer)
@@ -238,16 +243,17 @@ class BrokerApi:
         return Extension.PULL_CHUNK in self.agreement(address).extensions
 
     def _pull_command(
-        self, header: PullMessageRequestHeader, timeout_ms: int | None, *, is_chunk: bool
+        self,
+        header: PullMessageRequestHeader,
+        timeout_ms: int | None,
+        code: RequestCode = RequestCode.PULL_MESSAGE,
     ) -> tuple[RemotingCommand, int]:
         if timeout_ms is None:
             is_held = header.sys_flag & _SUSPEND
             timeout_ms = (
                 header.suspend_timeout_millis + HOLD_MARGIN_MS if is_held else HOLD_MARGIN_MS
             )
-        return command_of(
-            RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE, header
-        ), timeout_ms
+        return command_of(code, header), timeout_ms
 
     # ---- offsets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -22,6 +22,10 @@ class DataVersion:
     timestamp: int = 0
     counter: int = 0
     state_version: int | None = None
+
+    def next(self, timestamp: int) -> DataVersion:
+        """Return the version of the table behind its next change, which is made at this time."""
+        return replace(self, timestamp=timestamp, counter=self.counter + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

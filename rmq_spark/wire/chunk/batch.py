@@ -26,7 +26,7 @@ from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
 from rmq_spark.wire.properties import UNIQ_KEY, WAIT, encode_properties
 
 _HEAD = structure(HEAD)
-_WAIT = pa.scalar(encode_properties({WAIT: "true"}).encode(), pa.binary())
+_WAIT = encode_properties({WAIT: "true"}).encode()
 
 
 def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
@@ -35,7 +35,7 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     bodies = given.array("body")
     body_lengths = lengths_of(bodies)
     ids = encode_named(UNIQ_KEY, pa.array(unique_ids, pa.string()))
-    properties = property_strings(given, ids, _WAIT)
+    properties = property_strings(given, ids, pa.scalar(_WAIT, pa.binary()))
     properties_lengths = lengths_of_each(properties, given.rows)
     sizes = ENTRY_BYTES_MIN + body_lengths + properties_lengths
     total = int(sizes.sum())

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
+from rmq_spark.wire.chunk.gather import Bytes, Positions, numbers, offsets_of
 
 _ROWS_MIN: Final = 16
 """The fewest bodies of a sum; of fewer, a call of zlib for each takes less time."""
@@ -76,7 +76,7 @@ def _suspects(chunk: RecordChunk) -> Iterator[Positions]:
     yield np.flatnonzero(lengths > _LONG)
     rows = np.flatnonzero(lengths <= _LONG)
     rows = rows[np.argsort(lengths[rows].astype(np.uint16), kind="stable")]
-    bodies, lengths, crcs = bodies.take(pa.array(rows)), lengths[rows], crcs[rows]
+    bodies, lengths, crcs = bodies.take(numbers(rows)), lengths[rows], crcs[rows]
     for first, end in pairwise([*np.searchsorted(lengths, _LENGTH_CUTS).tolist(), len(rows)]):
         alike = slice(first, end)
         for found in _that_do_not_fit(bodies[alike], lengths[alike], crcs[alike]):

@@ -16,7 +16,13 @@ import pyarrow.compute as pc
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.gather import Positions, Widths, as_text, take_bytes, take_structures
+from rmq_spark.wire.chunk.gather import (
+    Positions,
+    Widths,
+    numbers,
+    take_bytes,
+    take_structures,
+)
 from rmq_spark.wire.chunk.inflate import plain_bodies
 from rmq_spark.wire.chunk.properties import MAP_TYPE
 from rmq_spark.wire.hosts import decode_host
@@ -46,13 +52,9 @@ def chunk_columns(chunk: RecordChunk, names: Iterable[str]) -> pa.RecordBatch:
 def _of_head(field: str) -> Callable[[RecordChunk], pa.Array]:
     def build(chunk: RecordChunk) -> pa.Array:
         values = chunk.head[field]
-        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+        return numbers(values.astype(values.dtype.newbyteorder("=")))
 
     return build
-
-
-def _topic(chunk: RecordChunk) -> pa.Array:
-    return as_text(take_bytes(chunk.buffer, chunk.topic_at, chunk.topic_length))
 
 
 def _body(chunk: RecordChunk) -> pa.Array:
@@ -71,12 +73,11 @@ def _body(chunk: RecordChunk) -> pa.Array:
 
 
 def _born_timestamp(chunk: RecordChunk) -> pa.Array:
-    return pa.array(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
+    return numbers(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
 
 
 def _store_timestamp(chunk: RecordChunk) -> pa.Array:
-    values = take_structures(chunk.data, chunk.store_timestamp_at, ">i8").astype(np.int64)
-    return pa.array(values).view(TIMESTAMP)
+    return numbers(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
@@ -112,7 +113,7 @@ def _message_id(chunk: RecordChunk) -> pa.Array:
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 COLUMNS: Mapping[str, Column] = {
-    "topic": Column(pa.string(), _topic),
+    "topic": Column(pa.string(), lambda chunk: chunk.topics),
     "queueId": Column(pa.int32(), _of_head("queue_id")),
     "queueOffset": Column(pa.int64(), _of_head("queue_offset")),
     "keys": Column(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
@@ -132,12 +133,12 @@ COLUMNS: Mapping[str, Column] = {
         pa.string(), lambda chunk: _hosts(chunk.buffer, chunk.store_host_at, chunk.store_host_bytes)
     ),
     "reconsumeTimes": Column(
-        pa.int32(), lambda chunk: pa.array(chunk.tail["reconsume_times"].astype(np.int32))
+        pa.int32(), lambda chunk: numbers(chunk.tail["reconsume_times"].astype(np.int32))
     ),
     "commitLogOffset": Column(pa.int64(), _of_head("physical_offset")),
     "preparedTransactionOffset": Column(
         pa.int64(),
-        lambda chunk: pa.array(chunk.tail["prepared_transaction_offset"].astype(np.int64)),
+        lambda chunk: numbers(chunk.tail["prepared_transaction_offset"].astype(np.int64)),
     ),
 }
 

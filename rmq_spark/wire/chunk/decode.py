@@ -11,7 +11,6 @@ import struct
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,14 @@ import pyarrow as pa
 
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.crc import Crcs
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.gather import (
     BUFFER_BYTES_MAX,
     Positions,
     Structures,
     Widths,
+    as_text,
+    side_by_side,
     structure,
     take_bytes,
     take_structures,
@@ -37,7 +38,21 @@ from rmq_spark.wire.record import record_size
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
 
 _HEAD = structure(layout.HEAD)
+_STORE_TIMESTAMP = np.dtype(">i8")
 _TAIL = structure(layout.TAIL)
+_HOST_V4 = f"V{layout.HOST_V4_BYTES}"
+
+# What is before the body if both hosts are IPv4; every record is at least as long.
+_BEFORE_BODY = np.dtype(
+    [
+        ("head", _HEAD),
+        ("born_host", _HOST_V4),
+        ("store_timestamp", _STORE_TIMESTAMP),
+        ("store_host", _HOST_V4),
+        ("tail", _TAIL),
+    ]
+)
+
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 _BEFORE_BODY_WITHOUT_HOSTS = layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES
 
@@ -70,7 +85,10 @@ class RecordChunk:
             raise RecordError(
                 "chunk", at="sizes", needed=f"a sum of {len(self.data)} bytes", found=total
             )
-        self.head: Structures = take_structures(self.data, self.starts, _HEAD)
+        before_body = take_structures(self.data, self.starts, _BEFORE_BODY)
+        self.head: Structures = before_body["head"]
+        self.store_timestamp: Structures = before_body["store_timestamp"]
+        self.tail: Structures = before_body["tail"]
         self._measure()
 
     def __len__(self) -> int:
@@ -81,49 +99,59 @@ class RecordChunk:
         """Find the parts of each record, checking every length before it is used.
 
         Nearly all chunks have IPv4 hosts and the first magic only; then widths are plain numbers
-        instead of arrays, which saves as much time as the checks take.
+        instead of arrays, which saves as much time as the checks take. A number below 0 is checked
+        as the very large one that it is without a sign.
         """
         head = self.head
         self._refuse(head["total_size"] != self.sizes, "totalSize", head["total_size"])
-        is_v2 = head["magic"] == layout.MAGIC_V2
-        self._refuse(~is_v2 & (head["magic"] != layout.MAGIC_V1), "magic", head["magic"])
+        is_v1 = head["magic"] == layout.MAGIC_V1
+        topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
+        if not is_v1.all():
+            self._refuse(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
+            topic_length_bytes = np.where(is_v1, topic_length_bytes, layout.TOPIC_LENGTH_V2_BYTES)
         self.sys_flag = head["sys_flag"].astype(np.int32)
+        self.sys_flags_together = int(np.bitwise_or.reduce(self.sys_flag, initial=0))
         self.born_host_bytes = self._host_bytes(MessageSysFlag.BORN_HOST_V6)
         self.store_host_bytes = self._host_bytes(MessageSysFlag.STORE_HOST_V6)
-        topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
-        if is_v2.any():
-            topic_length_bytes = np.where(is_v2, layout.TOPIC_LENGTH_V2_BYTES, topic_length_bytes)
         hosts_bytes = self.born_host_bytes + self.store_host_bytes
         before_body = hosts_bytes + _BEFORE_BODY_WITHOUT_HOSTS
         self.body_at: Positions = self.starts + before_body
         room = self.sizes - (before_body + topic_length_bytes + layout.PROPERTIES_LENGTH_BYTES)
         self._refuse(room < 0, "totalSize with these hosts", self.sizes)
-        self.tail: Structures = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
+        if not isinstance(hosts_bytes, int):
+            self.tail = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
+            self.store_timestamp = take_structures(
+                self.data, self.store_timestamp_at, _STORE_TIMESTAMP
+            )
         self.body_length: Positions = self.tail["body_length"].astype(np.int64)
-        self._refuse(
-            (self.body_length < 0) | (self.body_length > room), "bodyLength", self.body_length
-        )
+        self._refuse(_beyond(self.body_length, room), "bodyLength", self.body_length)
         room -= self.body_length
-        topic_length_at = self.body_at + self.body_length
-        self.topic_at: Positions = topic_length_at + topic_length_bytes
-        self.topic_length: Positions = self.data[topic_length_at].astype(np.int64)
-        if is_v2.any():
-            wide = take_structures(self.data, topic_length_at[is_v2], ">i2")
-            self.topic_length[is_v2] = wide
-        self._refuse(
-            (self.topic_length < 0) | (self.topic_length > room), "topicLength", self.topic_length
-        )
+        body_ends = self.body_at + self.body_length
+        behind = self.ends - body_ends
+        self._behind, at = side_by_side(self.data, body_ends, behind)
+        self._behind_ends: Positions = at + behind
+        self.topic_at: Positions = body_ends + topic_length_bytes
+        self.topic_length: Positions = self._behind[at].astype(np.int64)
+        if not isinstance(topic_length_bytes, int):
+            wide = take_structures(self._behind, at[~is_v1], ">i2")
+            self.topic_length[~is_v1] = wide
+        self._refuse(_beyond(self.topic_length, room), "topicLength", self.topic_length)
         room -= self.topic_length
         self.properties_at: Positions = self.ends - room
         self.properties_length: Positions = take_structures(
-            self.data, self.properties_at - layout.PROPERTIES_LENGTH_BYTES, ">i2"
+            self._behind, self._behind_ends - room - layout.PROPERTIES_LENGTH_BYTES, ">i2"
         ).astype(np.int64)
         self._refuse(self.properties_length != room, "propertiesLength", self.properties_length)
 
+    def stored_at(self, queue_offsets: Positions, timestamp: int) -> None:
+        """Note what was written into the records themselves when they got their place."""
+        self.head["queue_offset"] = queue_offsets
+        self.store_timestamp[:] = timestamp
+
     def _host_bytes(self, v6_flag: MessageSysFlag) -> Widths:
-        is_v6 = self.sys_flag & v6_flag.value
-        if not is_v6.any():
+        if not self.sys_flags_together & v6_flag.value:
             return layout.HOST_V4_BYTES
+        is_v6 = self.sys_flag & v6_flag.value
         return np.where(is_v6, layout.HOST_V6_BYTES, layout.HOST_V4_BYTES)
 
     @property
@@ -142,18 +170,19 @@ class RecordChunk:
         return self.store_timestamp_at + layout.STORE_TIMESTAMP_BYTES
 
     @cached_property
+    def topics(self) -> pa.StringArray:
+        """The topic of each record, as text."""
+        return as_text(take_bytes(self.buffer, self.topic_at, self.topic_length))
+
+    @cached_property
     def stored_bodies(self) -> pa.BinaryArray:
         """The bodies as they are stored, which may be compressed, in one new buffer."""
         return take_bytes(self.buffer, self.body_at, self.body_length)
 
     @cached_property
     def body_crcs(self) -> Crcs:
-        """The CRCs of the bodies, all 32 bits; slices of bytes are cheaper than views of them."""
-        data = self.data.tobytes()
-        bounds = zip(self.body_at.tolist(), (self.body_at + self.body_length).tolist(), strict=True)
-        return np.fromiter(
-            map(crc32, (data[start:end] for start, end in bounds)), np.uint32, len(self)
-        )
+        """The CRCs of the bodies, all 32 bits."""
+        return crcs_of_strings(self.data, self.body_at, self.body_length)
 
     def check_crcs(self) -> None:
         """Refuse the first record whose body is not what was stored."""
@@ -175,19 +204,28 @@ class RecordChunk:
     def properties(self) -> PropertyColumns:
         """The messages' properties, scanned when the first is asked for."""
         lengths = self.properties_length - CHECKSUM_BYTES * self.has_checksum
-        return PropertyColumns(self.buffer, self.properties_at, lengths)
+        starts = self._behind_ends - self.properties_length
+        return PropertyColumns(pa.py_buffer(self._behind), starts, lengths)
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
         """An array that tells which records end with a checksum, be it right or wrong."""
-        last = take_structures(self.data, self.ends - CHECKSUM_BYTES, f"V{CHECKSUM_BYTES}")
+        start = self._behind_ends - CHECKSUM_BYTES
+        last = take_structures(self._behind, np.maximum(start, 0), f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
-        is_alone = (self.properties_length == CHECKSUM_BYTES) | (
-            (self.properties_length > CHECKSUM_BYTES)
-            & (self.data[self.ends - CHECKSUM_BYTES - 1] == ord(PROPERTY_SEPARATOR))
-        )
-        has_checksum: npt.NDArray[np.bool_] = separates[::2] & separates[1::2] & is_alone
+        is_behind_one = self._behind[start - 1] == ord(PROPERTY_SEPARATOR)
+        is_behind_one &= self.properties_length > CHECKSUM_BYTES
+        has_checksum: npt.NDArray[np.bool_] = is_behind_one
+        if not (separates.all() and is_behind_one.all()):
+            has_checksum = is_behind_one | (self.properties_length == CHECKSUM_BYTES)
+            has_checksum &= separates[::2] & separates[1::2]
         return has_checksum
+
+
+def _beyond(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
+    """Return which lengths are below 0, or above a room that is not."""
+    is_beyond: npt.NDArray[np.bool_] = lengths.view(np.uint64) > room.view(np.uint64)
+    return is_beyond
 
 
 def readable_records(

@@ -8,9 +8,7 @@ plain.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.chunk.crc import crcs_of_strings
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, lengths_of, offsets_of, structure
 from rmq_spark.wire.chunk.given import (
     GivenColumns,
@@ -35,7 +34,6 @@ from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 _HEAD = structure(layout.HEAD)
 _STORE_TIMESTAMP = structure(layout.STORE_TIMESTAMP)
 _TAIL = structure(layout.TAIL)
-_CHECKSUM = pa.scalar(EMPTY_CHECKSUM, pa.binary())
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
 _MORE_FOR_V6 = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
@@ -58,7 +56,8 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
-    properties = property_strings(given, *((_CHECKSUM,) if has_checksums else ()))
+    checksum = (pa.scalar(EMPTY_CHECKSUM, pa.binary()),) if has_checksums else ()
+    properties = property_strings(given, *checksum)
     properties_lengths = lengths_of_each(properties, given.rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
@@ -137,13 +136,14 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
 
 
 def body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
+    """Return the CRCs of bodies, as records have them."""
     offsets = offsets_of(bodies)
     first, last = int(offsets[0]), int(offsets[-1])
-    data = bodies.buffers()[2].slice(first, last - first).to_pybytes() if last > first else b""
-    ends = (offsets - first).tolist()
-    slices = (data[start:end] for start, end in pairwise(ends))
-    return np.fromiter(map(crc32, slices), np.int64, len(bodies)) & layout.BODY_CRC_MASK
+    data = bodies.buffers()[2].slice(first, last - first) if last > first else b""
+    lengths = lengths_of(bodies)
+    starts = (offsets[:-1] - first).astype(np.int64)
+    crcs = crcs_of_strings(np.frombuffer(data, np.uint8), starts, lengths).astype(np.int64)
+    return crcs & layout.BODY_CRC_MASK
 
 
 def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
@@ -174,9 +174,9 @@ def _topics(given: GivenColumns) -> tuple[Any, Any, Any]:
 
 def _hosts(given: GivenColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
     """Return address and port, and whether they are IPv6."""
-    value = given.get(name)
-    texts = given.array(name).dictionary_encode() if value is not None else None
-    distinct = [_NO_HOST] if texts is None else texts.dictionary.to_pylist()
+    value = _NO_HOST if given.get(name) is None else given.get(name)
+    texts = None if isinstance(value, str) else given.array(name).dictionary_encode()
+    distinct = [value] if texts is None else texts.dictionary.to_pylist()
     hosts = [parse_host(text) for text in distinct]
     encoded = [host.encode() for host in hosts]
     is_v6 = np.array([host.is_v6 for host in hosts], bool)

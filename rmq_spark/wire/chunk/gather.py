@@ -1,6 +1,6 @@
 """Picking many scattered pieces out of one buffer at the speed of memory.
 
-Two ways do all the work of this package. Fixed-width pieces: the buffer is seen as overlapping
+Two ways do all the work of this package. Pieces of one width: the buffer is seen as overlapping
 structures, one starting at every byte, and indexed. Pieces of any width: they are an Arrow array of
 views into the buffer, which Arrow casts to one that has its bytes together. Short ones it wants in
 the views themselves: then the buffer is seen as an array whose elements are by turns a piece and
@@ -43,6 +43,9 @@ _VIEW_BYTES_MIN = 13
 
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
+_SIDE_BY_SIDE_MIN, _SIDE_BY_SIDE_MAX = 24, 192
+"""The room of a piece beside others, in bytes; longer ones are not worth it."""
+
 _KINDS = {"i": ">i4", "q": ">i8"}
 
 
@@ -61,10 +64,34 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
     return structures
 
 
+def side_by_side(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
+    """Return pieces with little between them, and where each starts: to be looked at many times.
+
+    They must be in order. Long ones stay where they are.
+    """
+    longest = int(lengths.max(initial=0))
+    width = max(-(-longest // 8) * 8, _SIDE_BY_SIDE_MIN)
+    if not len(starts) or width > min(_SIDE_BY_SIDE_MAX, len(data)):
+        return data, starts
+    last = len(data) - width
+    within = np.minimum(starts, last) if starts[-1] > last else starts
+    pieces = take_structures(data, within, f"V{width}").view(np.uint8)
+    places = np.arange(0, len(pieces), width)
+    for row in range(int(np.searchsorted(starts, last, "right")), len(starts)):
+        length, start = int(lengths[row]), int(starts[row])
+        pieces[row * width : row * width + length] = data[start : start + length]
+    return pieces, places
+
+
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
     """Return the pieces in one new buffer; they must be in order and not overlap."""
     count = len(starts)
-    if count and _CAN_MAKE_VIEWS and np.min(lengths) >= _VIEW_BYTES_MIN:
+    shortest, longest = (
+        (lengths, lengths) if isinstance(lengths, int) else (_least(lengths), _most(lengths))
+    )
+    if count and shortest == longest > 0:
+        return _of_one_width(buffer, starts, longest)
+    if count and _CAN_MAKE_VIEWS and shortest >= _VIEW_BYTES_MIN:
         views = np.zeros(count, _VIEW)
         views["length"], views["start"] = lengths, starts
         pieces = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), buffer])
@@ -76,7 +103,33 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
     pieces_and_gaps = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
-    return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+    return pieces_and_gaps.take(numbers(np.arange(0, 2 * count, 2)))
+
+
+def _of_one_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
+    pieces = take_structures(np.frombuffer(buffer, np.uint8), starts, f"V{width}")
+    offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(pieces)]
+    )
+
+
+def _least(lengths: Positions) -> int:
+    return int(lengths.min(initial=BUFFER_BYTES_MAX))
+
+
+def _most(lengths: Positions) -> int:
+    return int(lengths.max(initial=0))
+
+
+def numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Return numbers that lie together as an Arrow array, of the same memory.
+
+    `pa.array` would first load pandas, where that is installed: a third of a second in each process
+    that reads.
+    """
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:

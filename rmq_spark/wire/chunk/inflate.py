@@ -40,10 +40,10 @@ def plain_bodies(chunk: RecordChunk, slice_bytes: int) -> Iterator[BodySlice]:
     Raises:
         CodecMissing: A module is not installed that some of the bodies need.
     """
-    compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
-    if not len(compressed):
+    if not chunk.sys_flags_together & _COMPRESSED:
         yield BodySlice(0, chunk.stored_bodies, {})
         return
+    compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
     first = held = 0
     plain: dict[int, bytes | None] = {}
     problems: dict[int, BodyError] = {}

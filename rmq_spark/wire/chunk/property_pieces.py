@@ -17,12 +17,12 @@ whose turns would be too many.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rmq_spark.wire.chunk.gather import Bytes, Positions, take_structures
+from rmq_spark.wire.chunk.gather import Bytes, Positions, Structures, take_structures
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 
 LONG_BYTES: Final = 256
@@ -72,22 +72,24 @@ class PropertyPieces:
 
     def find(self, name: bytes) -> Found:
         r"""Return where the values are of a name that is given with the \x01 behind it."""
-        starts = self._starts.copy()
-        ends = starts.copy()
+        starts = ends = self._starts
         head = name[: _WORD.itemsize]
         wanted = np.uint64(int.from_bytes(head, "little"))
         mask = _LOWEST[8 * len(head)]
         for pieces in self._pieces:
+            is_it = (pieces.words & mask) == wanted
+            if not is_it.any():
+                continue
             values = pieces.starts + len(name)
-            is_it = ((pieces.words & mask) == wanted) & (values < pieces.ends)
+            is_it &= values < pieces.ends
             for at in range(len(head), len(name)):
                 is_it[is_it] = self._data[pieces.starts[is_it] + at] == name[at]
-            if pieces.rows is not None:
-                rows = pieces.rows[is_it]
-                starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
-            else:
-                np.copyto(starts, values, where=is_it)
-                np.copyto(ends, pieces.ends, where=is_it)
+            if pieces.rows is None and is_it.all():
+                starts, ends = values, pieces.ends
+                continue
+            rows = np.flatnonzero(is_it) if pieces.rows is None else pieces.rows[is_it]
+            starts, ends = starts.copy(), ends.copy()
+            starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
         lengths = ends - starts
         return Found(starts, lengths, lengths > 0)
 
@@ -108,8 +110,10 @@ class PropertyPieces:
                 found.append(self._of(rows, begins[rows].copy(), stops))
                 begins[rows] = stops + 1
                 bits = bits & (bits - _ONE)
-        rows = _those(begins < ends)
-        found.append(self._of(rows, begins[rows], ends[rows]))
+        is_unended = begins < ends
+        if is_unended.any():
+            rows = _those(is_unended)
+            found.append(self._of(rows, begins[rows], ends[rows]))
         return found
 
     def _of(self, rows: Positions | slice, starts: Positions, ends: Positions) -> _Pieces:
@@ -117,21 +121,30 @@ class PropertyPieces:
 
     def _separators(self, starts: Positions, lengths: Positions) -> Words:
         """Return the separators of a window as bits, the first byte's lowest."""
-        last = len(self._data) - _WINDOW
-        windows = take_structures(self._data, np.minimum(starts, last), f"V{_WINDOW}")
+        windows, late, back = self._overlapping(starts, f"V{_WINDOW}")
         is_one = windows.view(np.uint8) == _SEPARATOR
         bits = np.packbits(is_one, bitorder="little").view(_WORD)
-        late = int(np.searchsorted(starts, last, "right"))  # windows moved back from the end
-        bits[late:] >>= (starts[late:] - last).astype(_WORD)
+        bits[late:] >>= back.astype(_WORD)
         return bits & _LOWEST[np.minimum(lengths, _WINDOW)]
 
     def _words(self, starts: Positions) -> Words:
         """Return the first eight bytes at these places, with zeros behind the last byte."""
-        last = len(self._data) - _WORD.itemsize
-        words: Words = take_structures(self._data, np.minimum(starts, last), _WORD)
-        late = int(np.searchsorted(starts, last, "right"))
-        words[late:] >>= (8 * (starts[late:] - last)).astype(_WORD)
+        words, late, back = self._overlapping(starts, _WORD)
+        words[late:] >>= (8 * back).astype(_WORD)
         return words
+
+    def _overlapping(
+        self, starts: Positions, dtype: np.dtype[Any] | str
+    ) -> tuple[Structures, int, Positions]:
+        """Return what starts at these places, within the data.
+
+        From a number on, they are moved back from the end, by as many bytes as are told beside it.
+        """
+        last = len(self._data) - np.dtype(dtype).itemsize
+        late = int(np.searchsorted(starts, last, "right"))
+        back = starts[late:] - last
+        within = np.minimum(starts, last) if len(back) else starts
+        return take_structures(self._data, within, dtype), late, back
 
 
 def _those(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
@@ -144,7 +157,12 @@ def _narrowed(rows: Positions | slice, those: Positions | slice) -> Positions | 
 
 
 def _lowest_bit(bits: Words) -> Positions:
-    """Return the place of the lowest bit, which a float of it has as its exponent."""
+    """Return the place of the lowest bit, which a float of it has as its exponent.
+
+    One for all numbers if they are the same.
+    """
+    if (bits == bits[0]).all():  # strings of one make
+        bits = bits[:1]
     lowest = bits & (~bits + _ONE)
     exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_AT
     places: Positions = exponents.astype(np.int64) - _EXPONENT_OF_ONE

@@ -16,6 +16,7 @@ from rmq_spark.wire.chunk.gather import (
     Bytes,
     Positions,
     as_text,
+    numbers,
     offsets_of,
     take_bytes,
     take_structures,
@@ -112,12 +113,12 @@ class PropertyScan:
         kept = _last_of_each_name(rows, names)
         if len(kept) < len(pieces):
             rows, pieces, splits = rows[kept], pieces[kept], splits[kept]
-            names = names.take(pa.array(kept))
+            names = names.take(numbers(kept))
         values = as_text(
             take_bytes(self._buffer, splits + 1, self._piece_ends[pieces] - splits - 1)
         )
         offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=self._rows))))
-        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
+        return pa.MapArray.from_arrays(numbers(offsets.astype(np.int32)), names, values)
 
     def _row_of(self, pieces: Positions) -> Positions:
         return np.searchsorted(self._row_starts, self._piece_starts[pieces], "left") - 1

@@ -80,6 +80,7 @@ MEMBER_HEADERS: Mapping[int, Exchange] = {
     # ours
     RequestCode.EXTENSIONS: Exchange(_extensions, _extensions),
     RequestCode.PULL_CHUNK: Exchange(_pull, _pulled),
+    RequestCode.PULL_PLACES: Exchange(_pull, _pulled),
     RequestCode.APPEND_CHUNK: Exchange(
         HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
     ),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 
 import pytest
 from broker_kinds import NAME, wait_until
 from conforming_clients import Clients
 from console_stage import TOKEN, paths, served, staged, with_topics
+from walks import Walk, check_told
 
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
-from rocketpoll import EmbeddedBroker
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rocketpoll import Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
 
@@ -25,6 +30,7 @@ LOOKS = {
 }
 SCRIPT = "<script>alert(1)</script>"
 TOPICS = 10_000
+MOST_OF_A_PAGE = 150_000
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +96,43 @@ def test_every_page_fits_its_window_in_every_look(open_page, cluster, look):
     assert (red < 60) == (look == "dark")
 
 
+TOUCHING = """() => {
+    const seen = [...document.querySelectorAll(
+        "main :is(input, select, button, .button, .switch), .top :is(a, button, input), .entry span"
+    )].filter((each) => each.checkVisibility());
+    const texts = [];
+    for (const [at, one] of seen.entries())
+        for (const other of seen.slice(at + 1)) {
+            if (one.contains(other) || other.contains(one)) continue;
+            const a = one.getBoundingClientRect(), b = other.getBoundingClientRect();
+            const beside = Math.max(a.left - b.right, b.left - a.right);
+            const apart = Math.max(beside, a.top - b.bottom, b.top - a.bottom);
+            if (apart < 1) texts.push(`${one.outerHTML} ${other.outerHTML}`.slice(0, 300));
+        }
+    return texts;
+}"""
+"""What can be pressed, or read in the navigation, with no room between it and the next."""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_that_is_pressed_touches_another(open_page, cluster, look):
+    page = open_page(**LOOKS[look])
+    for path in paths(staged(cluster)):
+        page.goto(path)
+        assert page.evaluate(TOUCHING) == [], path
+
+
+def test_on_a_phone_what_a_dry_run_would_do_is_seen_without_scrolling(open_page, cluster):
+    page, stage = open_page(**LOOKS["phone"]), staged(cluster)
+    page.goto(f"/groups/{stage.group}/seek?to=start")
+    for heading in ("Committed", "Goes to"):
+        box = page.locator(f"th:text-is('{heading}')").bounding_box()
+        assert box["x"] + box["width"] <= 360, heading
+    page.goto(f"/groups/{stage.group}")
+    box = page.locator("text=Skip one").first.bounding_box()
+    assert box["x"] + box["width"] <= 360
+
+
 def test_a_theme_is_chosen_and_kept(page):
     page.goto("/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -125,11 +168,12 @@ def test_keys_walk_through_the_console(page, cluster):
 def test_a_first_key_right_after_the_page_is_only_the_first_of_two(page):
     page.goto("/")
     page.evaluate("""() => {
-        const key = new KeyboardEvent("keydown", { key: "g", bubbles: true });
-        Object.defineProperty(key, "timeStamp", { value: 1 });
-        document.body.dispatchEvent(key);
+        for (const [at, name] of ["g", "t"].entries()) {
+            const key = new KeyboardEvent("keydown", { key: name, bubbles: true });
+            Object.defineProperty(key, "timeStamp", { value: at + 1 });
+            document.body.dispatchEvent(key);
+        }
     }""")
-    page.keyboard.press("t")
     page.wait_for_url("**/topics")
 
 
@@ -152,32 +196,106 @@ def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_p
             assert page.is_hidden("#stale")
 
 
+class Walker:
+    """Somebody at a browser, whose keys, clicks and looks are counted."""
+
+    def __init__(self, page, title):
+        self.page, self.steps, self._title = page, Walk(), title
+
+    def press(self, *keys, leads):
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.steps.press(len(keys))
+        self.page.wait_for_url(leads)
+        self.steps.read()
+
+    def type(self, field, text):
+        self.page.fill(field, text)
+        self.steps.type(text)
+
+    def click(self, what, shows):
+        self.page.locator(what).first.click()
+        self.steps.point()
+        self.page.wait_for_selector(f"text={shows}")
+        self.steps.read()
+
+    def arrived(self):
+        check_told(self.steps, "console.md", self._title)
+
+
 def test_a_stuck_message_is_found_and_skipped(page, cluster):
     stage = staged(cluster)
     sign_in(page)
-    page.goto(f"/groups/{stage.group}")
-    page.locator(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']").click()
+    walker = Walker(page, "A consumer is stuck: find out why and skip one message")
+    walker.press("g", "g", leads="**/groups")
+    walker.click(f"a[href='/groups/{stage.group}']", "Skip one")
+    walker.click(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']", "Message before")
     assert page.inner_text("pre.body") == "4"
     page.go_back()
-    page.click("text=Skip one")
-    page.wait_for_selector("text=dry run")
+    walker.steps.press()
+    walker.click("text=Skip one", "dry run")
     assert cluster.stored_offset(stage.group, stage.topic) == 2
-    page.click("text=Move 1 queue")
-    page.wait_for_selector("text=goes on there")
+    walker.click("text=Move 1 queue", "goes on there")
     assert cluster.stored_offset(stage.group, stage.topic) == 3
+    walker.arrived()
 
 
 def test_a_group_is_rewound_to_a_time(page, cluster):
     stage = staged(cluster)
-    page.goto(f"/groups/{stage.group}")
-    page.fill("#to", "2026-01-01T00:00")
-    page.click("text=Show what it would do")
+    walker = Walker(page, "Rewind billing to 09:00")
+    page.goto("/")
+    page.keyboard.press("/")
+    walker.steps.press()
+    page.keyboard.type(stage.group)
+    walker.steps.type("billing")
+    walker.press("Enter", leads=f"**/groups/{stage.group}")
+    walker.type("#to", "2026-01-01T00:00")
+    walker.click("text=Show what it would do", "dry run")
     page.click("text=Sign in to do it")
     page.fill("#token", TOKEN)
     page.click("main button")
-    page.click("text=Move 2 queues")
-    page.wait_for_selector("text=goes on there")
+    walker.click("text=Move 2 queues", "goes on there")
     assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
+    walker.arrived()
+
+
+def test_the_topic_that_fills_the_disk_is_found(page, cluster):
+    small, great = cluster.topic(queues=1), cluster.topic(queues=1)
+    cluster.send(small, "x", queue_id=0)
+    cluster.send(great, *("y" * 20_000 for _ in range(20)), queue_id=0)
+    walker = Walker(page, "Which topic fills the disk")
+    page.goto("/")
+    assert "%" in page.inner_text("table")
+    walker.steps.read()
+    walker.press("g", "t", leads="**/topics")
+    walker.click("text=By size", "Part of all")
+    page.wait_for_function(
+        "name => refresh().then(() => document.querySelector('tbody tr').innerText.includes(name))",
+        arg=great,
+    )
+    walker.arrived()
+
+
+def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", *map(str, range(50)))
+        with Admin(broker.address) as admin, served(broker.address) as browser:
+            admin.create_group("billing")
+            page = open_page(browser.port)
+            walker = Walker(page, "A broker was killed: is anything lost")
+            broker.kill()
+            assert page.goto("/").status == 502
+            assert "Connection refused" in page.inner_text("main")
+            walker.steps.read()
+            broker.restart()
+            walker.click("text=Try again", "All is well")
+            walker.press("g", "t", leads="**/topics")
+            walker.click("a[href='/topics/orders']", "Ever stored")
+            assert "50" in page.inner_text(".figures")
+            walker.click("text=Queues >> nth=-1", "First")
+            walker.press("g", "g", leads="**/groups")
+            walker.click("a[href='/groups/billing']", "Dead letters")
+            walker.arrived()
 
 
 def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
@@ -207,6 +325,54 @@ def test_names_and_bodies_of_others_do_nothing(page, cluster):
         assert SCRIPT in page.inner_text("main") or SCRIPT in page.input_value("main input")
         assert page.locator("script").count() == 1
         assert page.locator("main img").count() == 0
+
+
+def half_a_gigabyte():
+    """A body of half a megabyte that inflates to a thousand times as much."""
+    made, piece = zlib.compressobj(9), b"x" * (1 << 20)
+    return b"".join([*(made.compress(piece) for _ in range(512)), made.flush()])
+
+
+def test_bodies_that_are_huge_or_no_text_cost_no_more_than_a_page(open_page):
+    bodies = (
+        (half_a_gigabyte(), MessageSysFlag.COMPRESSED, "bytes"),
+        (b"\xff\xfe broken \xc3(", 0, "ff fe 20 62"),
+        (b"x" * (4 << 20), 0, "4.0 MiB, of which the first 64.0 KiB stand"),
+    )
+    with EmbeddedBroker(maxMessageSize=8 << 20) as broker, served(broker.address) as browser:
+        broker.create_topic("T", queues=1)
+        with ClientInstance(broker.address) as instance:
+            for body, flag, _ in bodies:
+                header = SendMessageRequestHeader("P", "T", "TBW102", 4, 0, int(flag), 0, 0, "")
+                instance.api.send(broker.address, header, body, "id")
+        page = open_page(browser.port)
+        page.goto("/topics/T")
+        assert len(page.content()) < MOST_OF_A_PAGE
+        for number, (*_, shown) in enumerate(bodies):
+            page.goto(f"/topics/T/{NAME}/0/{number}")
+            assert shown in page.inner_text("main")
+            assert len(page.content()) < MOST_OF_A_PAGE
+
+
+def test_a_write_to_a_broker_that_is_away_says_so_and_changes_nothing(open_page, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
+        broker.send("orders", "one", "two")
+        with Admin(broker.address) as admin, served(broker.address) as browser:
+            admin.create_group("billing")
+            queue = max(admin.topic_offsets("orders").items(), key=lambda each: each[1].max_offset)[
+                0
+            ]
+            admin.set_offset("billing", queue, 1)
+            page = open_page(browser.port)
+            sign_in(page)
+            page.goto("/groups/billing/seek?to=start")
+            broker.kill()
+            page.click("main button.primary")
+            page.wait_for_selector("[role=alert]")
+            assert "cannot connect" in page.inner_text("[role=alert]")
+            broker.restart()
+            stored = {lag.queue: lag.consumer_offset for lag in admin.lag("billing", "orders")}
+            assert stored[queue] != 0
 
 
 def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):

@@ -32,3 +32,16 @@ def test_a_chart_says_what_it_shows_and_escapes_it():
     waiting = chart("in", [], str).markup
     assert 'class="waiting"' in waiting
     assert "begins in a few seconds" in waiting
+
+
+def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():
+    points = [Point(0, 0.2), Point(5, 0.2)]
+    heights = {
+        full: float(
+            re.search(r'class="line" d="M0.0,([\d.]+)', chart("x", points, str, full=full).markup)[
+                1
+            ]
+        )
+        for full in (None, 1.0)
+    }
+    assert heights == {None: 3.0, 1.0: 46.2}

@@ -1,7 +1,10 @@
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from rmq_spark.cli.demo import command
+from rmq_spark.cli.demo.view import Batch, Figures
 from rmq_spark.cli.main import main
 
 
@@ -44,3 +47,16 @@ def test_a_picture_that_cannot_be_saved_is_told(tmp_path, capfd):
     given = ["--no-spark", "--seconds", "0.5", "--rate", "500"]
     assert main(["demo", *given, "--picture", str(tmp_path / "no" / "demo.svg")]) == 1
     assert "No such file or directory" in capfd.readouterr().err
+
+
+def test_a_backlog_is_seen_to_go_when_nothing_more_is_sent():
+    figures, shown = Figures(1.0, sent=3), []
+
+    def show():
+        figures.batches.append(Batch(1, 0.0, 0.1, 0.1, 0.1))
+        shown.append(figures.read)
+
+    reader = SimpleNamespace(finish=lambda: None, fault=lambda: None)
+    parts = command._Parts("", SimpleNamespace(fault=None), reader, figures, None)
+    command._wait_until_read(parts, show)
+    assert shown == [1, 2, 3]

@@ -1,8 +1,8 @@
 import os
-import subprocess
 import sys
 
 import pytest
+from terminals import written_to_a_terminal
 
 from rmq_spark.cli.demo.display import Lines, save_picture
 from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
@@ -55,21 +55,7 @@ def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
         "display.show(shown, 'demo', 102.0)\n"
         "display.end(['the end'])\n"
     )
-    ours, its = os.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "90", "LINES": "30"}
-    subprocess.run([sys.executable, "-c", program], stdout=its, env=environment, check=True)
-    os.close(its)
-    written = b""
-    while True:
-        try:
-            piece = os.read(ours, 65_536)
-        except OSError:  # all of it was read
-            break
-        if not piece:
-            break
-        written += piece
-    os.close(ours)
-    text = written.decode()
+    text = written_to_a_terminal([sys.executable, "-c", program])
     assert text.count("╭") >= 2
     assert text.index("77 ") > text.index("7 ")
     assert text.rstrip().endswith("the end")

@@ -1,4 +1,4 @@
-"""A cluster as Prometheus sees it through the exporter."""
+"""A cluster of each kind as Prometheus sees it through the exporter."""
 
 from __future__ import annotations
 
@@ -6,46 +6,71 @@ import logging
 import queue
 
 import pytest
+from broker_kinds import wait_until
+from conforming_clients import Clients
 from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client import Admin
+from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rocketpoll import EmbeddedBroker
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with EmbeddedBroker() as broker:
-        broker.create_topic("orders", queues=1)
-        broker.send("orders", "a", "b", "c")
-        with Admin(broker.address) as admin:
-            admin.create_group("billing")
-            (only,) = admin.topic_offsets("orders")
-            admin.set_offset("billing", only, 1)
-        yield broker
+@pytest.fixture
+def behind(cluster):
+    """A topic with three messages, and a group that has consumed one of them."""
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *"abc", queues=1)
+    cluster.store_offset(group, topic, 1)
+    return topic, group
 
 
-@pytest.fixture(scope="module")
-def metrics(broker):
-    with Admin(broker.address) as admin:
-        yield ClusterMetrics(admin, 15)
+@pytest.fixture
+def admin(cluster):
+    with Admin(cluster.name_server) as admin:
+        yield admin
 
 
-def test_lag_and_offsets_have_the_names_and_labels_of_rocketmq_5(metrics):
-    metrics.look()
-    samples = samples_of(metrics.text.decode())
-    node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
-    group = {**node, "consumer_group": "billing", "topic": "orders", "is_retry": "false"}
+def test_lag_and_offsets_have_the_names_and_labels_of_rocketmq_5(cluster, admin, behind):
+    topic, name = behind
+    metrics = ClusterMetrics(admin, 15)
+
+    def look():
+        metrics.look()
+        return samples_of(metrics.text.decode())
+
+    def all_samples():
+        samples = look()
+        has_rates = samples("rocketpoll_messages_in_per_second") is not None
+        return samples if has_rates else None
+
+    samples = wait_until("rates, which RocketMQ has after a second", all_samples)
+    [of_cluster] = admin.cluster_info().cluster_addr_table
+    node = {"cluster": of_cluster, "node_type": "broker", "node_id": cluster.broker_name}
+    group = {**node, "consumer_group": name, "topic": topic, "is_retry": "false"}
     assert samples("rocketmq_consumer_lag_messages", **group) == 2
-    assert samples("rocketmq_consumer_lag_latency", **group) > 0
+    assert samples("rocketmq_consumer_lag_latency_milliseconds", **group) > 0
     assert samples("rocketpoll_group_offset", **group) == 1
-    assert samples("rocketmq_messages_in_total", topic="orders", **node) == 3
-    assert samples("rocketpoll_topic_messages", topic="orders", **node) == 3
+    assert samples("rocketmq_messages_in_total", topic=topic, **node) == 3
+    assert samples("rocketpoll_topic_messages", topic=topic, **node) == 3
     assert samples("rocketpoll_broker_up", **node) == 1
-    assert samples("rocketpoll_messages_in_per_second", **node) is not None
     assert samples("rocketpoll_messages_out_per_second", **node) is not None
     assert samples("rocketpoll_exporter_last_success_timestamp_seconds") > 1_700_000_000
     assert metrics.why_not_ready is None
+
+
+def test_members_and_dead_letters_of_a_group_are_counted(cluster, admin):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, "bad", queues=1)
+    Clients(cluster).push(
+        lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, group, topic, max_reconsume_times=0
+    )
+    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
+    metrics = ClusterMetrics(admin, 15)
+    metrics.look()
+    samples = samples_of(metrics.text.decode())
+    assert samples("rocketmq_consumer_connections", consumer_group=group) == 1
+    assert samples("rocketmq_send_to_dlq_messages_total", consumer_group=group) == 1
 
 
 def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
@@ -64,14 +89,13 @@ def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
         assert len(told) == 1
 
 
-def test_it_is_read_again_and_again_until_it_is_stopped(broker, monkeypatch):
-    with Admin(broker.address) as admin:
-        metrics, looks = ClusterMetrics(admin, 0.01), queue.Queue()
-        look = metrics.look
-        monkeypatch.setattr(metrics, "look", lambda: looks.put(look()))
-        metrics.start()
-        for _ in range(2):
-            looks.get(timeout=20)
-        assert metrics.why_not_ready is None
-        metrics.stop()
-        assert not metrics._thread.is_alive()
+def test_it_is_read_again_and_again_until_it_is_stopped(admin, monkeypatch):
+    metrics, looks = ClusterMetrics(admin, 0.01), queue.Queue()
+    look = metrics.look
+    monkeypatch.setattr(metrics, "look", lambda: looks.put(look()))
+    metrics.start()
+    for _ in range(2):
+        looks.get(timeout=20)
+    assert metrics.why_not_ready is None
+    metrics.stop()
+    assert not metrics._thread.is_alive()

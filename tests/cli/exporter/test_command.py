@@ -45,15 +45,15 @@ def samples_at(url):
     raise AssertionError("the cluster is not read")
 
 
-def test_it_serves_until_it_is_told_to_stop():
-    with EmbeddedBroker() as broker:
-        broker.send("orders", "a")
-        with exporting("--namesrv", broker.address) as (exporter, url):
-            assert _get(f"{url}/healthz") == "ok\n"
-            assert samples_at(url)("rocketmq_messages_in_total", topic="orders") == 1
-            assert _get(f"{url}/readyz") == "ready\n"
-            exporter.send_signal(signal.SIGTERM)
-            assert exporter.wait(20) == 0
+def test_it_serves_until_it_is_told_to_stop(cluster):
+    topic = cluster.topic()
+    cluster.send(topic, "a")
+    with exporting("--namesrv", cluster.name_server) as (exporter, url):
+        assert _get(f"{url}/healthz") == "ok\n"
+        assert samples_at(url)("rocketmq_messages_in_total", topic=topic) == 1
+        assert _get(f"{url}/readyz") == "ready\n"
+        exporter.send_signal(signal.SIGTERM)
+        assert exporter.wait(20) == 0
 
 
 def test_a_cluster_under_tls_is_read(tmp_path):

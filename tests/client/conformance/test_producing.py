@@ -15,6 +15,8 @@ from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.flags import MessageSysFlag
 
 LONG = "".join(f"line {number}\n" for number in range(10_000)).encode()
+MESSAGE_BYTES_MAX = 1 << 19
+"""The maxMessageSize of our broker under test; RocketMQ's have the default, which is larger."""
 COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 
@@ -49,6 +51,26 @@ def test_all_that_a_message_carries_arrives(cluster, clients):
     assert found.born_host.startswith("127.0.0.1:")
     assert 0 < found.born_timestamp <= found.store_timestamp
     assert found.reconsume_times == 0
+
+
+def test_the_largest_body_arrives_however_little_it_can_be_compressed(cluster, clients):
+    topic, body = cluster.topic(), Random(1).randbytes(MESSAGE_BYTES_MAX)
+    assert clients.producer().send(Message(topic, body)).send_status is SendStatus.SEND_OK
+    (found,) = clients.read(topic, 1)
+    assert (found.body, found.sys_flag & COMPRESSED) == (body, 0)
+
+
+def test_what_the_client_lets_pass_of_properties_the_broker_takes(cluster, clients):
+    topic, producer = cluster.topic(), clients.producer()
+    with pytest.raises(MessageRejected, match="32255 bytes"):
+        producer.send(Message(topic, b"x", properties={"a": "x" * 32_255}))
+    room = 32_255 - len(Message(topic, b"x", properties={"a": "x"}).properties_text("x" * 32)) + 1
+    for more in ({}, {"delay_level": 1}):
+        size = room - len("DELAY=1;") * len(more)
+        message = Message(topic, b"x", properties={"a": "x" * size}, **more)
+        assert len(message.properties_text("x" * 32)) == 32_255
+        assert producer.send(message).send_status is SendStatus.SEND_OK
+    assert {len(each.properties["a"]) for each in clients.read(topic, 2)} == {room, room - 8}
 
 
 def test_messages_take_turns_over_all_queues(cluster, clients):

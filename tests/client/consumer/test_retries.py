@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from received_messages import received
@@ -145,6 +146,13 @@ def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
     assert header.sys_flag == MessageSysFlag.COMPRESSED | kind
     assert len(body) == len(compress_body(message.body, kind or MessageSysFlag.COMPRESSION_ZLIB))
     assert uncompress_body(body, header.sys_flag) == message.body
+
+
+def test_a_body_that_grows_when_it_is_compressed_is_sent_again_as_it_is(retries, brokers):
+    body = Random(1).randbytes(10_000)
+    assert retries.give_up(replace(received(7, body), sys_flag=int(MessageSysFlag.COMPRESSED)))
+    [(_, header, sent, _)] = brokers.sent
+    assert (header.sys_flag, sent) == (0, body)
 
 
 def test_what_a_busy_listener_has_written_into_a_message_keeps_it_here(retries, brokers):

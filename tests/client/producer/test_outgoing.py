@@ -1,5 +1,6 @@
 import zlib
 from array import array
+from random import Random
 
 import pytest
 
@@ -46,6 +47,13 @@ def test_a_large_one_goes_compressed_and_says_how():
         == (MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB).value
         == 0x301
     )
+
+
+@pytest.mark.parametrize("size", [4_096, 10_000])
+def test_a_body_that_would_grow_goes_as_it_is(size):
+    body = Random(1).randbytes(size)
+    ready = outgoing(Message("T", body), RULES, IDS, 0)
+    assert (ready.body, ready.sys_flag) == (body, 0)
 
 
 def test_the_limit_holds_before_compression():

@@ -37,7 +37,7 @@ def test_a_send_may_be_refused_or_answered_by_nonsense():
 @pytest.mark.parametrize("status", PullStatus)
 def test_a_pull_says_where_to_go_on_whatever_it_found(status):
     result = pulled("h:1", PULL, answer(status.value, FOUND, b"records"))
-    assert result == (status, 5, 2, 9, 1, b"records", None)
+    assert result == (status, 5, 2, 9, 1, b"records", None, None)
 
 
 def test_a_pull_may_be_refused():

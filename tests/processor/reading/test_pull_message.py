@@ -14,7 +14,10 @@ from stores import small_config
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.chunk import placed
+from rmq_spark.wire.chunk.placed import decode_placed
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.extensions import Extension
 from rocketpoll.broker.processor.reading.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.reading.subscription_filters import SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
@@ -350,6 +353,34 @@ def test_how_much_a_large_pull_may_ask_of_it(parts):
     assert limits_of(found) == (100_000, 8 << 20, 300_000)
     room.pull(0, bytes_max=1 << 30, subscription="a = 1", expression_type="SQL92", **chunk)
     assert limits_of(found) == (100_000, 8 << 20, 4_000)
+
+
+def test_places_are_told_to_those_who_have_agreed(monkeypatch, parts):
+    monkeypatch.setattr(placed, "RUN_BYTES_MIN", 1)
+    room = Room(parts)
+    parts.put(*"abc")
+    asks = {"code": RequestCode.PULL_PLACES, "count": 100, "bytes_max": 1 << 20}
+    handle = room.processor.handlers()[RequestCode.PULL_PLACES]
+    room.connection.extensions = frozenset([Extension.PULL_CHUNK])
+    with pytest.raises(RequestRejected, match="not supported"):
+        handle(room.connection, pull_request(0, **asks))
+    room.connection.extensions = frozenset([Extension.READ_FILES])
+    assert finished(handle(room.connection, pull_request(0, **asks))) is None
+    found = decode_placed(room.connection.sent.pop().body)
+    chunk = parts.store.get_message("T", 0, 0, count_max=100, bytes_max=1 << 20)
+    assert found.sizes.tolist() == list(chunk.sizes)
+    assert found.places.tolist() == list(chunk.places)
+    assert not found.records
+
+
+def test_scattered_records_come_themselves(parts):
+    room = Room(parts)
+    parts.put("a", "b")
+    room.connection.extensions = frozenset([Extension.READ_FILES])
+    found = decode_placed(room.pull(0, code=RequestCode.PULL_PLACES).body)
+    assert found.places is None
+    assert len(found.sizes) == 2
+    assert len(found.records) == sum(found.sizes.tolist())
 
 
 def test_what_was_found_is_counted(parts):

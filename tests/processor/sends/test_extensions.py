@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from broker_connections import FakeConnection, finished
@@ -86,6 +88,40 @@ def test_who_asks_hears_where_his_messages_come_from_and_go_to(parts):
     fields = room.ask(RequestCode.EXTENSIONS, {"names": "append-chunk"}).ext_fields
     assert fields["bornHost"] == str(room.connection.remote_host)
     assert fields["storeHost"] == "10.0.0.2:9876"
+
+
+@pytest.mark.parametrize("remote", ["127.0.0.1:5", "127.8.0.1:5", "[::1]:5"])
+def test_who_is_on_this_machine_hears_where_the_files_are(parts, remote):
+    room = Room(parts)
+    room.connection.remote_host = parse_host(remote)
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files"})
+    found = HEADERS[RequestCode.EXTENSIONS].response.decode(answer.ext_fields)
+    assert found.extensions == room.connection.extensions == {Extension.READ_FILES}
+    assert found.log_place == parts.store.log_place
+    assert Path(found.log_place.proof_path).read_text() == found.log_place.proof
+
+
+def test_who_has_dialled_from_the_brokers_own_address_is_on_this_machine(parts):
+    room = Room(parts)
+    room.connection.remote_host = parse_host("10.0.0.7:1")
+    room.connection.local_host = parse_host("10.0.0.7:9876")
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files"})
+    assert answer.ext_fields["names"] == "read-files"
+
+
+def test_who_is_elsewhere_hears_nothing_of_files(parts):
+    room = Room(parts)
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files,pull-chunk"})
+    assert answer.ext_fields["names"] == "pull-chunk"
+    assert not {"logDirectory", "logFileBytes", "proofPath", "proof"} & answer.ext_fields.keys()
+    assert room.connection.extensions == {Extension.PULL_CHUNK}
+
+
+def test_who_does_not_ask_for_files_hears_nothing_of_them(parts):
+    room = Room(parts)
+    room.connection.remote_host = parse_host("127.0.0.1:5")
+    answer = room.ask(RequestCode.EXTENSIONS, {"names": "pull-chunk"})
+    assert "proof" not in answer.ext_fields
 
 
 def test_who_has_not_agreed_cannot_append(parts):

@@ -4,6 +4,7 @@ it went; and what takes the lane at all."""
 from __future__ import annotations
 
 import errno
+import struct
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -26,7 +27,8 @@ from rocketpoll.broker.store.disk import LocalDisk
 
 TOPICS = "T", "U", "%RETRY%G", "read-only", "not-there", "passing"
 TEXTS = {
-    "as Java writes them": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02",
+    "as Java writes them": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true",
+    "as Java wrote them once": "UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02",
     "no instruction": "UNIQ_KEY\x01{n:032X}\x02",
     "without a last separator": "UNIQ_KEY\x01{n:032X}",
     "two separators": "KEYS\x01k{n}\x02\x02",
@@ -34,8 +36,10 @@ TEXTS = {
     "tag B": "KEYS\x01k{n} l\x02WAIT\x01true\x02TAGS\x01B",
     "nothing": "",
     "does not wait": "KEYS\x01k{n}\x02WAIT\x01false\x02",
+    "waits, with a tag, as Java writes it": "KEYS\x01k{n}\x02WAIT\x01true\x02TAGS\x01A",
     "waits, said first": "WAIT\x01true\x02KEYS\x01k{n}\x02",
     "waits twice": "K\x011\x02WAIT\x01true\x02WAIT\x01true\x02",
+    "waits twice, and last": "K\x011\x02WAIT\x01true\x02WAIT\x01true",
     "delayed": "KEYS\x01k{n}\x02DELAY\x0118\x02",
     "a timer": "TIMER_DELAY_SEC\x0112\x02",
     "a half message": "TRAN_MSG\x01true\x02",
@@ -282,14 +286,45 @@ def codes(answers, last):
     return [answer.code for answer in answers[-last:]]
 
 
+OF_JAVA = (
+    b'{"code":310,"extFields":{"a":"load","b":"T","c":"TBW102","d":"4","e":"1","f":"0",'
+    b'"g":"1795645196%03d","h":"0",'
+    b'"i":"UNIQ_KEY\\u0001FD0000000000000000000000000000027DE630946E0980635FBD0%03d'
+    b'\\u0002WAIT\\u0001true","j":"0","k":"false","m":"false","n":"bench"},"flag":0,'
+    b'"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":407}'
+)
+"""The header that a producer of 4.9.7 has sent, but for its topic and three numbers."""
+
+
+def test_what_a_producer_in_java_has_sent_takes_the_lane(told):
+    story = told()
+    for numbers in (range(1), range(1, 21)):
+        headers = [OF_JAVA % (number, number, 4_020 + number) for number in numbers]
+        frames = (struct.pack(">iI", len(each) + 5, len(each)) + each + b"x" for each in headers)
+        story.twins.receive(0, b"".join(frames))
+        story.settle()
+    assert story.twins.lane.ran == [20]
+    story.check()
+
+
+@pytest.mark.parametrize("text", USUAL)
+def test_what_producers_usually_write_takes_the_lane(told, text):
+    story = told()
+    story.act_receive(0, many(1, text=text), [])
+    story.act_receive(0, many(30, text=text), [])
+    assert story.twins.lane.ran == [30]
+    story.check()
+
+
 def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story = told()
     ran = story.twins.lane.ran
     story.act_receive(0, many(1), [])
+    assert story.twins.lane.alone == 0  # it has taught the next ones
     story.act_receive(0, many(1), [])
-    assert ran == []  # one alone is as quick the usual way
+    assert (ran, story.twins.lane.alone) == ([], 1)  # one alone is no run
     story.act_receive(0, many(2 * RUN_MAX + 5), [])
-    assert ran == [RUN_MAX, RUN_MAX, 4]  # the first of them has taught it
+    assert ran == [RUN_MAX, RUN_MAX, 5]
     del ran[:]
     length = len(story.bytes_of(lone(count=20)))
     for cut in range(1, length, length // 7):
@@ -459,6 +494,7 @@ def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, 
     lessons = []
     shape_of = send_plan.shape_of
     monkeypatch.setattr(send_plan, "shape_of", lambda *given: lessons.append(1) or shape_of(*given))
+    monkeypatch.setattr(send_plan, "PLANS_MAX", 64)
     story = told()
     for number in range(2 * send_plan.PLANS_MAX):
         odd = story.request()
@@ -476,5 +512,5 @@ def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
         story.act_receive(0, mixed, [])
     story.act_receive(0, [each for size in SIZES for each in (*many(5), lone(size=size))], [])
     story.act_receive(0, [each for form in FORMS for each in (*many(5), *many(3, form=form))], [])
-    assert len(story.twins.lane.ran) > 2 * len(TEXTS)
+    assert len(story.twins.lane.ran) + story.twins.lane.alone > 2 * len(TEXTS)
     story.check()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from broker_clients import batch_request, send_request
 from broker_connections import FakeConnection, finished
-from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
+from brokers import SlowAcknowledger, never_parked, nobody_waits, open_parts, saved_at_once
 from stores import bodies, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -18,7 +18,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends import send_message
+from rocketpoll.broker.processor.sends import batch_puts, send_message
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
@@ -271,7 +271,7 @@ def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog)
 
 def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):
     room = Room(parts)
-    room.processor._batch_bytes_max = 1_000
+    room.processor._batches._bytes_max = 1_000
     answer = room.ask(batch_request(*["x" * 100] * 10))
     assert (answer.code, answer.remark.endswith("is over 1000 (maxMessageSize)")) == (13, True)
     assert room.ask(batch_request(*["x" * 100] * 5)).code == 0
@@ -296,7 +296,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     """There is room for two here; one always may be."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))
-    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 2 * len(request.body))
+    monkeypatch.setattr(batch_puts, "TAKEN_APART_BYTES_MAX", 2 * len(request.body))
 
     def begun():
         steps = room.processor.send_message(room.connection, request)
@@ -313,6 +313,53 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     finished(second)
     finished(third)
     assert len(room.connection.sent) == 2
-    monkeypatch.setattr(send_message, "TAKEN_APART_BYTES_MAX", 1)
+    monkeypatch.setattr(batch_puts, "TAKEN_APART_BYTES_MAX", 1)
     finished(begun())
     assert len(room.connection.sent) == 3
+
+
+class CountedEven:
+    """A store that counts the batches that come to it as tables."""
+
+    def __init__(self, store):
+        self._store = store
+        self.batches = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def put_even(self, batch):
+        self.batches += 1
+        return self._store.put_even(batch)
+
+
+@pytest.mark.parametrize("count", [15, 16, 100])
+@pytest.mark.parametrize(
+    ("each", "is_usual"),
+    [
+        ({"KEYS": "k"}, False),
+        ({"TAGS": "t"}, False),
+        ({}, False),
+        ({"CLUSTER": "x"}, True),
+        ({"DELAY": "3"}, True),
+        ({"TIMER_DELAY_MS": "3"}, True),
+    ],
+)
+def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
+    tmp_path, monkeypatch, count, each, is_usual
+):
+    """In one room numpy is not loaded yet."""
+    came_to = []
+    for is_loaded in (True, False):
+        monkeypatch.setattr(batch_puts, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded)
+        parts = open_parts(tmp_path / str(is_loaded))
+        store, parts.store = parts.store, CountedEven(parts.store)
+        room = Room(parts)
+        room.ask(send_request("first"))
+        texts = [f"{number:03}" for number in range(count)]
+        answer = room.ask(batch_request(*texts, properties={"a": "b"}, each=each))
+        log = bytes(store._log.read(0, store.state().written_offset))
+        came_to.append((answer.code, answer.remark, answer.ext_fields, log))
+        assert parts.store.batches == (is_loaded and count >= 16 and not is_usual)
+        store.shutdown()
+    assert came_to[0] == came_to[1]

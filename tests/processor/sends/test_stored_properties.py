@@ -98,6 +98,10 @@ def test_a_message_of_a_batch_keeps_its_own_id():
         ("KEYS\x01k\x02", "KEYS\x01k\x02" + CLUSTER, True),
         ("KEYS\x01k", "KEYS\x01k\x02" + CLUSTER, True),
         ("WAIT\x01true\x02", CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02AWAIT\x01true", "KEYS\x01k\x02AWAIT\x01true\x02" + CLUSTER, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01false", "KEYS\x01k\x02" + CLUSTER, False),
         ("WAIT\x01false", CLUSTER, False),
         (
             "KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02",
@@ -195,3 +199,24 @@ def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instruc
     else:
         assert together == [stored.text.encode() for stored in each]
         assert {stored[1:] for stored in each} == {(True, 0, False, None)}
+
+
+@given(
+    st.integers(0, 12).flatmap(
+        lambda width: st.lists(
+            st.text("ab\x01\x02", min_size=width, max_size=width).map(str.encode), min_size=1
+        )
+    )
+    | st.lists(st.sampled_from([b"CLUSTER\x01x\x02", b"KEYS\x01abcde\x02"]), min_size=1)
+    | st.lists(st.sampled_from([b"DELAY\x013\x02", b"KEYS\x01k\x02x"[:8]]), min_size=1),
+    st.sampled_from([b"", b"X\x01y\x02"]),
+)
+def test_one_ending_for_all_messages_of_a_batch_is_what_each_would_get(own, of_batch):
+    width = len(own[0])
+    ending = REWRITER.ending_in_batch(b"".join(own), width, of_batch)
+    if ending is not None:
+        assert [each + ending for each in own] == REWRITER.all_stored_in_batch(own, of_batch)
+        assert REWRITER.later_in_batch(own) is None
+    else:
+        ends = {each.endswith(b"\x02") for each in own}
+        assert len(ends) == 2 or any(each.startswith((b"CLUSTER", b"DELAY")) for each in own)

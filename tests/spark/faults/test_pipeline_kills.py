@@ -23,6 +23,7 @@ from spark_drivers import ROOT, wait_until
 from rocketpoll import EmbeddedBroker, read_committed
 
 PROGRAM = ROOT / "tests" / "spark" / "programs" / "pipeline.py"
+MODULES = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 SECONDS = count("ROCKETPOLL_PIPELINE_SECONDS", 60, wide=600)
 SEED = int(os.environ.get("ROCKETPOLL_PIPELINE_SEED", "1"))
 SHOPS = ("ada", "bob", "eve")
@@ -118,7 +119,7 @@ class Pipeline:
         with (self._directory / "program.log").open("a") as log:
             self._program = subprocess.Popen(
                 [sys.executable, str(PROGRAM), self.broker.address, str(self._directory / "run")],
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, "PYTHONPATH": MODULES, "PYSPARK_PYTHON": sys.executable},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

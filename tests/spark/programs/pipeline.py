@@ -14,14 +14,9 @@ import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession, functions
+from spark_settings import PATIENT
 
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
-}
+_SETTINGS = {**PATIENT, "spark.sql.shuffle.partitions": "2"}
 _LATE_SECONDS = 60
 _POLL_SECONDS = 0.1
 

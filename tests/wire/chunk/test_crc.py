@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.chunk.crc import crcs_of_pieces, joined
+from rmq_spark.wire.chunk.crc import crcs_of_pieces, crcs_of_strings, joined
 
 
 def crcs(texts):
@@ -62,3 +62,34 @@ def test_pieces_of_one_length_have_their_crcs_wherever_they_differ(width, places
         texts.append(bytes(text))
     texts.insert(7, first + b"longer")
     assert of_pieces(texts) == [crc32(text) for text in texts]
+
+
+def of_strings(texts):
+    """The CRCs of these strings, which lie in one buffer with a byte around each."""
+    data = b"|" + b"|".join(texts)
+    lengths = np.array([len(text) for text in texts], np.int64)
+    starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)
+    return crcs_of_strings(np.frombuffer(data, np.uint8), starts, lengths).tolist()
+
+
+@given(st.lists(st.binary(max_size=60), max_size=12))
+def test_strings_have_their_crcs_whatever_their_lengths(texts):
+    assert of_strings(texts) == [crc32(text) for text in texts]
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("width", [1, 8, 100, 3_000])
+@pytest.mark.parametrize("alike", ["all", "the first", "none", "but at both ends"])
+def test_strings_of_one_length_have_their_crcs(count, width, alike):
+    """Those that are alike are reckoned together, unless it turns out that later ones are not."""
+    random = Random(count * width)
+    form = random.randbytes(width)
+    texts = []
+    for number in range(count):
+        text = bytearray(form)
+        if alike == "none" or (alike == "the first" and number >= 40):
+            text[:] = random.randbytes(width)
+        elif alike == "but at both ends":
+            text[0], text[-1] = number, number * 7 % 256
+        texts.append(bytes(text))
+    assert of_strings(texts) == [crc32(text) for text in texts]

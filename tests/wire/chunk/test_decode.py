@@ -8,8 +8,9 @@ from strategies import stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.decode import readable_records
+from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
 RECORDS = [encode_record(StoredMessage("T", b"x" * size, "TAGS\x01A\x02")) for size in (0, 5, 100)]
@@ -205,3 +206,22 @@ def test_sizes_of_other_records_are_refused():
     data, sizes = records_with(0, lambda _: None)
     with pytest.raises(RecordError, match="chunk at sizes"):
         readable_records(data, sizes[:4])
+
+
+@pytest.mark.parametrize("v6", [0, 0x10, 0x20, 0x30])
+def test_records_that_got_their_place_say_so(v6):
+    host = parse_host("[2001:db8::1]:5")
+    hosts = {}
+    if v6 & 0x10:
+        hosts["born_host"] = host
+    if v6 & 0x20:
+        hosts["store_host"] = host
+    message = StoredMessage("T", b"x", sys_flag=v6, store_timestamp=7, **hosts)
+    chunk = RecordChunk(encode_record(message) * 2)
+    assert chunk.store_timestamp.tolist() == [7, 7]
+    chunk.stored_at(np.array([4, 5]), 1_700_000_000_000)
+    assert chunk.store_timestamp.tolist() == [1_700_000_000_000] * 2
+    assert chunk.head["queue_offset"].tolist() == [4, 5]
+    assert (
+        COLUMNS["storeTimestamp"].build(chunk).view("int64").to_pylist() == [1_700_000_000_000] * 2
+    )

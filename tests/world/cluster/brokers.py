@@ -108,6 +108,10 @@ class Broker:
         """All that is on its disk now."""
         return self._platter.copy()
 
+    def content(self, path):
+        """What a file on its disk holds now, for others on its machine."""
+        return self._platter.need(path).data
+
     def spoil(self, content):
         """Change a bit of some bytes on its disk; whether they are there."""
         return self._platter.spoil(content, self._dice)

@@ -41,6 +41,17 @@ class Operator:
             if may_shrink:
                 self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
+    async def make_missing(self, broker, topics):
+        """Make those topics again that a broker has not brought along.
+
+        A sink that writes exactly once asks for that: its commits topic may be one of them.
+        """
+        for config in topics:
+            if broker.topic(config.topic_name) is None:
+                queues = config.read_queue_nums, config.write_queue_nums
+                fields = {**topic_fields(config.topic_name, *queues), "perm": int(config.perm)}
+                await self._tell(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
+
     def _queues_of(self, broker, topic):
         config = broker.topic(topic)
         return None if config is None else config.read_queue_nums

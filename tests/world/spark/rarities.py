@@ -18,8 +18,8 @@ _SOURCES = (1, 1, 2)
 _COUNTS = (1, 1, 2, 3)
 _AGES_SECONDS = (0.2, 1.0, 3.0)
 _DOWN_SECONDS = (0.05, 0.3, 1.0, 3.0)
-_WITHOUT_SINKS = frozenset({"rename", "older copy"})
-"""What has no place beside sinks: a copy may be older than a topic that they have made."""
+_WITHOUT_SINKS = frozenset({"rename"})
+"""What has no place beside sinks: a rename."""
 
 _LEAVES_THE_LOG = frozenset({"kill a broker", "stop a broker", "lose power"})
 """Troubles behind which a broker looks for damage itself; what it serves then is another matter."""

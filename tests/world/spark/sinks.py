@@ -41,13 +41,13 @@ class SinkModel:
     def sent(self, batch, partitions, sent):
         """All tasks have reported."""
         for number, (rows, each) in enumerate(zip(partitions, sent, strict=True)):
-            spans = sum(span.message_count for span in each.spans)
+            spans = sum(span.message_count for span in each.rows.spans)
             if self._writes.is_visible_to_all:  # where they are, the commit says
-                spans = each.row_count
-            if not each.row_count == spans == len(rows):
+                spans = each.rows.row_count
+            if not each.rows.row_count == spans == len(rows):
                 self._ledger.complain(
                     f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition "
-                    f"{number}, of which {each.row_count} are reported, in spans of {spans}"
+                    f"{number}, of which {each.rows.row_count} are reported, in spans of {spans}"
                 )
             for at, (body, *_) in enumerate(rows if not self._writes.is_exactly_once else ()):
                 self._ids[body] = f"{each.task.batch_id}:{number}:{at}"
@@ -107,14 +107,14 @@ class SinkModel:
             self._check_what_all_see()
             return
         for _, rows, each in self._committed:
-            if any(self._ledger.may_be_gone(_queue(span.queue)) for span in each.spans):
+            if any(self._ledger.may_be_gone(_queue(span.queue)) for span in each.rows.spans):
                 continue
             missing = [body for body, *_ in rows if body not in self._stored]
             if missing:
                 self._ledger.complain(f"{each} was committed, and {missing} are not stored")
             places = {
                 (*_queue(span.queue), span.queue_offset + at)
-                for span in each.spans
+                for span in each.rows.spans
                 for at in range(span.message_count)
             }
             there = set().union(*(self._stored[body] for body, *_ in rows))

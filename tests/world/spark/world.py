@@ -23,6 +23,7 @@ from world.disk import ROOMY
 from world.logs import Logs
 from world.spark.drawing import QUEUES, TOPICS
 from world.spark.driver import Stream
+from world.spark.files import WorkersFiles, reading_files
 from world.spark.ledger import Ledger
 from world.spark.operators import Operator
 from world.spark.producers import Producer
@@ -72,8 +73,10 @@ class SparkWorld(ClusterStage):
 
     def _furniture(self):
         self.task_context = TaskContext(self.kernel)
+        self.files = WorkersFiles(self)
         return (
             SparkLogs(self),
+            *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
         )
@@ -194,9 +197,11 @@ class SparkWorld(ClusterStage):
             await self.tasks.sleep(age_seconds)
             await self._until_it_serves(broker)
             self.ledger.takes_away(broker=broker.name)
+            had = [*broker.topics()]
             await use(broker, copy)
             await self._until_it_serves(broker)
             self.ledger.takes_away(broker=broker.name)
+            await Operator(self).make_missing(broker, had)
 
         self._operate(operate())
 

@@ -15,6 +15,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,7 +53,7 @@ class RecordOwner(NamedTuple):
 
     topic: bytes
     queue_id: int
-    since: int
+    since: PhysicalOffset
 
     def topic_place(self, data: Buffer, at: int) -> TopicPlace | None:
         """Tell where the topic must stand in what starts there.

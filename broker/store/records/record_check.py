@@ -17,6 +17,7 @@ from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record
 from rmq_spark.wire.record_checksum import is_intact
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.queue_table import topic_fault
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ class RecordCheck:
     All from ``sealed_from`` on have a checksum, those before may be another program's.
     """
 
-    def __init__(self, sealed_from: int) -> None:
+    def __init__(self, sealed_from: PhysicalOffset) -> None:
         """Keep the place in the log from which each record ends with a checksum."""
         self._sealed_from = sealed_from
 
-    def decoded(self, record: Buffer, physical_offset: int) -> StoredMessage | None:
+    def decoded(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the message of a record, or None if it is damaged or does not belong there."""
         try:
             message = decode_record(record)
@@ -50,7 +51,7 @@ class RecordCheck:
         return message if is_good else None
 
     def good_one_by_one(
-        self, data: Buffer, sizes: list[int], physical_offset: int
+        self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, int]:
         """Return how many records in a row are good, and the latest store time among them."""
         position = last_timestamp = 0
@@ -62,7 +63,9 @@ class RecordCheck:
             position += size
         return len(sizes), last_timestamp
 
-    def good_of_many(self, data: Buffer, sizes: list[int], physical_offset: int) -> tuple[int, int]:
+    def good_of_many(
+        self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
+    ) -> tuple[int, int]:
         """Return what `good_one_by_one` returns, by columns.
 
         The tools for many are loaded for that.

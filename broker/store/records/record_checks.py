@@ -15,7 +15,7 @@ from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.entry_check import WrongEntry, first_wrong, first_wrong_of_few
 from rocketpoll.broker.store.picking import Numbers
-from rocketpoll.broker.store.record_owner import RecordOwner
+from rocketpoll.broker.store.records.record_owner import RecordOwner
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -21,7 +21,8 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces
 from rocketpoll.broker.store.consume_queue import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
 from rocketpoll.broker.store.fresh_records import FreshRecord
-from rocketpoll.broker.store.record_draft import (
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_draft import (
     PROPERTIES_LENGTH,
     RecordDraft,
     all_ready,
@@ -41,7 +42,7 @@ class UniformParts(NamedTuple):
 class RecordTemplate:
     """The common part of records of one queue, checked and encoded once."""
 
-    __slots__ = ("common", "fixed_bytes", "flag", "queue", "seal")
+    __slots__ = ("common", "fixed_bytes", "flag", "head_bytes", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
         """Prepare the part that is common to messages like this one, whose body may be missing.
@@ -57,6 +58,7 @@ class RecordTemplate:
         self.flag = common.flag
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
+        self.head_bytes = head.size
         # The bytes of a record besides its body and its properties, which must be ready.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _sealer(common, head.pack, before)
@@ -77,8 +79,8 @@ def _sealer(
         body: Buffer,
         properties: bytes,
         born_timestamp: int,
-        queue_offset: int,
-        physical_offset: int,
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
         store_timestamp: int,
     ) -> tuple[bytes, bytes]:
         """Return the record, and the checksum that ends it."""
@@ -108,7 +110,9 @@ class UniformBatch:
         self.sizes = [fixed_bytes + body + properties for body, properties in lengths]
         self.size = sum(self.sizes)
 
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return all records, given the first one's place; raise RecordError if one is invalid."""
         seal, born_timestamp = self._template.seal, self._born_timestamp
         pieces: list[bytes] = []
@@ -125,7 +129,9 @@ class UniformBatch:
             ).fault() from error
         return b"".join(pieces)
 
-    def fresh_records(self, queue_offset: int, physical_offset: int) -> list[FreshRecord]:
+    def fresh_records(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset
+    ) -> list[FreshRecord]:
         """Return what reput needs to know of the records, given the place of the first."""
         queue, sizes = self._template.queue, self.sizes
         offsets = range(queue_offset, queue_offset + len(sizes))

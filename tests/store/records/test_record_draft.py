@@ -10,7 +10,7 @@ from stores import message
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store.record_draft import BatchDraft, RecordDraft, draft_of
+from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")
 
@@ -38,16 +38,6 @@ def test_a_sealed_draft_is_the_record_that_the_wire_makes_of_the_message(sent, p
     assert record == as_the_wire_encodes_it(sent, *place)
     assert draft.size == len(record)
     assert is_intact(record)
-
-
-@given(st.lists(messages(), max_size=4))
-def test_a_batch_is_its_records_back_to_back(sent):
-    batch = BatchDraft([prepared(each) for each in sent])
-    expected, position = b"", 1000
-    for number, each in enumerate(sent):
-        expected += as_the_wire_encodes_it(each, 7 + number, position + len(expected), 99)
-    assert batch.sealed(7, position, 99) == expected
-    assert batch.size == len(expected)
 
 
 def test_a_body_may_be_a_piece_of_what_came_over_the_network():

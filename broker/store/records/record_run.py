@@ -18,7 +18,8 @@ from typing import Any
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.fresh_records import FreshRecord, FreshRun
-from rocketpoll.broker.store.record_template import RecordTemplate
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.records.record_template import RecordTemplate
 
 _new_fresh: Callable[[type[FreshRecord], tuple[Any, ...]], FreshRecord] = tuple.__new__
 
@@ -45,9 +46,9 @@ class RecordRun:
         self.size = sum(self.sizes)
         self.body_bytes_max = max(map(len, bodies))
         self.properties_bytes_max = max(map(len, properties))
-        self.next_offsets: dict[QueueKey, int] = {}
+        self.next_offsets: dict[QueueKey, QueueOffset] = {}
         """The next offset of each queue: to be set before `sealed`, which counts on from there."""
-        self.fresh = FreshRun((), 0, 0)
+        self.fresh = FreshRun((), 0, LOG_START)
         """The records that `sealed` has made, for reput and for who answers."""
 
     @property
@@ -55,7 +56,9 @@ class RecordRun:
         """The queues that get messages."""
         return {template.queue for template in self._templates}
 
-    def sealed(self, _: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return all records, given the first one's place and the time of all."""
         next_offsets = self.next_offsets
         pieces: list[bytes] = []

@@ -21,6 +21,7 @@ from rmq_spark.wire.properties import (
     UNIQ_KEY,
 )
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.offsets import QueueOffset
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
@@ -56,7 +57,9 @@ _HEADS = {sys_flag: _before_body(sys_flag) for sys_flag in (0, _BORN_V6, _STORE_
 _HEAD_V4 = _HEADS[0]
 
 
-def glance(data: Buffer, position: int, size: int) -> tuple[bytes, int, int, int, int, bytes]:
+def glance(
+    data: Buffer, position: int, size: int
+) -> tuple[bytes, int, QueueOffset, int, int, bytes]:
     """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
 
     The result is no named tuple, as making one takes as long as looking.

@@ -25,6 +25,7 @@ from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, checksum_pieces, with_empty_checksum
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 
 _HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
@@ -88,7 +89,9 @@ class RecordDraft:
         self._body_crc = crc32(body) & layout.BODY_CRC_MASK
         self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
 
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    def sealed(
+        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
         """Return the record with its place, its offset, its time and its checksum."""
         body = self.body
         try:
@@ -129,23 +132,6 @@ class RecordDraft:
             prepared_transaction_offset=self.prepared_transaction_offset,
             magic=self.magic,
         )
-
-
-class BatchDraft:
-    """Messages that go into the log back to back, with successive queue offsets."""
-
-    def __init__(self, drafts: Sequence[RecordDraft]) -> None:
-        """Take drafts that are all prepared."""
-        self._drafts = drafts
-        self.size = sum(draft.size for draft in drafts)
-
-    def sealed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """Return all records, given the place, offset and time of the first."""
-        records = []
-        for number, draft in enumerate(self._drafts, queue_offset):
-            records.append(draft.sealed(number, physical_offset, store_timestamp))
-            physical_offset += draft.size
-        return b"".join(records)
 
 
 def draft_of(message: StoredMessage) -> RecordDraft:

@@ -1,0 +1,109 @@
+"""What a send and a pull cost the broker as messages, clients and queues become more.
+
+    python -m benchmarks.turns.flatness
+    python -m benchmarks.turns.flatness --messages 10000000
+
+Each row has one of the three grow, a hundredfold or more, and the figures of one kind should stay:
+processor time of the loop's thread in microseconds, the median of the rounds. Turns have 20 sends,
+or one pull of 32 messages, and come from one client after the other, without sockets. There are no
+targets; a figure that has grown says where to look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.turns import BATCH, Turns, batch, pull, send
+
+_BUILD = Path(__file__).parents[2] / "build"
+_ROUNDS = 15
+_TURNS = 60
+_SENDS = 20
+_PULLED = 32
+_CLIENTS = (1, 10, 100, 1_000)
+_QUEUES = (4, 40, 400, 4_000)
+_FILL_TURNS = 500
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure in a directory that is gone afterwards, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=1_000_000, help="in the log at the end")
+    parser.add_argument("--clients", type=int, default=_CLIENTS[-1], help="the most of them")
+    parser.add_argument("--queues", type=int, default=_QUEUES[-1], help="the most of a topic")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    given = parser.parse_args(arguments)
+    _BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-flatness-", dir=_BUILD) as directory:
+        turns = Turns(Path(directory))
+        try:
+            _print_all(turns, given)
+        finally:
+            turns.shutdown()
+
+
+def _print_all(turns: Turns, given: argparse.Namespace) -> None:
+    sys.stdout.write("                      a send   a message pulled\n")
+    turns.make_topic("few", 4)
+    stored = 0
+    for count in _steps(1_000, given.messages):
+        while stored < count:
+            batches = min(-(-(count - stored) // BATCH), _FILL_TURNS)
+            turns.play(batch("few", number % 4) for number in range(batches))
+            stored += batches * BATCH
+        last = stored // 4 - _PULLED
+        _print(turns, given.rounds, f"{count:>9,} messages", "few", range(4), last)
+    for count in (each for each in _CLIENTS if each <= given.clients):
+        turns.connect(count)
+        _print(turns, given.rounds, f"{count:>9,} clients", "few", range(4), 0, clients=count)
+    for count in (each for each in _QUEUES if each <= given.queues):
+        topic = f"topic-{count}"
+        turns.make_topic(topic, count)
+        turns.play(batch(topic, queue_id) for queue_id in range(count))
+        _print(turns, given.rounds, f"{count:>9,} queues", topic, range(count), 0)
+
+
+def _steps(first: int, last: int) -> Iterable[int]:
+    """Return ten times as many again and again, and the last."""
+    return itertools.chain(
+        itertools.takewhile(lambda count: count < last, (first * 10**n for n in range(9))), [last]
+    )
+
+
+def _print(
+    turns: Turns,
+    rounds: int,
+    what: str,
+    topic: str,
+    queues: range,
+    queue_offset: int,
+    *,
+    clients: int = 1,
+) -> None:
+    count = max(_TURNS, clients)
+    sends, pulls = [], []
+    in_turn = itertools.cycle(queues)
+    for _ in range(rounds):
+        pieces = [b"".join(send(topic, next(in_turn)) for _ in range(_SENDS)) for _ in range(count)]
+        sends.append(_seconds(turns, pieces, clients) / (count * _SENDS))
+        pieces = [pull(topic, next(in_turn), queue_offset, _PULLED) for _ in range(count)]
+        pulls.append(_seconds(turns, pieces, clients) / (count * _PULLED))
+    figures = (f"{statistics.median(each) * 1e6:9.2f}" for each in (sends, pulls))
+    sys.stdout.write(f"{what:18} {'          '.join(figures)}\n")
+
+
+def _seconds(turns: Turns, pieces: Iterable[bytes], clients: int) -> float:
+    began = time.thread_time()
+    turns.play(pieces, clients)
+    return time.thread_time() - began
+
+
+if __name__ == "__main__":
+    main()

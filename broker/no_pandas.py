@@ -1,0 +1,43 @@
+"""NoPandas: keeps pandas out of the process of a broker, which needs none.
+
+pyarrow loads it, where it is installed, to see whether what it is given is of pandas. That takes 28
+MiB and as much time as a broker needs to start. pyarrow takes it for not installed if it cannot be
+imported, and asks no second time.
+
+A process that is not the broker's own may need pandas, and must not be kept from it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_NAME = "pandas"
+
+
+class _NotHere(MetaPathFinder):
+    """A finder that says of pandas that it is not installed, and leaves all else to others."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for pandas; else return None."""
+        del path, target
+        if fullname == _NAME:
+            raise ModuleNotFoundError("a broker needs no pandas", name=_NAME)
+        return None
+
+
+@contextmanager
+def no_pandas() -> Iterator[None]:
+    """Enter a context in which pandas cannot be imported, unless it is loaded already."""
+    finder = _NotHere()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

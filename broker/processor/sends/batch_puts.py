@@ -1,0 +1,160 @@
+"""BatchPuts: a client's batch is taken apart, and put into the log as a whole or not at all.
+
+    not delayed, not too long? ─> short: put at once
+                              └─> long: in steps, between which others are served
+
+Its messages differ in flag, body and properties; the rest is in the plan of the send. Who has sent
+it, and what is answered, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_batch import BatchEntry, even_entries, split_batch, split_in_parts
+from rmq_spark.wire.properties import DELAY, TIMERS
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
+from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
+from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.lazy_numpy import is_loaded as is_numpy_loaded
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.records.record_template import UniformParts
+from rocketpoll.broker.store.results import PutMessageResult
+
+_NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
+_ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
+
+LARGE_BATCH_BYTES: Final = 32_768
+"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
+_EVEN_MIN = 16
+"""Fewer messages of a batch are made into records one by one in less time than by columns."""
+_ENTRIES_PER_STEP = 256
+_STEPS_OF_FEW = 4
+TAKEN_APART_BYTES_MAX: Final = 4 << 20
+"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
+
+BATCH_MESSAGES_MAX: Final = 65_536
+"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
+
+
+class BatchPuts:
+    """The batches of all clients of a broker; few long ones are taken apart at a time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        plans: SendPlanTable,
+        properties: PropertyRewriter,
+        bytes_max: int,
+    ) -> None:
+        """Take what a put needs; a batch of over ``bytes_max`` is not even taken apart."""
+        self._store = store
+        self._plans = plans
+        self._properties = properties
+        self._bytes_max = bytes_max
+        self._taken_apart_bytes = 0
+
+    def check(self, plan: SendPlan, body: Buffer, properties: StoredProperties) -> None:
+        """Refuse what is no batch that can be put.
+
+        Raises:
+            RequestRejected: It is too long or empty, or cannot be delayed, or retried, as a batch.
+        """
+        if properties.delay_level or plan.is_retry:
+            raise RequestRejected(_ILLEGAL, _NO_BATCH)
+        if len(body) > self._bytes_max:
+            raise RequestRejected(
+                _ILLEGAL,
+                f"a batch of {len(body)} bytes is over {self._bytes_max} (maxMessageSize)",
+            )
+        if not body:
+            raise RequestRejected(_ILLEGAL, "the batch is empty")
+
+    def put(
+        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> tuple[PutMessageResult, Sequence[int]]:
+        """Put a batch at once; return its result, and the sizes of its records."""
+        of_batch = self._properties.of_batch(properties.text)
+        even = self._even_batch(plan, body, of_batch, born_timestamp)
+        if even is not None:
+            return self._store.put_even(even), even.sizes
+        parts = self._parts_of(split_batch(body), of_batch)
+        return self._store.put_uniform(plan.template, parts, born_timestamp)
+
+    def put_in_steps(
+        self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
+    ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
+        """Put a batch of many messages in steps, as `put` does at once; the last is the put."""
+        of_batch = self._properties.of_batch(properties.text)
+        parts: list[UniformParts] = []
+        sizes: Sequence[int]
+        taken_apart = 0
+        try:
+            for entries in split_in_parts(body, _ENTRIES_PER_STEP):
+                if len(parts) == _STEPS_OF_FEW:
+                    self._check_room_for_parts(len(body))
+                    taken_apart = len(body)
+                    self._taken_apart_bytes += taken_apart
+                parts.append(self._parts_of(entries, of_batch))
+                if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
+                    raise RequestRejected(
+                        _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
+                    )
+                yield None
+            if taken_apart:
+                result, sizes = yield from self._store.put_large(
+                    plan.template, parts, born_timestamp, partial(self._plans.admit_again, plan)
+                )
+            else:
+                self._plans.admit_again(plan)
+                each_field = zip(*parts, strict=True)
+                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
+                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+        finally:  # also if its client goes
+            self._taken_apart_bytes -= taken_apart
+        return result, sizes
+
+    def _even_batch(
+        self, plan: SendPlan, body: Buffer, of_batch: bytes, born_timestamp: int
+    ) -> EvenBatch | None:
+        """Return the messages of a batch as a table, if they are one, and enough to be worth it."""
+        entries = even_entries(body) if is_numpy_loaded() else None
+        if entries is None or entries.rows < _EVEN_MIN:
+            return None
+        width = len(entries.first.properties)
+        own = b"".join(entries.properties())
+        ending = self._properties.ending_in_batch(own, width, of_batch)
+        if ending is None:
+            return None
+        return EvenBatch(plan.template, entries, ending, born_timestamp)
+
+    def _check_room_for_parts(self, size: int) -> None:
+        """Refuse to take one more batch apart if too many are; one always may be."""
+        under_way = self._taken_apart_bytes
+        if under_way and under_way + size > TAKEN_APART_BYTES_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
+            )
+
+    def _parts_of(self, entries: Sequence[BatchEntry], of_batch: bytes) -> UniformParts:
+        flags, bodies, own = zip(*entries, strict=True)
+        if not all(bodies):
+            raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
+        later = self._properties.later_in_batch(own)
+        if later is not None:
+            raise no_timers(later) if later in TIMERS else RequestRejected(_ILLEGAL, _NO_BATCH)
+        return UniformParts(flags, bodies, self._properties.all_stored_in_batch(own, of_batch))
+
+
+def no_timers(name: str) -> RequestRejected:
+    """Return the refusal of a message that has a property of RocketMQ's timers."""
+    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    return RequestRejected(_ILLEGAL, remark)

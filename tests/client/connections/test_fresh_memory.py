@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+import pytest
+
+from rmq_spark.client.connections.fresh_memory import fresh_memory
+
+_LOADED = """
+import sys
+from rmq_spark.client.connections.fresh_memory import fresh_memory
+assert len(fresh_memory(9)) == 9
+assert "numpy" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("size", [1, 9, 8 << 20])
+def test_every_byte_can_be_written(size):
+    memory = fresh_memory(size)
+    assert (len(memory), memory.format, memory.readonly) == (size, "B", False)
+    memory[:] = b"\x05" * size
+    assert bytes(memory) == b"\x05" * size
+
+
+def test_numpy_is_not_loaded_for_that():
+    subprocess.run([sys.executable, "-c", _LOADED], check=True)
+
+
+def test_where_numpy_is_still_loading_it_is_not_waited_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", object())
+    assert bytes(fresh_memory(3)) == bytes(3)

@@ -1,0 +1,85 @@
+"""An operator moves a group whose broker tells it once, in answer to any pull, as RocketMQ 5 does.
+
+The pull that comes first may be one by which a member only looks whether a queue is the same one.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_kinds import wait_until
+
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.client.results import PullStatus
+from rocketpoll import (
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    LitePullSettings,
+    PushConsumer,
+    PushSettings,
+)
+
+SETTINGS = {
+    "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "persist_consumer_offset_interval_ms": 200,
+}
+
+
+@pytest.fixture
+def told_once(monkeypatch):
+    """From when it is set on, the next look at a message is answered with where to go on."""
+    moves, peek = threading.Event(), BrokerApi.peek
+
+    def answered(self, *arguments):
+        found = peek(self, *arguments)
+        if not moves.is_set():
+            return found
+        moves.clear()
+        return found._replace(
+            pull_status=PullStatus.OFFSET_ILLEGAL, next_begin_offset=0, records=b""
+        )
+
+    monkeypatch.setattr(BrokerApi, "peek", answered)
+    return moves
+
+
+@pytest.mark.parametrize("kind", ["concurrent", "orderly"])
+def test_a_member_that_is_called_goes_on_there(kind, told_once):
+    had = []
+    listener = "orderly_listener" if kind == "orderly" else "listener"
+
+    def listen(messages, _):
+        had.extend(message.body.decode() for message in messages)
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", "one", "two")
+        consumer = PushConsumer(
+            "G", broker.address, **{listener: listen}, settings=PushSettings(**SETTINGS)
+        )
+        consumer.subscribe("T")
+        with consumer:
+            wait_until("both", lambda: had == ["one", "two"])
+            told_once.set()
+            wait_until("both once more", lambda: had == ["one", "two"] * 2)
+
+
+def test_a_member_that_polls_goes_on_there(told_once):
+    had = []
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", "one", "two")
+        settings = LitePullSettings(**SETTINGS, auto_commit_interval_ms=1_000)
+        consumer = LitePullConsumer("G", broker.address, settings)
+        consumer.subscribe("T")
+        with consumer:
+
+            def has(bodies):
+                had.extend(message.body.decode() for message in consumer.poll(100))
+                return had == bodies
+
+            wait_until("both", lambda: has(["one", "two"]))
+            told_once.set()
+            wait_until("both once more", lambda: has(["one", "two"] * 2))

@@ -1,0 +1,20 @@
+"""All verbs of the command line, as its own tree has them."""
+
+from __future__ import annotations
+
+import click
+
+from rmq_spark.cli.main import command_tree
+
+
+def _verbs(command, words):
+    """All verbs below a command, by the words that name them."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            yield from _verbs(below, (*words, name))
+    else:
+        yield words, command
+
+
+EVERY = {" ".join(words): verb for words, verb in _verbs(command_tree(), ())}

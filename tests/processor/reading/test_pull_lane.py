@@ -1,0 +1,334 @@
+"""The lane for pulls: however a client pulls, and whatever becomes of topic, group and subscription
+in between, nobody can tell by which way a pull has gone; and what takes the lane at all."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from breadth import count
+from broker_clients import pull_request, send_request
+from disks import FaultIn, FaultyDisk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twin_brokers import Twins
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.store.disk import LocalDisk
+
+SQL = {"subscription": "a > 1", "expression_type": "SQL92"}
+SUBSCRIBED = {
+    "all": {},
+    "a tag": {"subscription": "A"},
+    "two tags": {"subscription": "A || B"},
+    "by SQL92": SQL,
+    "nonsense": {**SQL, "subscription": "a >"},
+    "what heartbeats say": {"subscription": None},
+    "what later heartbeats say": {"subscription": None, "sub_version": 2},
+}
+FORMS = {
+    "lite": {"code": RequestCode.LITE_PULL_MESSAGE},
+    "one way": {"flag": 2},
+    "binary": {"serialize_type": SerializeType.ROCKETMQ},
+    "another version": {"version": 401},
+    "a remark": {"remark": "?"},
+    "a body": {"body": b"{}"},
+    "few bytes": {"bytes_max": 300},
+}
+pulls = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["T"] * 6 + ["U", "U", "not-there"]),
+        "queue_id": st.sampled_from([0, 0, 1, 4]),
+        "group": st.sampled_from(["G"] * 5 + ["H", "no group"]),
+        "offsets": st.lists(st.integers(-1, 90) | st.just(1 << 62), min_size=1, max_size=9),
+        "commit_offset": st.sampled_from([None, None, 3, 9]),
+        "suspend_ms": st.sampled_from([None, None, 0, 2_000]),
+        "subscribed": st.sampled_from(["all"] * 6 + sorted(SUBSCRIBED)),
+        "form": st.sampled_from(["usual"] * 12 + sorted(FORMS)),
+        "count": st.sampled_from([32, 32, 1, 10, 0, 100]),
+    }
+)
+clients = st.integers(0, 2)
+acts = st.one_of(
+    *[st.tuples(st.just("pull"), clients, st.lists(pulls, min_size=1, max_size=4), st.booleans())]
+    * 4,
+    st.tuples(st.just("send"), clients, st.sampled_from("TU"), st.sampled_from(["", "A", "B"])),
+    st.tuples(st.just("topic"), st.sampled_from([2, 4, 6]), st.sampled_from([1, 4])),
+    st.tuples(st.just("group"), st.booleans()),
+    st.tuples(st.just("heartbeat"), clients, st.sampled_from(["*", "A"]), st.integers(0, 3)),
+    st.tuples(st.just("pass_ms"), st.sampled_from([1, 999, 2_000])),
+)
+
+
+class Story:
+    """What happens to both brokers."""
+
+    def __init__(self, twins):
+        self.twins = twins
+        self.numbers = 0
+        self.clients = range(3)
+
+    def begin(self):
+        """Go on with new clients: those of before have been silent for too long."""
+        self.clients = range(self.clients.stop, self.clients.stop + 3)
+
+    def number(self):
+        self.numbers += 1
+        return self.numbers
+
+    def act(self, name, *given):
+        getattr(self, f"act_{name}")(*given)
+
+    def act_pull(self, client, pulls, is_cut):
+        data = b"".join(map(self.bytes_of, pulls))
+        places = [0, len(data) // 2, len(data)] if is_cut else [0, len(data)]
+        pieces = [data[start:end] for start, end in pairwise(places)]
+        self.twins.receive(self.clients[client], *pieces)
+        self.twins.settle()
+
+    def bytes_of(self, pull):
+        given = {**pull, **SUBSCRIBED[pull["subscribed"]], **FORMS.get(pull["form"], {})}
+        offsets = given.pop("offsets")
+        body = given.pop("body", b"")
+        del given["subscribed"], given["form"]
+        requests = (pull_request(offset, opaque=self.number(), **given) for offset in offsets)
+        return b"".join(request._replace(body=body).encode() for request in requests)
+
+    def act_send(self, client, topic, tags, sends=1):
+        for _ in range(sends):
+            properties = {"TAGS": tags, "a": "2"} if tags else {"KEYS": "k"}
+            request = send_request("x" * 90, topic, properties=properties, opaque=self.number())
+            self.twins.receive(self.clients[client], request.encode())
+        self.twins.settle()
+
+    def act_topic(self, perm, queues):
+        for twin in self.twins.both:
+            topics = twin.controller.tables.topics
+            topics.put(replace(topics.get("U"), perm=perm, read_queue_nums=queues))
+            topics.save()
+
+    def act_group(self, consume_enable):
+        for twin in self.twins.both:
+            groups = twin.controller.tables.groups
+            groups.put(replace(groups.find_or_create("G"), consume_enable=consume_enable))
+            groups.save()
+
+    def act_heartbeat(self, client, text, version, model=MessageModel.CLUSTERING):
+        subscriptions = tuple(
+            SubscriptionData(
+                topic=topic,
+                sub_string=text,
+                tags_set=frozenset() if text == "*" else frozenset([text]),
+                code_set=frozenset() if text == "*" else frozenset([65]),
+                sub_version=version,
+            )
+            for topic in ("T", "U")
+        )
+        group = ConsumerData(
+            group_name="G", subscription_data_set=subscriptions, message_model=model
+        )
+        body = encode_body(HeartbeatData(client_id="client", consumer_data_set=(group,)))
+        request = RemotingCommand(RequestCode.HEART_BEAT, opaque=self.number(), body=body)
+        self.twins.receive(self.clients[client], request.encode())
+        self.twins.settle(self.clients[client], self.numbers)
+
+    def act_pass_ms(self, ms):
+        self.twins.pass_ms(ms)
+        self.twins.settle()
+
+    def check(self):
+        """Both have answered, hold, have committed and counted the same."""
+        lane, usual = self.twins.both
+        for client in self.clients:
+            assert lane.said_to(client) == usual.said_to(client)
+        for twin in self.twins.both:
+            assert twin.controller.hold_service.rescued == 0
+        assert self._known(lane) == self._known(usual)
+
+    @staticmethod
+    def _known(twin):
+        tables, processors = twin.controller.tables, twin.processors
+        offsets = {
+            group: {
+                topic: dict(tables.offsets.queues(group, topic))
+                for topic in tables.offsets.topics_of(group)
+            }
+            for group in ("G", "H")
+        }
+        held = twin.controller.hold_service.held
+        return offsets, held, twin.got, processors.dispatch.refused, processors.stats.got_messages
+
+
+def story_with(root, *disks, **changed):
+    twins = Twins(root, disks or (None, None), **changed)
+    for twin in twins.both:
+        topics = twin.controller.tables.topics
+        for name in ("T", "U"):
+            topics.put(TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4))
+        topics.save()
+    return Story(twins)
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Begins a story of brokers that are stopped in the end."""
+    begun = []
+
+    def begin(*disks, **changed):
+        begun.append(story_with(tmp_path, *disks, **changed))
+        return begun[-1]
+
+    yield begin
+    for story in begun:
+        story.twins.shutdown()
+
+
+def pull(*offsets, **given):
+    return {
+        "offsets": offsets or (0,),
+        "topic": "T",
+        "subscribed": "all",
+        "form": "usual",
+        **given,
+    }
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    told = story_with(tmp_path_factory.mktemp("twins"), mappedFileSizeCommitLog=1 << 20)
+    for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
+        told.act_send(0, topic, tags, sends=20)
+    yield told
+    assert told.twins.lane.pulled > told.numbers / 40, "few have taken the lane"
+    told.twins.shutdown()
+
+
+@settings(
+    max_examples=count("ROCKETPOLL_LANES", 12, wide=600),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.lists(acts, min_size=1, max_size=9))
+def test_nobody_can_tell_by_which_way_a_pull_has_come(story, told):
+    story.begin()
+    story.act_pull(0, [pull(0, 1, 2)], is_cut=False)
+    for act in told:
+        story.act(*act)
+    story.check()
+    story.act_pass_ms(2_000)
+    assert [twin.controller.hold_service.held for twin in story.twins.both] == [0, 0]
+    story.check()
+
+
+OF_JAVA = (
+    b'{"code":11,"extFields":{"queueId":"0","maxMsgNums":"10","sysFlag":"22",'
+    b'"commitOffset":"%d","subscription":"*","ReqT":"0","suspendTimeoutMillis":"20000",'
+    b'"bname":"bench","topic":"T","queueOffset":"%d","expressionType":"TAG","subVersion":"0",'
+    b'"consumerGroup":"readers-2"},"flag":0,"language":"JAVA","opaque":%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":407}'
+)
+"""The header that a lite pull consumer of 4.9.7 has sent, but for its topic and three numbers."""
+
+
+def test_what_a_consumer_in_java_has_sent_takes_the_lane(told):
+    story = told()
+    story.act_send(0, "T", "A", sends=9)
+    for offset in range(10):
+        header = OF_JAVA % (offset // 2, offset, 44_047 + offset)
+        data = struct.pack(">iI", len(header) + 4, len(header)) + header
+        story.twins.receive(1, data)
+    story.twins.settle()
+    assert story.twins.lane.pulled == 9
+    story.check()
+
+
+def test_a_second_pull_takes_the_lane_alone_or_with_others_wherever_they_are_cut(told):
+    story = told()
+    story.act_send(0, "T", "A", sends=9)
+    for offsets, by_lane in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
+        story.act_pull(1, [pull(*offsets)], is_cut=False)
+        assert story.twins.lane.pulled == by_lane
+    story.act_pull(1, [pull(5, 6, 7, 8)], is_cut=True)
+    assert story.twins.lane.pulled > 6
+    assert story.twins.usual.pulled == 0
+    story.check()
+
+
+def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
+    story = told()
+    story.act_send(0, "T", "A", sends=3)
+    for offset in (0, 3):
+        story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
+    lane = story.twins.lane
+    assert lane.pulled == 1
+    assert [twin.controller.hold_service.held for twin in story.twins.both] == [1, 1]
+    story.act_send(0, "T", "A")
+    assert lane.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
+    story.act_pull(1, [pull(4, suspend_ms=2_000)], is_cut=False)
+    story.act_pass_ms(1_999)
+    assert lane.controller.hold_service.held == 1
+    story.act_pass_ms(1)
+    assert [answer.code for answer in lane.answers(1)] == [0, 0, 19]
+    story.check()
+
+
+def test_what_has_changed_since_counts_for_the_next_pull(told):
+    story = told()
+    story.act_send(0, "U", "B", sends=3)
+    for change, code in (
+        (("topic", 2, 4), 16),
+        (("topic", 6, 1), 0),
+        (("group", False), 16),
+        (("group", True), 0),
+    ):
+        story.act_pull(1, [pull(0, 1, topic="U", queue_id=0)], is_cut=False)
+        story.act(*change)
+        story.act_pull(1, [pull(2, topic="U", queue_id=0)], is_cut=False)
+        assert story.twins.lane.answers(1)[-1].code == code
+    assert story.twins.lane.pulled > 2
+    story.check()
+
+
+def test_a_subscription_is_that_of_the_last_heartbeat(told):
+    story = told()
+    story.act_send(0, "T", "A", sends=3)
+    story.act_send(0, "T", "B", sends=3)
+    mine = pull(0, subscribed="what heartbeats say")
+    found = []
+    for text, model in (("A", MessageModel.CLUSTERING), ("*", MessageModel.CLUSTERING)):
+        story.act_heartbeat(1, text, 1, model)
+        for _ in range(2):
+            story.act_pull(1, [mine], is_cut=False)
+        found.append(story.twins.lane.answers(1)[-1].ext_fields["nextBeginOffset"])
+    assert story.twins.lane.pulled == 3
+    story.act_pull(1, [pull(0, subscribed="what later heartbeats say")], is_cut=False)
+    story.check()
+
+
+def test_a_disk_that_does_not_give_the_messages_is_told_of_the_same_way(told):
+    disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
+    story = told(*disks)
+    story.act_send(0, "T", "A", sends=3)
+    story.act_pull(1, [pull(0, 1)], is_cut=False)
+    for disk in disks:
+        disk.plan = [
+            FaultIn(directory="commitlog", persistent=True, kinds={"read"}, error=errno.EIO)
+        ]
+    story.act_pull(1, [pull(0, 1)], is_cut=False)
+    for disk in disks:
+        disk.plan = ()
+    story.act_pull(1, [pull(0, 1)], is_cut=False)
+    assert story.twins.lane.pulled == 5
+    story.check()

@@ -1,0 +1,111 @@
+"""Plans of pulls: found by shape, bounded, and forgotten with their client."""
+
+import pytest
+from broker_clients import pull_request
+from broker_connections import FakeConnection
+
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker.processor.reading import pull_plan
+from rocketpoll.broker.processor.reading.pull_plan import PullPlan, PullPlans, PullPlanTable
+from rocketpoll.broker.processor.reading.pull_shape import shape_of
+from rocketpoll.broker.processor.request import header_of
+
+TOPIC = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+
+
+def header(request):
+    reader = FrameReader()
+    reader.feed(request.encode())
+    return bytes(reader.next_frame().header)
+
+
+def plan_of(request, topic_config=TOPIC):
+    shape = shape_of(header(request), request)
+    group = SubscriptionGroupConfig(group_name="G")
+    return PullPlan(shape, header_of(request), request.bare(), topic_config, group, None)
+
+
+def put(table, client, request):
+    table.put(client, plan_of(request), header(request))
+
+
+def test_a_plan_is_found_by_the_shape_of_a_header_with_its_numbers():
+    plans = PullPlans()
+    assert plans.find(header(pull_request(3))) is None
+    first, second = (plan_of(pull_request(3, topic)) for topic in ("T", "U"))
+    plans.put(first, header(pull_request(3, "T")))
+    plans.put(second, header(pull_request(3, "U")))
+    later = pull_request(9, "U", commit_offset=None, opaque=77)
+    found, numbers = plans.find(header(later))
+    assert found is second
+    assert numbers == (9, 0, 77)
+    assert found.header_with(9, 5) == header_of(later)._replace(commit_offset=5)
+    assert plans.find(header(pull_request(3, "V"))) is None
+
+
+def test_topics_that_come_behind_the_first_number_are_told_apart():
+    """Clients in Java say the topic late."""
+    plans, requests = PullPlans(), []
+    for topic in ("T", "U"):
+        fields = dict(pull_request(3, topic).ext_fields)
+        late = {"topic": fields.pop("topic")}
+        requests.append(pull_request(3)._replace(ext_fields={**fields, **late}))
+        plans.put(plan_of(requests[-1]), header(requests[-1]))
+    assert [plans.find(header(each))[0].header.topic for each in requests] == ["T", "U"]
+    assert len(plans) == 2
+
+
+def test_a_plan_takes_the_place_of_one_of_the_same_shape():
+    plans = PullPlans()
+    plans.put(plan_of(pull_request(3)), header(pull_request(3)))
+    newer = plan_of(pull_request(4), TopicConfig(topic_name="T"))
+    plans.put(newer, header(pull_request(4)))
+    assert len(plans) == 1
+    assert plans.find(header(pull_request(5)))[0] is newer
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(pull_plan, "PLANS_MAX", 3)
+    monkeypatch.setattr(pull_plan, "PLANS_OF_ALL_MAX", 5)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_remembered_has_bounds_and_ends_with_its_client():
+    table = PullPlanTable()
+    clients = [FakeConnection() for _ in range(3)]
+    for client in clients:
+        for queue_id in range(3):
+            assert table.may_learn(client)
+            put(table, client, pull_request(0, queue_id=queue_id))
+            assert len(table) <= 5
+        assert not table.may_learn(client)  # they have not paid for more
+    known = [table.known_of(client) for client in clients]
+    assert [each and len(each) for each in known] == [None, None, 3]
+    known[2].lessons.pay(1_000)
+    assert table.may_learn(clients[2])
+    put(table, clients[2], pull_request(0, queue_id=3))
+    assert len(table) == len(known[2]) == 1  # it has started over
+    table.forget(clients[2])
+    assert len(table) == 0
+
+
+def test_nothing_is_learned_of_a_client_that_is_gone():
+    table, client = PullPlanTable(), FakeConnection()
+    client.is_closed = True
+    assert not table.may_learn(client)
+    assert table.known_of(client) is None
+
+
+def test_of_plans_that_begin_alike_the_last_few_are_known():
+    """Groups come behind both offsets here."""
+    plans, requests = PullPlans(), []
+    for number in range(20):
+        fields = dict(pull_request(3, group=f"G{number}").ext_fields)
+        late = {"consumerGroup": fields.pop("consumerGroup")}
+        requests.append(pull_request(3)._replace(ext_fields={**fields, **late}))
+        plans.put(plan_of(requests[-1]), header(requests[-1]))
+    found = [plans.find(header(each)) is not None for each in requests]
+    assert found == [False] * 12 + [True] * 8
+    assert len(plans) == 8

@@ -1,0 +1,176 @@
+"""Batches whose messages are all of one shape: by columns they become the records, the entries, the
+word to the listener and the keys in the index that each message becomes by itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from stored_messages import int32s, int64s, plain_messages
+from stores import message, open_store
+
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries, split_batch
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_template import (
+    RecordTemplate,
+    UniformBatch,
+    UniformParts,
+)
+from rocketpoll.broker.store.results import PutMessageStatus as Status
+
+ENDINGS = (b"", b"CLUSTER\x01C\x02", b"\x02CLUSTER\x01C\x02", b"TAGS\x01late\x02", b"\x02x\x01y")
+
+
+@st.composite
+def even_batches(draw):
+    """The messages of a batch, whose bodies and properties are as long as the first's."""
+    count = draw(st.integers(1, 20))
+    body_bytes, shape = draw(st.integers(1, 40)), draw(st.sampled_from(["", "k", "tag", "raw"]))
+    body = st.binary(min_size=body_bytes, max_size=body_bytes)
+    letters = st.text("ab", min_size=3, max_size=3)
+    texts = {
+        "": st.just(""),
+        "k": letters.map("KEYS\x01{}\x02WAIT\x01true\x02".format),
+        "tag": letters.map("UNIQ_KEY\x01{}\x02TAGS\x01same\x02".format)
+        | letters.map("TAGS\x01{}\x02KEYS\x01aaa\x02k\x01zz\x02".format),
+        "raw": st.text("\x01\x02aT", min_size=7, max_size=7),
+    }[shape]
+    return [BatchedMessage(draw(body), draw(texts), draw(int32s)) for _ in range(count)]
+
+
+def as_parts(each, ending):
+    return UniformParts(
+        [one.flag for one in each],
+        [one.body for one in each],
+        [one.properties_text.encode() + ending for one in each],
+    )
+
+
+def have_one_end(each, ending):
+    """Whether one ending is what makes the properties of all end with a separator, or of none."""
+    return ending or len({one.properties_text.endswith("\x02") for one in each}) == 1
+
+
+def even_of(template, each, ending, born_timestamp):
+    entries = even_entries(encode_batch(each))
+    assert entries.rows == len(each)
+    return EvenBatch(template, entries, ending, born_timestamp)
+
+
+@given(plain_messages, even_batches(), st.sampled_from(ENDINGS), int64s, st.tuples(*[int64s] * 3))
+def test_records_made_by_columns_are_those_of_each_message_by_itself(
+    common, each, ending, born_timestamp, place
+):
+    assume(have_one_end(each, ending))
+    place = tuple(abs(number) >> 1 for number in place)
+    template = RecordTemplate(draft_of(common))
+    even = even_of(template, each, ending, born_timestamp)
+    uniform = UniformBatch(template, as_parts(each, ending), born_timestamp)
+    assert (even.size, even.sizes) == (uniform.size, uniform.sizes)
+    assert even.sealed(*place) == uniform.sealed(*place)
+
+
+class Listener:
+    def __init__(self):
+        self.told = []
+
+    def arriving(self, *given):
+        self.told.append(given)
+
+
+def kept(root):
+    """All files with messages, and what leads to them."""
+    return {
+        path.relative_to(root): path.read_bytes().rstrip(b"\0")
+        for directory in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / directory).rglob("*"))
+        if path.is_file()
+    }
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["T", "U", SCHEDULE_TOPIC]),
+    st.lists(st.tuples(even_batches(), st.sampled_from(ENDINGS)), min_size=1, max_size=4),
+)
+@example("T", [([BatchedMessage(b"x" * 200, "KEYS\x01k\x02", 1)] * 400, b"")])  # too many to keep
+def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, topic, batches):
+    assume(all(have_one_end(*batch) for batch in batches))
+    roots, stores, listeners = [], [], []
+    for _ in range(2):
+        roots.append(tmp_path_factory.mktemp("store"))
+        listeners.append(Listener())
+        stores.append(
+            open_store(
+                roots[-1],
+                listener=listeners[-1],
+                mapped_file_size_commit_log=1 << 20,
+                mapped_file_size_consume_queue=20 * 1_000,
+            )
+        )
+    template = RecordTemplate(draft_of(message("", topic=topic, queue_id=1)))
+    for each, ending in batches:
+        results = (
+            stores[0].put_even(even_of(template, each, ending, 5)),
+            stores[1].put_uniform(template, as_parts(each, ending), 5)[0],
+        )
+        assert results[0] == results[1]
+        assert results[0].status is Status.PUT_OK
+        for store in stores:
+            store.put_message(message("between", topic="T", queue_id=1, keys="z"))
+    for store in stores:
+        store.save_checkpoint()
+    assert listeners[0].told == listeners[1].told
+    assert kept(roots[0]) == kept(roots[1])
+    for store in stores:
+        store.shutdown()
+
+
+def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
+    store = open_store(tmp_path, max_message_size=1_000)
+    template = RecordTemplate(draft_of(message("")))
+    long_body = [BatchedMessage(b"x" * 1_001, "", 0)] * 2
+    long_properties = [BatchedMessage(b"x", "k\x01" + "v" * 32_750 + "\x02", 0)] * 2
+    whole_file = [BatchedMessage(b"x" * 900, "", 0)] * 20
+    for each in (long_body, long_properties, whole_file):
+        result = store.put_even(even_of(template, each, b"", 5))
+        assert result == store.put_uniform(template, as_parts(each, b""), 5)[0]
+        assert result.status is not Status.PUT_OK
+    assert store.state().written_offset == 0
+    store.take_no_more("it is told to")
+    refused = store.put_even(even_of(template, [BatchedMessage(b"x", "", 0)], b"", 5))
+    assert (refused.status, refused.remark) == (Status.SERVICE_NOT_AVAILABLE, "it is told to")
+    store.shutdown()
+
+
+@given(even_batches(), st.randoms())
+def test_what_is_a_table_is_what_it_would_be_taken_apart(each, dice):
+    data = encode_batch(each)
+    entries = even_entries(memoryview(data))
+    apart = split_batch(data)
+    assert (entries.rows, entries.first) == (len(apart), apart[0])
+    assert entries.properties() == [one.properties for one in apart]
+    assert {len(one.body) for one in apart} == {len(entries.first.body)}
+    damaged = bytearray(data)
+    damaged[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+    entries = even_entries(damaged)
+    if entries is not None:  # then the bit was in a body, a flag or what is ignored
+        assert [(len(one.body), len(one.properties)) for one in split_batch(damaged)] == [
+            (len(apart[0].body), len(apart[0].properties))
+        ] * len(apart)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        [BatchedMessage(b"a"), BatchedMessage(b"bb")],
+        [BatchedMessage(b"a", "k"), BatchedMessage(b"b", "")],
+        [BatchedMessage(b"aa", "k"), BatchedMessage(b"a", "kk")],
+        [BatchedMessage(b"")],
+        [],
+    ],
+)
+def test_uneven_messages_and_those_without_body_are_no_table(each):
+    assert even_entries(encode_batch(each)) is None

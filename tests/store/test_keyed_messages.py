@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from stores import encoded, message, open_store
+
+from rmq_spark.wire.chunk import RecordChunk, encode_chunk
+from rocketpoll.broker.store import keyed_messages
+from rocketpoll.broker.store.index_service import hashed, hashed_few
+from rocketpoll.broker.store.keyed_messages import first_key_columns, key_columns, keyed
+
+
+@pytest.mark.parametrize("tags", [None, "A"])
+def test_many_are_known_by_the_keys_that_each_has_by_itself(tags):
+    keys = [None, "k", "k l", "é  m", "k"]
+    records = [
+        encoded(
+            message(number, tags=tags, keys=each, UNIQ_KEY=f"U{number}" if number % 2 else None)
+        )
+        for number, each in enumerate(keys)
+    ]
+    data, sizes = b"".join(records), [len(each) for each in records]
+    few = hashed_few(keyed(data, sizes, 7_000))
+    chunk = RecordChunk(bytearray(data), sizes)
+    many = hashed(**key_columns(chunk, 7_000))
+    assert [column.tolist() for column in many] == [column.tolist() for column in few]
+    first, count = first_key_columns(chunk, 7_000)
+    assert count == len(keys)
+    assert [column.tolist() for column in hashed(**first)] == [column.tolist() for column in few]
+
+
+def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(
+    tmp_path, monkeypatch
+):
+    """One step indexes so many words; it may not look into megabytes again for the next ones."""
+    count, words, looked_at = 120, 4_000, []
+    store = open_store(
+        tmp_path,
+        mapped_file_size_commit_log=16 << 20,
+        max_index_num=1 << 20,
+        max_hash_slot_num=1 << 16,
+    )
+    keys = [" ".join(f"{row:x}.{word:x}" for word in range(words)) for row in range(count)]
+    chunk = encode_chunk(
+        {"topic": "T", "body": [b"b"] * count, "keys": keys, "storeHost": "1.2.3.4:1"}
+    )
+    columns = keyed_messages.key_columns
+
+    def key_columns(some, start):
+        looked_at.append(int(some.properties_length.sum()))
+        return columns(some, start)
+
+    monkeypatch.setattr(keyed_messages, "key_columns", key_columns)
+    store.put_chunk(chunk.data, chunk.sizes)
+    for row in (0, 1, count // 2, count - 1):
+        for word in (0, words - 1):
+            assert len(store.query_message("T", f"{row:x}.{word:x}", 10, 0, 1 << 62)) == 1
+    whole = sum(map(len, keys))
+    assert whole > 3 << 20
+    assert max(looked_at) <= 1 << 20
+    assert sum(looked_at) < 20 * whole
+    store.shutdown()

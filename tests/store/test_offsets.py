@@ -1,0 +1,76 @@
+"""mypy keeps the two offsets apart, in everything that the store gives and takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+from python_programs import ROOT
+
+from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
+
+PROGRAM = """\
+from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.reput import ReputMessageService
+
+def mixed_up(
+    store: MessageStore, log: CommitLog, queue: ConsumeQueue, reput: ReputMessageService
+) -> None:
+    first, end = store.queue_offsets("T", 0)
+    found = store.get_message("T", 0, first)
+    place = store.confirm_offset()
+    store.get_message("T", 0, found.next_begin_offset)
+    store.get_message("T", 0, first + 1)
+    store.get_message("T", 0, end - 1)
+    store.get_message("T", 0, QueueOffset(5))
+    store.record_at(place)
+    store.record_at(place - found.body_bytes)
+    log.read(place, log.written_offset - place)
+    count: int = end - first
+    queue.read(first, count)
+    store.get_message("T", 0, place)  # refused
+    store.get_message("T", 0, end - first)  # refused
+    store.get_message("T", 0, 5)  # refused
+    store.record_at(first)  # refused
+    store.record_at(found.next_begin_offset)  # refused
+    store.record_at(place - place)  # refused
+    store.flushed(end)  # refused
+    store.was_deleted("T", first)  # refused
+    log.read(first, 100)  # refused
+    log.resume(first, 0, place)  # refused
+    queue.append(place, b"")  # refused
+    queue.forget_before(first)  # refused
+    queue.skip_to(first, first)  # refused
+    reput.hold_from(end)  # refused
+    reput.resume(place, end, ())  # refused
+    a_place: PhysicalOffset = first  # refused
+    a_number: QueueOffset = place + 1  # refused
+"""
+
+
+def test_whoever_takes_one_offset_is_not_given_the_other_nor_a_bare_number(tmp_path):
+    """With the project's own settings, and so with what mypy has remembered of the store."""
+    program = tmp_path / "mixed_up.py"
+    program.write_text(PROGRAM)
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+    )
+    lines = PROGRAM.splitlines()
+    expected = [number for number, line in enumerate(lines, 1) if line.endswith("# refused")]
+    refused = [int(line) for line in re.findall(r"mixed_up\.py:(\d+): error", ended.stdout)]
+    assert refused == expected, ended.stdout + ended.stderr
+
+
+def test_both_are_plain_integers_where_a_program_runs():
+    assert PhysicalOffset is QueueOffset is int
+    assert (LOG_START, FIRST_IN_QUEUE) == (0, 0)

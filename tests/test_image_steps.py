@@ -1,0 +1,44 @@
+"""The Dockerfile as `make image` takes it: its stages, and what it is given of the tree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import image_steps
+import pytest
+from fresh_debian import CLONE, CommandFailed
+from image_steps import Stage, build, context, image_of, stages
+
+HERE = image_steps.DOCKERFILE.read_text(encoding="utf-8")
+
+
+def test_the_stages_are_taken_with_their_steps_and_the_last_one_is_run():
+    first, last = stages(HERE)
+    assert (first.name, [word for word, _ in first.steps]) == ("build", ["COPY", "RUN"])
+    image = image_of(last)
+    assert (image["user"], image["volume"]) == ("10001", "/var/lib/rocketpoll")
+    assert image["entrypoint"][:2] == ["rocketpoll", "broker"]
+    assert image["healthcheck"][:2] == ["python", "-c"]
+
+
+def test_a_step_copies_from_the_tree_or_an_earlier_stage_or_runs(tmp_path):
+    earlier, root, ran = tmp_path / "earlier", tmp_path / "root", []
+    (earlier / "opt").mkdir(parents=True)
+    (earlier / "opt" / "made").write_text("x", encoding="utf-8")
+    stage = Stage("1", [("COPY", "--from=build /opt /srv/opt"), ("RUN", "useradd x")])
+    build(stage, root, {"build": earlier}, ran.append)
+    assert (root / "srv" / "opt" / "made").read_text(encoding="utf-8") == "x"
+    assert ran == ["useradd x"]
+    with pytest.raises(CommandFailed, match="ADD x /: this does not know how"):
+        build(Stage("1", [("ADD", "x /")]), root, {}, ran.append)
+
+
+@pytest.mark.deep
+def test_what_a_builder_of_images_is_given_is_enough_to_install(tmp_path):
+    given = context(CLONE, image_steps.IGNORED.read_text(encoding="utf-8"), tmp_path / "given")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*pip, "-w", tmp_path / "wheel", given], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]

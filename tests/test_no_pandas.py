@@ -1,0 +1,37 @@
+"""A broker's process has no pandas in it, whatever it does; others keep theirs."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from rocketpoll.broker.no_pandas import no_pandas
+
+LOADED = """
+import sys
+from rocketpoll.broker.no_pandas import no_pandas
+from rocketpoll.broker.store import chunks
+
+with no_pandas():
+    chunks.loading().result()
+    import numpy as np
+    import pyarrow as pa
+    pa.array(np.arange(3)).to_numpy(), pa.array(["a"]), pa.scalar("a")
+print("pandas" in sys.modules)
+"""
+
+
+def test_pyarrow_loads_no_pandas_where_it_cannot_be_imported():
+    run = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
+    assert run.stdout.split() == [b"False"]
+
+
+def test_it_can_be_imported_again_behind_that():
+    finders = list(sys.meta_path)
+    with no_pandas():
+        if "pandas" not in sys.modules:
+            with pytest.raises(ModuleNotFoundError, match="needs no pandas"):
+                importlib.util.find_spec("pandas")
+        assert importlib.util.find_spec("json") is not None
+    assert sys.meta_path == finders

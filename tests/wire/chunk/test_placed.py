@@ -1,0 +1,72 @@
+"""Records that are told by their places in the log."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.chunk.placed import (
+    RUN_BYTES_MIN,
+    decode_placed,
+    encode_places,
+    encode_scattered,
+)
+
+sizes_and_gaps = st.lists(
+    st.tuples(st.integers(RUN_BYTES_MIN, 1 << 20), st.sampled_from([0, 0, 0, 1, 5_000_000_000])),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(sizes_and_gaps, st.integers(0, 1 << 50))
+def test_places_and_sizes_come_out_as_they_were(pairs, place):
+    places, sizes = [], []
+    for size, gap in pairs:
+        places.append(place)
+        sizes.append(size)
+        place += size + gap
+    told = encode_places(places, sizes)
+    found = decode_placed(told)
+    assert found.places.tolist() == places
+    assert found.sizes.tolist() == sizes
+    assert not found.records
+    runs = 1 + sum(gap > 0 for _, gap in pairs[:-1])
+    assert len(told) == 4 + 12 * runs + 4 + 4 * len(sizes)
+
+
+def test_records_that_are_scattered_are_told_by_no_places():
+    small = [200] * 100
+    together = np.cumsum(small) - 200
+    assert encode_places(together, small) is not None
+    assert encode_places(together * 2, small) is None
+    assert encode_places(together[:2], small[:2]) is None, "files are not opened for a few bytes"
+
+
+@given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
+def test_records_may_come_themselves(sizes, records):
+    found = decode_placed(encode_scattered(sizes) + records)
+    assert found.places is None
+    assert found.sizes.tolist() == sizes
+    assert bytes(found.records) == records
+
+
+WHOLE = encode_places([0, 100_000], [50_000, 50_000])
+DAMAGED = {
+    "nothing": b"",
+    "half a count": b"\0\0",
+    "more runs than there is": b"\0\0\0\7" + WHOLE[4:],
+    "fewer than none": b"\xff\xff\xff\xff" + WHOLE[4:],
+    "no sizes": WHOLE[:28],
+    "a size less": WHOLE[:28] + b"\0\0\0\1" + WHOLE[32:36],
+    "records behind": WHOLE + b"x",
+    "a run of none": WHOLE[:12] + b"\0\0\0\0" + WHOLE[16:24] + b"\0\0\0\2" + WHOLE[28:],
+    "a run of fewer": WHOLE[:12] + b"\xff\xff\xff\xff" + WHOLE[16:24] + b"\0\0\0\3" + WHOLE[28:],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_what_does_not_hang_together_is_refused(kind):
+    with pytest.raises(RecordError):
+        decode_placed(DAMAGED[kind])
