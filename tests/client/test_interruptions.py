@@ -110,6 +110,7 @@ def test_a_consumer_whose_start_is_interrupted_is_no_member(address):
                     member.start()
 
         interrupted_everywhere(another, LitePullConsumer.__enter__, is_gone, least=30)
+        made[-1].shutdown()
 
 
 def test_a_producer_whose_start_is_interrupted_can_be_started(address):
@@ -128,6 +129,7 @@ def test_a_producer_whose_start_is_interrupted_can_be_started(address):
             producer.shutdown()
 
         interrupted_everywhere(another, Producer.__enter__, starts, least=30)
+        made[-1].shutdown()
 
 
 def test_a_shutdown_that_is_interrupted_is_done_when_it_is_asked_for_again(address):
