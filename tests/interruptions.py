@@ -34,6 +34,7 @@ class _Interruption:
 
     def of(self, call):
         """Make the call, and return whether it was interrupted."""
+        sys._getframe().f_trace_opcodes = True  # else Python 3.12 tells of none
         sys.settrace(self._traced)
         try:
             call()
@@ -48,12 +49,14 @@ class _Interruption:
         code = frame.f_code
         if not any(part in code.co_filename for part in _IN):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frame.f_trace_opcodes = True
         before = None
 
         def traced(frame, event, _):
             nonlocal before
-            if event == "opcode":
+            if event == "line":
+                frame.f_trace_opcodes = True  # Python 3.13 forgets it in the event of a call
+            elif event == "opcode":
                 last, before = before, code.co_code[frame.f_lasti]
                 if last in _LETS_SIGNALS_IN and self.where is None:
                     if not self._left:
