@@ -73,11 +73,13 @@ class BrokerController:
         config: BrokerConfig,
         disk: Disk | None = None,
         now_ms: Callable[[], int] = time_of_day_ms,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
         self._config = config
         self._disk = disk or LocalDisk()
         self._now_ms = now_ms
+        self._random_bytes = random_bytes
         self._is_stopping = False
         self._reput_is_due = False
         self._delivering = Hindrance("delayed messages are not delivered")
@@ -114,7 +116,7 @@ class BrokerController:
         listener = NotifyMessageArrivingListener(self.hold_service, self._has_arrived)
         began = time.perf_counter()
         self.store = MessageStore(
-            config.store, self._disk, self._now_ms, listener, self._wake_reput
+            config.store, self._disk, self._now_ms, listener, self._wake_reput, self._random_bytes
         )
         self.opening_seconds = time.perf_counter() - began
         try:

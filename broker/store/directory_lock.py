@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -79,11 +80,13 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
 class AbortFile:
     """The sign of a broker that runs, or of one that has crashed."""
 
-    def __init__(self, disk: Disk, root: Path) -> None:
+    def __init__(
+        self, disk: Disk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
         self._disk = disk
         self._root = root
         self.path = root / ABORT
-        self.sign = OUR_SIGN + b" " + os.urandom(_NONCE_BYTES).hex().encode()
+        self.sign = OUR_SIGN + b" " + random_bytes(_NONCE_BYTES).hex().encode()
         """Bytes that `create` writes, and no other start."""
 
     def beside(self, files: MappedFileQueue) -> LogPlace:

@@ -10,6 +10,7 @@ It must not know sockets, clients or any other room of the broker: arrivals go t
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -65,6 +66,7 @@ class MessageStore:
         now_ms: Callable[[], int],
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
 
@@ -91,7 +93,7 @@ class MessageStore:
         self._reput, self._dispatcher, self._is_sync = parts.reput, parts.dispatcher, parts.is_sync
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
-        self._abort = AbortFile(disk, root)
+        self._abort = AbortFile(disk, root, random_bytes)
         self.log_place = self._abort.beside(parts.log.files)
         try:
             self._opening = open_parts(parts, self._checkpointing, self._abort)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pyarrow as pa
 from world.disk import Disk
 from world.loop import AsyncioLoop, Loop
 from world.machine import Process
@@ -12,6 +13,12 @@ from world.tasks import Promise
 
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.descriptors import LACKS
+from rocketpoll.broker.store.lazy_numpy import load_numpy
+
+# What a first broker loads beside its work (Arrow loads pandas with the first array), a second one
+# of the process need not: stories would differ by who was told before.
+load_numpy()
+pa.array([0]).to_numpy()
 
 
 class BrokerLife:
@@ -74,7 +81,8 @@ class BrokerLife:
 
     async def _serve(self):
         self._stop = asyncio.Event()
-        self.controller = BrokerController(self._config, self.disk)
+        dice = self._world.dice_for(f"chance of {self.process.name}")
+        self.controller = BrokerController(self._config, self.disk, random_bytes=dice.randbytes)
         try:
             await self.controller.start()
         except Exception as error:
