@@ -66,16 +66,19 @@ def test_no_other_thread_notices_that_a_send_is_interrupted(address, how, reads_
 
 
 def test_a_broker_can_be_connected_whose_first_connection_was_interrupted(address):
+    made = []
+
     def producer():
-        made = Producer("P", address)
-        made.start()
-        return made
+        made.append(Producer("P", address))
+        made[-1].start()
+        return made[-1]
 
     def sends(producer):
         in_another_thread(lambda: producer.send(Message("T", b"y")))
         producer.shutdown()
 
     interrupted_everywhere(producer, SENDS["send"], sends, step=3, least=300)
+    made[-1].shutdown()
 
 
 def test_a_poll_that_is_interrupted_leaves_the_consumer_whole(address):
