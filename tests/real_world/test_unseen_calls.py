@@ -29,6 +29,7 @@ HARMLESS = {
     *(
         "close",
         "fcntl",
+        "flock",
         "fadvise64",
         "lseek",
         "read",

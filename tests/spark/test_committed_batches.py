@@ -268,7 +268,7 @@ def test_a_new_query_begins_with_the_first_batch_of_which_nothing_has_expired(
     sent = sink.send(0, sink.rows(2))
     sink.commit(0, sent)
     expected = sink.write(1, sink.rows(2, 2, 2))
-    real, expired = Queues.starts, {span.queue: 2 for each in sent for span in each.spans}
+    real, expired = Queues.starts, {span.queue: 2 for each in sent for span in each.rows.spans}
 
     def starts(self, queues):
         return {queue: max(at, expired.get(queue, 0)) for queue, at in real(self, queues).items()}

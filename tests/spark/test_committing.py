@@ -44,7 +44,7 @@ def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocket
     manifest = decoded(message.body)
     assert manifest.topic == rocketpoll_topic
     assert manifest.id == ("query", "", 0, "run-0")
-    assert list(manifest.spans) == [span for each in sent for span in each.spans]
+    assert list(manifest.spans) == [span for each in sent for span in each.rows.spans]
     assert (manifest.row_count, json.loads(message.body)["rows"]) == (7, 7)
 
 

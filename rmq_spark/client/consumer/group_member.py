@@ -117,7 +117,12 @@ class GroupMember(ProcessBound, ABC):
         self._lanes = crew.lanes(group)
         first = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
         self._offsets = MemberOffsets(
-            self._offset_store, self._brokers, self._lanes, first, self._last_known
+            self._offset_store,
+            self._brokers,
+            self._lanes,
+            first,
+            self._last_known,
+            self.message_at,
         )
         self._retry_lanes = crew.retry_lanes(group)  # messages are given back one by one
         lanes, shared = self._retry_lanes, settings.message_model is MessageModel.CLUSTERING

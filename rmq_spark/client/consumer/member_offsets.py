@@ -15,6 +15,7 @@ from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, those_known
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -32,13 +33,18 @@ class MemberOffsets:
         lanes: Lanes,
         first_offset: FirstOffset,
         last_known: Callable[[], Mapping[MessageQueue, LastKnown]],
+        message_at: Callable[[MessageQueue, int], MessageExt | None],
     ) -> None:
-        """Take what stores them; ``last_known`` returns what is known of each queue now."""
+        """Take what stores them; ``last_known`` returns what is known of each queue now.
+
+        ``message_at`` is the member's own: what it hears beside a message is not lost.
+        """
         self._store = store
         self._brokers = brokers
         self._lanes = lanes
         self._first_offset = first_offset
         self._last_known = last_known
+        self._message_at = message_at
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
@@ -51,7 +57,7 @@ class MemberOffsets:
         """Store the offsets of those queues that are still the ones that were pulled."""
         all_known = self._last_known()
         known = {queue: all_known[queue] for queue in queues if queue in all_known}
-        for queue in those_known(known, self._brokers.message_at):
+        for queue in those_known(known, self._message_at):
             self._store.persist_all((queue,))
 
     def persist_soon(self, queue: MessageQueue) -> None:
@@ -62,7 +68,7 @@ class MemberOffsets:
         """Store the offset of a queue that is given up, and then forget it here."""
 
         def forget() -> None:
-            self._store.persist_all([*those_known({queue: last_known}, self._brokers.message_at)])
+            self._store.persist_all([*those_known({queue: last_known}, self._message_at)])
             self._store.remove_offset(queue)
 
         self._lanes.of(queue.broker_name).schedule(forget)
