@@ -23,8 +23,11 @@ def buried(run, cluster):
             return ConsumeConcurrentlyStatus.RECONSUME_LATER
         return None
 
-    consumer = clients.push(listen, group, topic, max_reconsume_times=0)
+    consumer = clients.push(
+        listen, group, topic, max_reconsume_times=0, persist_consumer_offset_interval_ms=200
+    )
     wait_until("two dead letters", lambda: cluster.dead_letters(group) == 2)
+    wait_until("the offset behind all", lambda: cluster.stored_offset(group, topic) == 3)
     consumer.shutdown()
     return group, topic
 
