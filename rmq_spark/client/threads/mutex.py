@@ -15,6 +15,7 @@ No mutex is let go of by another thread than its own.
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 import time
@@ -26,6 +27,8 @@ SIGNALS_SECONDS: Final = 1.0
 
 _of_this_python = threading.RLock
 _RLock: Any = type(threading.RLock())
+_is_builtin = _RLock is _thread.RLock
+"""False where gevent has patched the threads: its locks are made of those of greenlets."""
 
 
 if sys.version_info < (3, 14):
@@ -92,7 +95,7 @@ class _WaitedMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
 
 def waited_mutex() -> Any:
     """Return a new mutex, in which its holder can wait for others as in a Condition."""
-    if threading.RLock is _of_this_python:
+    if _is_builtin and threading.RLock is _of_this_python:
         return _WaitedMutex()
     return threading.Condition()  # the threads are gevent's, or simulated
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -87,3 +89,26 @@ def test_a_condition_of_a_reentrant_one_waits_and_lets_go_of_all():
         assert condition.wait(10)
     thread.join()
     assert is_free(lock)
+
+
+# As gevent does it, before anything else is imported: threads' locks are then written in Python.
+PATCHED = """
+import threading
+threading._CRLock = None
+from rmq_spark.client.threads.mutex import is_mine, waited_mutex
+changed = waited_mutex()
+def change():
+    with changed:
+        changed.notify_all()
+with changed:
+    assert is_mine(changed)
+    threading.Thread(target=change).start()
+    assert changed.wait(10)
+print("woken")
+"""
+
+
+def test_where_threads_are_patched_one_waits_with_the_locks_of_these():
+    program = [sys.executable, "-c", PATCHED]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr) == ("woken\n", "")
