@@ -30,7 +30,7 @@ def test_what_a_signals_handler_raises_is_raised_wherever_it_comes():
 
     def start(_):
         try:
-            start_thread(threading.Thread(target=lambda: None))
+            start_thread(threading.Thread(target=lambda: None, daemon=True))  # some never begin
         except BaseException as error:
             raised.append(type(error))
             raise
