@@ -14,6 +14,7 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.client_plans import ClientPlans
 from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.reading.pull_shape import PullShape, beginning_of
 from rocketpoll.broker.processor.reading.subscription_filters import Filter
@@ -88,22 +89,11 @@ class PullPlans:
         self._count += len(after) - len(before)
 
 
-class PullPlanTable:
-    """The remembered plans of all clients, up to a fixed number.
-
-    When there are too many, the client that came first starts over, which costs it little.
-    """
+class PullPlanTable(ClientPlans[PullPlans]):
+    """The remembered plans of all clients, up to a fixed number."""
 
     def __init__(self) -> None:
-        self._clients: dict[Connection, PullPlans] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def known_of(self, connection: Connection) -> PullPlans | None:
-        """Return the plans of a client of which any are remembered, or None."""
-        return self._clients.get(connection)
+        super().__init__(PLANS_OF_ALL_MAX)
 
     def may_learn(self, connection: Connection) -> bool:
         """Return whether a client may be given time for one more plan."""
@@ -116,12 +106,4 @@ class PullPlanTable:
         plans = self._clients[connection]
         before = len(plans)
         plans.put(plan, header)
-        self._count += len(plans) - before
-        while self._count > PLANS_OF_ALL_MAX:
-            self.forget(next(iter(self._clients)))
-
-    def forget(self, connection: Connection) -> None:
-        """Forget the plans of a client that is gone."""
-        plans = self._clients.pop(connection, None)
-        if plans is not None:
-            self._count -= len(plans)
+        self.count(len(plans) - before)

@@ -22,6 +22,7 @@ from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.record import magic_of
 from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.processor.client_plans import ClientPlans
 from rocketpoll.broker.processor.lessons import Lessons
 from rocketpoll.broker.processor.request import header_of
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
@@ -212,27 +213,16 @@ class SendPlans:
         )
 
 
-class SendPlanTable:
-    """The remembered plans of all clients, up to a fixed number.
-
-    When there are too many, the client that came first starts over, which costs it little.
-    """
+class SendPlanTable(ClientPlans[SendPlans]):
+    """The remembered plans of all clients, up to a fixed number."""
 
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Connection], Host]) -> None:
         """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
+        super().__init__(PLANS_OF_ALL_MAX)
         self._admission = admission
         self.config_of, self.leaving = admission.config_of, admission.leaving
         """A plan is good while its topic has the plan's configuration, and is not leaving."""
         self._store_host = store_host
-        self._clients: dict[Connection, SendPlans] = {}
-        self._plans = 0
-
-    def __len__(self) -> int:
-        return self._plans
-
-    def known_of(self, connection: Connection) -> SendPlans | None:
-        """Return the plans of a client that has sent something, or None."""
-        return self._clients.get(connection)
 
     def of(self, connection: Connection) -> SendPlans:
         """Return the plans of a client."""
@@ -255,26 +245,15 @@ class SendPlanTable:
             nums = header.default_topic_queue_nums
             admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
-    def forget(self, connection: Connection) -> None:
-        """Forget the plans of a client that is gone."""
-        plans = self._clients.pop(connection, None)
-        if plans is not None:
-            self._plans -= len(plans)
-
     def _new(self, connection: Connection) -> SendPlans:
         is_here = not connection.is_closed  # else it has been forgotten already
-        count = self._count if is_here else _nothing
+        count = self.count if is_here else _nothing
         plans = SendPlans(
             self._admission, connection.remote_host, self._store_host(connection), count
         )
         if is_here:
             self._clients[connection] = plans
         return plans
-
-    def _count(self, more: int) -> None:
-        self._plans += more
-        while self._plans > PLANS_OF_ALL_MAX:
-            self.forget(next(iter(self._clients)))
 
 
 def _nothing(_: int) -> None:
