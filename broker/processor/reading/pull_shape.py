@@ -19,11 +19,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.header import Header
-from rmq_spark.wire.header_json import decode_header
+from rocketpoll.broker.processor.header_cuts import differs_in
 
 _FIELDS = ("queueOffset", "commitOffset")
 _MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
@@ -117,9 +115,5 @@ def _holds_others(shape: PullShape, others: list[bytes], request: RemotingComman
     first, second, third, last = shape.pieces
     other = b"".join((first, others[0], second, others[1], third, others[2], last))
     changed = dict(zip(_FIELDS, map(bytes.decode, _OTHERS[:2]), strict=True))
-    fields = {**request.ext_fields, **changed}
-    expected = Header(*request[:7])._replace(opaque=int(_OTHERS[2]), ext_fields=fields)
-    try:
-        return decode_header(other) == expected and shape.cut(other) is not None
-    except HeaderError:
-        return False
+    opaque = int(_OTHERS[2])
+    return differs_in(other, request, opaque, changed) and shape.cut(other) is not None

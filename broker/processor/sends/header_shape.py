@@ -20,12 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.header import Header
-from rmq_spark.wire.header_json import decode_header
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketpoll.broker.processor.header_cuts import differs_in
 
 BORN_MARK: Final = b'"g":"'
 BORN_DIGITS: Final = 13
@@ -112,9 +110,5 @@ def _holds_others(shape: HeaderShape, request: RemotingCommand) -> bool:
     before, middle, behind, end = shape
     opaque = str(_OTHER_OPAQUE).encode()
     other = b"".join((before, BORN_MARK, _OTHER_BORN, middle, _OTHER_TEXTS, behind, opaque, end))
-    fields = {**request.ext_fields, "g": _OTHER_BORN.decode(), "i": "KEYS\1o\2"}
-    expected = Header(*request[:7])._replace(opaque=_OTHER_OPAQUE, ext_fields=fields)
-    try:
-        return decode_header(other) == expected
-    except HeaderError:
-        return False
+    changed = {"g": _OTHER_BORN.decode(), "i": "KEYS\1o\2"}
+    return differs_in(other, request, _OTHER_OPAQUE, changed)
