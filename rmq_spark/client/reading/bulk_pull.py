@@ -255,9 +255,9 @@ class BulkPull(ProcessBound):
             suspend_timeout_millis=suspend_ms,
         )
         timeout_ms = self._rules.timeout_ms + suspend_ms
-        by_places = {"by_places": True} if is_chunk and self._log_files() is not None else {}
+        by_places = is_chunk and self._log_files() is not None
         answer = self._api.pull_async(
-            self._address, header, timeout_ms, is_chunk=is_chunk, **by_places
+            self._address, header, timeout_ms, is_chunk=is_chunk, by_places=by_places
         )
         return _Span(start, end, answer)
 
