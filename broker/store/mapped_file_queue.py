@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record_layout import FILE_NAME_DIGITS
 from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, PooledFile
 
-NAME_DIGITS = 20
 PAGE_BYTES = 4096
 """The unit in which a disk fails to give bytes."""
 
@@ -91,7 +91,8 @@ class MappedFileQueue:
         behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
         if behind:
             raise MissingFile(
-                f"{directory} lacks the file {self.end_offset:0{NAME_DIGITS}d} before {behind[0]}: "
+                f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
+                f"{behind[0]}: "
                 + self._how_to_mend(self.path_at(self.end_offset))
             )
         for name in empty:  # in place: a crash must not find one missing between two
@@ -123,8 +124,8 @@ class MappedFileQueue:
 
     def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
         size = sizes[name]
-        if len(name) != NAME_DIGITS or not name.isdecimal():
-            fault = f"is no file of this store: its name should be {NAME_DIGITS} digits"
+        if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
+            fault = f"is no file of this store: its name should be {FILE_NAME_DIGITS} digits"
         elif size is None:
             fault = f"is a directory: a file of {self._file_size} bytes should be there"
         elif size not in (self._file_size, 0):
@@ -162,7 +163,7 @@ class MappedFileQueue:
 
     def path_at(self, offset: int) -> Path:
         """Return the path of the file that an offset lies in, whether it exists or not."""
-        return self._directory / f"{offset - offset % self._file_size:0{NAME_DIGITS}d}"
+        return self._directory / f"{offset - offset % self._file_size:0{FILE_NAME_DIGITS}d}"
 
     def space_left(self, offset: int) -> int:
         """Return the number of bytes from an offset to the end of its file."""
@@ -356,7 +357,7 @@ class MappedFileQueue:
                 group.names_changed(above)
                 if group.root in (above, None):
                     break
-        path = directory / f"{from_offset:0{NAME_DIGITS}d}"
+        path = directory / f"{from_offset:0{FILE_NAME_DIGITS}d}"
         made: PooledFile | None = None
         try:
             made = self._made(path)

@@ -37,6 +37,9 @@ from typing import Final
 
 from rmq_spark.wire import hosts
 
+FILE_NAME_DIGITS: Final = 20
+"""Digits of the name of a file of the log, or of a queue, which is the place of its first byte."""
+
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
 MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)

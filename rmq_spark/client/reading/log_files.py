@@ -26,9 +26,6 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.gather import BUFFER_BYTES_MAX, Bytes, Positions, take_structures
 from rmq_spark.wire.extensions import LogPlace
 
-NAME_DIGITS: Final = 20
-"""Digits of a file's name, which is the place of its first byte in the log."""
-
 _PROOF_BYTES_MAX: Final = 256
 _HEAD: Final = np.dtype(
     {
@@ -136,7 +133,7 @@ class LogFiles:
 
     def _read(self, place: int, into: memoryview) -> None:
         position = place % self._place.file_bytes
-        name = f"{place - position:0{NAME_DIGITS}d}"
+        name = f"{place - position:0{layout.FILE_NAME_DIGITS}d}"
         self._files.read(str(PurePath(self._place.directory, name)), position, into)
 
 
