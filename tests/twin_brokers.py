@@ -309,3 +309,16 @@ class Twins:
         for twin in self.both:
             twin.shutdown()
         self.loop.close()
+
+
+def begun(begin):
+    """Yield a function that begins stories of twins as ``begin`` does, which are stopped then."""
+    stories = []
+
+    def begin_one(*disks, **changed):
+        stories.append(begin(*disks, **changed))
+        return stories[-1]
+
+    yield begin_one
+    for story in stories:
+        story.twins.shutdown()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import struct
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -14,7 +15,7 @@ from broker_clients import pull_request, send_request
 from disks import FaultIn, FaultyDisk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from twin_brokers import Twins
+from twin_brokers import Twins, begun
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import (
@@ -184,15 +185,7 @@ def story_with(root, *disks, **changed):
 @pytest.fixture
 def told(tmp_path):
     """Begins a story of brokers that are stopped in the end."""
-    begun = []
-
-    def begin(*disks, **changed):
-        begun.append(story_with(tmp_path, *disks, **changed))
-        return begun[-1]
-
-    yield begin
-    for story in begun:
-        story.twins.shutdown()
+    yield from begun(partial(story_with, tmp_path))
 
 
 def pull(*offsets, **given):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import struct
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 
 import pytest
@@ -15,7 +16,7 @@ from disks import FaultIn, FaultyDisk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow_disks import SlowDisk
-from twin_brokers import Twins
+from twin_brokers import Twins, begun
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType
@@ -250,15 +251,7 @@ def test_nobody_can_tell_by_which_way_a_message_has_come(story, told):
 @pytest.fixture
 def told(tmp_path):
     """Begins a story of brokers that are stopped in the end."""
-    begun = []
-
-    def begin(*disks, **changed):
-        begun.append(story_with(tmp_path, *disks, **changed))
-        return begun[-1]
-
-    yield begin
-    for story in begun:
-        story.twins.shutdown()
+    yield from begun(partial(story_with, tmp_path))
 
 
 def lone(**given):
