@@ -92,8 +92,7 @@ class MappedFileQueue:
         if behind:
             raise MissingFile(
                 f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
-                f"{behind[0]}: "
-                + self._how_to_mend(self.path_at(self.end_offset))
+                f"{behind[0]}: " + self._how_to_mend(self.path_at(self.end_offset))
             )
         for name in empty:  # in place: a crash must not find one missing between two
             disk.open(directory / name).write(bytes(1), self._file_size - 1)
