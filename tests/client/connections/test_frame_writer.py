@@ -146,7 +146,7 @@ def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, 
 
 def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_together(room):
     bodies = [bytes([n]) * size for n, size in enumerate([10, 1 << 17, 20, 30, 1 << 16])]
-    room.writer._has_thread = lambda: True  # that it is written later
+    room.writer._has_new_thread = lambda: True  # that it is written later
     for opaque, body in enumerate(bodies):
         room.writer.gather(ASK._replace(opaque=opaque, body=body))
     pieces = [piece for frame in room.writer._gathered.values() for piece in frame]
