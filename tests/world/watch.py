@@ -15,6 +15,7 @@ from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.store.errors import StoreError
 
 _AFTER_TROUBLE_SECONDS = 8.0
+_START_SECONDS = 1.0
 _BUSY = {
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -89,13 +90,14 @@ class Watch:
 
     # ---- what others ask
 
-    def troubles(self, kind):
-        """Those of a kind that last now."""
+    def troubles(self, kind, ago_seconds=0.0):
+        """Those of a kind that last now, or did so shortly ago."""
         now = self._world.kernel.now
         return [
             trouble
             for trouble in self._world.story.troubles
-            if trouble.kind == kind and trouble.begin <= now < trouble.begin + trouble.seconds
+            if trouble.kind == kind
+            and trouble.begin <= now < trouble.begin + trouble.seconds + ago_seconds
         ]
 
     def is_gone_from_log(self, place):
@@ -161,8 +163,8 @@ class Watch:
 
         Or the system lacked what a port needs, for which a start ends.
         """
-        if isinstance(error, CannotListen):
-            return bool(self.troubles("accept"))
+        if isinstance(error, CannotListen):  # a start says so when it has taken back what it did
+            return bool(self.troubles("accept", ago_seconds=_START_SECONDS))
         life = self._world.life
         if life is None or not life.fate.has_failed:
             return False
