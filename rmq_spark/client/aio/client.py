@@ -101,7 +101,7 @@ class Client(ProcessBound):
         )
         self._mutex = reentrant_mutex()
         self._making = mutex()  # apart: making may wait for a host's name, the loop not
-        self._turns = Turns()
+        self._turns = Turns(are_ends=True)
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None
         self._users: dict[object, Callable[[], object]] = {}
@@ -125,9 +125,15 @@ class Client(ProcessBound):
         """Return the way into the running loop, which must be the one of the first use.
 
         Raises:
-            ClientShutDown: ``what`` is used in another event loop, or in a forked child process.
+            ClientShutDown: ``what`` is used in another event loop, outside of any, or in a forked
+                child process.
         """
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ClientShutDown(
+                f"{what} is used where no event loop runs: use it in a coroutine of its loop"
+            ) from None
         if self._is_of_the_parent:
             raise ClientShutDown(f"{what} was made before this process was forked: make one here")
         bridge = self._bridge or self._bound_to(loop)
