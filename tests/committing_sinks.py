@@ -64,7 +64,7 @@ class CommittingSink:
             "namesrvAddr": broker.address,
             "topic": topic,
             "delivery": "exactly_once",
-            **({} if query is None else {"checkpointLocation": "anywhere"}),
+            **({} if query is None else {"checkpointLocation": f"of-{query}"}),
             **options,
         }
         self.options = {name: value for name, value in given.items() if value is not None}

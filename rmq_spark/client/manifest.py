@@ -8,6 +8,7 @@
      "write": "",           the name of a batch write
      "batch": 7,
      "run": "5d1e...",      the run of the query, for those who look
+     "origin": "checkpoint:9f..",   what stays of a query that loses its checkpoint
      "rows": 210, "crc": 51,                   of all spans, in the parts as well
      "spans": [["broker-a", 0, 17, 210, 9, 80000]],
                             broker, queue, first offset, rows, sum of their bodies' CRCs, bytes
@@ -45,6 +46,9 @@ _SPAN_BYTES: Final = 100
 
 _NAME_CHARS: Final = 127
 """The length of a broker's name that is reckoned with."""
+
+_ORIGIN_CHARS: Final = 40
+"""More than an origin has without a write's name."""
 
 _CRC_MASK: Final = 0xFFFF_FFFF
 
@@ -108,6 +112,14 @@ class Manifest:
     """Offsets, in the commits topic, of parts that are still to be joined by `whole`."""
     stated: tuple[int, int] = (0, 0)
     """The rows and the CRC of all spans, as the last message of a manifest has them."""
+    origin: str = ""
+    """The text by which a query is known again that begins anew under another id, if there is one:
+    its checkpoint's location, or its write's name, as the sink has them."""
+
+    @staticmethod
+    def key_of(origin: str) -> str:
+        """Return the key of all manifests with an origin; empty for none."""
+        return _word(origin)
 
     @property
     def row_count(self) -> int:
@@ -137,6 +149,7 @@ class Manifest:
                 "write": self.id.write_name,
                 "batch": self.id.batch_id,
                 "run": self.id.run_id,
+                **({"origin": self.origin} if self.origin else {}),
                 "rows": self.row_count,
                 "crc": _crc_of(self.spans),
                 "spans": _rows_of(spans),
@@ -158,7 +171,7 @@ class Manifest:
             if "part" not in document:
                 raise ManifestError(f"there is no part of it at offset {at}, as it says")
             spans += _spans_in(self.topic, document["part"])
-        found = Manifest(self.topic, self.id, (*spans, *self.spans))
+        found = Manifest(self.topic, self.id, (*spans, *self.spans), origin=self.origin)
         if self.stated != (found.row_count, _crc_of(found.spans)):
             raise ManifestError("its spans are not those that were written: their sum differs")
         return found
@@ -175,11 +188,13 @@ def decoded(body: bytes) -> Manifest | None:
         return None
     query_id, write_name, batch_id = (document.get(name) for name in ("query", "write", "batch"))
     topic, run_id, parts = (document.get(name) for name in ("topic", "run", "parts"))
+    origin = document.get("origin", "")
     is_right = (
         isinstance(topic, str)
         and (query_id is None or isinstance(query_id, str))
         and isinstance(write_name, str)
         and isinstance(run_id, str)
+        and isinstance(origin, str)
         and _is_count(batch_id, document.get("rows"), document.get("crc"), *(parts or ()))
     )
     if not is_right:
@@ -190,6 +205,7 @@ def decoded(body: bytes) -> Manifest | None:
         tuple(_spans_in(str(topic), document.get("spans"))),
         tuple(parts or ()),
         (document["rows"], document["crc"]),
+        origin,
     )
     return manifest if manifest.parts else manifest.whole({})
 
@@ -253,7 +269,12 @@ def bytes_needed(topic: str, write_name: str = "") -> int:
     """Return the bytes that a message may need for the manifest of a single span."""
     most = (1 << 63) - 1
     span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
-    manifest = Manifest(topic, ManifestId("-" * 36, write_name, most, "-" * 36), (span,))
+    manifest = Manifest(
+        topic,
+        ManifestId("-" * 36, write_name, most, "-" * 36),
+        (span,),
+        origin="-" * (_ORIGIN_CHARS + len(write_name)),
+    )
     return len(manifest.last_message([span], [most]))
 
 

@@ -9,8 +9,7 @@ or write it: so name servers know of it while the one is away, and nobody makes 
 
 A manifest is sent until a broker says that it is stored; stored twice, it counts once. Which tasks
 count is Spark's to say, which manifest counts the readers'. What they would pass over without a
-word is refused before, if the broker's index tells: a batch behind one that counts already, as of a
-checkpoint that went back, and another write under a name that was used.
+word is refused before, and so is a query that begins again (`commit_order`).
 """
 
 from __future__ import annotations
@@ -19,24 +18,20 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
-from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.message_lookups import QUERY_MESSAGES_MAX
-from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
+from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
     MANIFEST_BYTES_MAX,
     CommittedSpan,
     Manifest,
     ManifestId,
-    added,
     commits_topic,
-    decoded,
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.commit_order import CommitOrder
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.patience import Patience
@@ -51,14 +46,7 @@ _LINE: Final = (
     "make it with one queue on one broker, as with "
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
-_ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
-_ANOTHER_WRITE: Final = (
-    "set option writeName to another name for each write. A write that foreachBatch starts in a "
-    "thread of its own is not known to be of a batch: start it in the function's own thread"
-)
 _PAUSE_SECONDS: Final = 0.1
-_LATEST: Final = 8
-"""Manifests of a query that are looked at: some may be repeats."""
 _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
@@ -75,6 +63,16 @@ def make_commits_topic(options: WriteOptions, topic: str | None = None) -> None:
         _make(options, instance, *_names(options, topic))
     finally:
         instance.shutdown()
+
+
+def check_begins(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
+    """Refuse a query's first batch if it begins again, before a row of it is sent.
+
+    Raises:
+        WriteError: Another query has the same origin; or nobody tells now.
+    """
+    queue = _queue(options, _names(options, None)[1])
+    CommitOrder(options, queue).check_batch(manifest_id, origin)
 
 
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
@@ -118,24 +116,27 @@ def commit(
     manifest_id: ManifestId,
     spans: Iterable[CommittedSpan],
     topic: str | None = None,
+    *,
+    origin: str = "",
 ) -> None:
     """Have rows count: store their manifest, and return when it is; no rows need none.
 
-    The rows are of one topic, by default the sink's.
+    The rows are of one topic, by default the sink's. By ``origin`` a query is known again that
+    begins anew; without it, nobody looks.
 
     Raises:
         WriteError: The manifest is not known to be stored, or would not count.
     """
     topic, commits = _names(options, topic)
-    manifest = Manifest(topic, manifest_id, tuple(spans))
+    manifest = Manifest(topic, manifest_id, tuple(spans), origin=origin)
     if not manifest.spans:
         return
     queue = _queue(options, commits)
-    instance = producer_of(options).instance
+    order = CommitOrder(options, queue)
     if manifest_id.query_key:
-        _refuse_earlier(instance, commits, manifest_id)
+        order.check_batch(manifest_id, origin)
     if options.write_name is not None:
-        _refuse_namesake(instance, commits, manifest)
+        order.check_write(manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))
 
     def sent(body: bytes, *more_keys: str) -> int:
@@ -156,59 +157,7 @@ def commit(
             f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
             f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
         )
-    sent(body, manifest_id.query_key)
-
-
-def _refuse_earlier(instance: ClientInstance, commits: str, batch: ManifestId) -> None:
-    """Refuse a batch when a later one of its query counts already: readers pass it over.
-
-    The broker's index finds that: where it does not answer, nothing is refused.
-    """
-    found = _found(instance, commits, batch, batch.query_key, _LATEST)
-    last = max(
-        (each.id.batch_id for each in found if each.id.query_id == batch.query_id), default=-1
-    )
-    if batch.batch_id < last:
-        raise WriteError(
-            f"{batch} does not count: batch {last} of the query is in {commits} already. The "
-            "checkpoint is an older copy, or another driver has gone on from it. Put the latest "
-            "checkpoint back; with a new one, the query is another, and its rows are new rows"
-        )
-
-
-def _found(
-    instance: ClientInstance, commits: str, batch: ManifestId, key: str, count: int
-) -> list[Manifest]:
-    """Return the newest manifests with a key, as far as a broker's index tells of them."""
-    try:
-        messages = Admin(instance=instance).messages_by_key(commits, key, messages_max=count)
-        found = [decoded(bytes(message.body)) for message in messages]
-    except (ClientError, ManifestError) as error:
-        _log.info("nobody says what was committed before %s: %s", batch, error)
-        return []
-    return [each for each in found if each is not None]
-
-
-def _refuse_namesake(instance: ClientInstance, commits: str, manifest: Manifest) -> None:
-    """Refuse a write when another one of the same batch and run has its name, and other rows.
-
-    It would be taken for a repeat, and its rows would not count. The broker's index finds it: where
-    that does not answer, nothing is refused.
-    """
-    for other in _found(instance, commits, manifest.id, manifest.id.key, QUERY_MESSAGES_MAX):
-        if other.id != manifest.id or other.parts:
-            continue
-        if _sums_of(other) != _sums_of(manifest):
-            raise WriteError(
-                f"{manifest.id} has written other rows to {manifest.topic} already, and they "
-                f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
-            )
-
-
-def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
-    """Return what rows come to, in whatever order they are stored."""
-    crc = reduce(added, (span.crc for span in manifest.spans), 0)
-    return manifest.row_count, manifest.body_bytes, crc
+    sent(body, manifest_id.query_key, Manifest.key_of(origin))
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

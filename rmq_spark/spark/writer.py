@@ -33,11 +33,18 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
 from rmq_spark.spark.broker_checks import check_writable
-from rmq_spark.spark.committing import commit, make_commits_topic
+from rmq_spark.spark.commit_order import origin_of_checkpoint, origin_of_write
+from rmq_spark.spark.committing import check_begins, commit, make_commits_topic
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions, write_options
 from rmq_spark.spark.sending import send_rows
-from rmq_spark.spark.sink_columns import DELAY_LEVEL, SinkColumn, check_sink_columns
+from rmq_spark.spark.sink_columns import (
+    DELAY_LEVEL,
+    KEYS,
+    RowIds,
+    SinkColumn,
+    check_sink_columns,
+)
 from rmq_spark.spark.sink_rows import WriteTask
 from rmq_spark.spark.staged_commits import abort_staged, check_stageable, commit_staged, next_write
 from rmq_spark.spark.task_reports import TaskRows, TaskStaged
@@ -62,6 +69,7 @@ ROWS_AT_ONCE: Final = 10_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _RUN_ID: Final = "spark.jobGroup.id"
+_CHECKPOINT_LOCATION: Final = "checkpointlocation"
 _STAYS: Final = "what was sent stays, and is sent again when the query goes on"
 
 
@@ -77,7 +85,7 @@ class TaskSent(WriterCommitMessage):
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
-        """The ids of the first and the last row, or None; those between them count up."""
+        """The ids by position of the first and the last row, or None; those between count up."""
         if not self.rows.row_count:
             return None
         return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
@@ -90,6 +98,11 @@ class _Writing:
         self.options: WriteOptions = write_options(given)
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None, body=self.options.body
+        )
+        if self.options.row_ids is RowIds.KEYS:
+            _check_has_keys(self.columns)
+        self._checkpoint = next(
+            (text for name, text in given.items() if name.lower() == _CHECKPOINT_LOCATION), None
         )
         self.encoder: BodyEncoder | None = None
         if self.options.body.has_fields:
@@ -151,6 +164,8 @@ class _Writing:
             task = WriteTask(batch_write_id, int(batch_id), task.partition)
         if self.options.transaction is not None:
             task = WriteTask(*self.options.transaction, task.partition)
+        if part_of.query_id is not None and batch_id == "0":
+            self._check_begins(part_of)
         return self.send(task, batches, part_of, batch)
 
     def send_of_stream(self, batches: Iterable[pa.RecordBatch]) -> TaskSent:
@@ -172,6 +187,8 @@ class _Writing:
             elif self.options.is_exactly_once:
                 make_commits_topic(self.options)
         part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
+        if batch_id == "0":
+            self._check_begins(part_of)
         task = WriteTask(query_id, int(batch_id), context.partitionId())
         batch = None if sink is None else BatchRequestHeader(sink, int(batch_id), query_id)
         return self.send(task, batches, part_of, batch)
@@ -195,9 +212,22 @@ class _Writing:
         ]
         for manifest_id in filter(None, ids):
             if self.options.sink_name is None:
-                commit(self.options, manifest_id, spans)
+                commit(self.options, manifest_id, spans, origin=self._origin_of(manifest_id))
             else:
                 commit_staged(self.options, manifest_id, _staged(messages))
+
+    def _check_begins(self, part_of: ManifestId) -> None:
+        """Refuse a query that begins again, before it sends rows; a broker that stages sees it."""
+        if self.options.is_exactly_once and self.options.sink_name is None:
+            check_begins(self.options, part_of, self._origin_of(part_of))
+
+    def _origin_of(self, manifest_id: ManifestId) -> str:
+        """Return what stays of a query that loses its checkpoint; empty if nothing does."""
+        if manifest_id.query_id is None:
+            return ""
+        if manifest_id.write_name:
+            return origin_of_write(manifest_id.write_name)
+        return "" if self._checkpoint is None else origin_of_checkpoint(self._checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take back what tasks report to have staged; what was sent stays."""
@@ -348,7 +378,7 @@ def _check_stream(given: Mapping[str, str], *, overwrite: bool) -> None:
             "output mode complete sends all rows with each batch, so that none is there once: use "
             "append, or foreachBatch with a write of what has changed",
         )
-    if not any(name.lower() == "checkpointlocation" for name in given):
+    if not any(name.lower() == _CHECKPOINT_LOCATION for name in given):
         raise OptionError(
             "delivery",
             "exactly once a query is known again by its checkpoint: name it in option "
@@ -362,6 +392,16 @@ def _check_not_delayed(sent: Sequence[SinkColumn]) -> None:
         raise OptionError(
             "delivery",
             f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+        )
+
+
+def _check_has_keys(sent: Sequence[SinkColumn]) -> None:
+    """Refuse ids of rows by their keys where there are none."""
+    if not any(column.name == KEYS for column in sent):
+        raise OptionError(
+            "rowIds",
+            f"ids are to be made of column {KEYS}, and there is none: add it, as by "
+            f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
         )
 
 

@@ -1,5 +1,7 @@
 """Exactly once under Spark: what is read with isolation=committed of what was sent."""
 
+import shutil
+
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from sink_rooms import forget_the_end_of_batch_0
@@ -27,6 +29,36 @@ def test_a_batch_that_is_run_again_counts_once(sink):
     assert counting(sink) == counting(sink, minPartitions=6) == expected
     committed = sink.stream(topic=sink.topic, isolation="committed", columns="body", **EARLIEST)
     assert sink.run(committed).bodies == expected
+
+
+def test_a_checkpoint_that_was_deleted_is_noticed(sink):
+    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
+    sink.copy(rows, **ONCE)
+    sink.copy(rows, **ONCE)
+    shutil.rmtree(sink.checkpoint("sink"))
+    with pytest.raises((PySparkException, StreamingQueryException)) as raised:
+        sink.copy(rows, **ONCE)
+    assert "If the checkpoint was deleted, put it back" in complaint(raised)
+    assert "with the same checkpointLocation has committed batch 0" in complaint(raised)
+    assert counting(sink) == ["a", "b"]
+    sink.copy(rows, **ONCE, checkpointLocation=str(sink.checkpoint("another")))
+    assert counting(sink) == ["a", "a", "b", "b"]
+
+
+def test_a_deleted_checkpoint_of_a_query_that_writes_by_foreach_batch_is_noticed(sink):
+    def send(rows, batch_id):
+        sink.write(rows, writeName=f"all-{batch_id}", **ONCE)
+
+    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
+    for name in ("each", "anew"):
+        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(sink.checkpoint(name))).start()
+        if name == "each":
+            query.awaitTermination()
+            continue
+        with pytest.raises(StreamingQueryException, match="with a write of the same name"):
+            query.awaitTermination()
+    assert counting(sink) == ["a", "b"]
 
 
 def test_writes_within_foreach_batch_count_once_by_query_batch_and_name(sink):

@@ -53,7 +53,9 @@ def draw(seed):
     more = random.Random(f"{seed} exactly once")  # whose dice leave those of all others as they are
     readers = ()
     if "writes" in others and more.random() < 0.5:
-        others["writes"] = _exactly_once(more, others["writes"])
+        others["writes"] = _exactly_once(
+            more, others["writes"], random.Random(f"{seed} begins again")
+        )
         readers = tuple(_committed(more, f"committed{number}") for number in range(2))
     brokers = BROKERS[: dice.choice([1, 2, 2, 3])]
     all_see = random.Random(f"{seed} visible to all")  # the same
@@ -187,7 +189,7 @@ def _writes(dice, name):
     return Client(name, (sink, *steps))
 
 
-def _exactly_once(dice, writes):
+def _exactly_once(dice, writes, own_dice):
     """The same writes by a stream whose batches count by their manifests."""
     sink, *steps = writes.steps
     options = sink.arguments["options"] | {
@@ -202,6 +204,7 @@ def _exactly_once(dice, writes):
             "is_stream": True,
             "deaths": dice.choice([0, 0.2, 0.4]),
             "zombies": dice.choice([0, 0.3]),
+            "deletions": own_dice.choice([0, 0.3]),
         },
     )
     return Client(writes.name, (sink, *steps))

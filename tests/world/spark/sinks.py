@@ -62,6 +62,11 @@ class SinkModel:
         """Whether all has been written."""
         return not self._writes.is_wanted
 
+    @property
+    def counted_rows(self):
+        """The number of rows that count for sure."""
+        return sum(len(self.told[batch]) for batch in self.counted)
+
     def tells(self, batch, partitions):
         """The driver is about to say that a batch counts."""
         self.told[batch] = {body for rows in partitions for body, *_ in rows}

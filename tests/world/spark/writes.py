@@ -8,7 +8,8 @@ all is aborted. A batch that was not committed is run again, with the same rows.
 A stream that writes exactly once is killed before and behind its commits as well. Its partitions
 are others when a batch is run again, as after a shuffle, and a driver that was replaced commits
 late. Where all see a batch at once, it gives up late as well, and nothing of what another stages
-may go by that.
+may go by that. Its checkpoint is deleted now and then: the query that begins again is refused, and
+then the checkpoint is put back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import pyarrow as pa
 from source_parts import schema_of
 from world.spark.runs import Application, QueryFailed
 from world.spark.tasks import Fate, TaskSet
+from world.spark.workers import Crashed
 
+from rmq_spark.client.manifest import commits_topic
+from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.source import RocketPollDataSource
 
 TOPIC = "S0"
@@ -85,6 +89,7 @@ class Writes(Application):
         self.is_visible_to_all = self._options.get("visibleTo") == "all"
         self._deaths = sink.arguments.get("deaths", 0)
         self._zombies = sink.arguments.get("zombies", 0)
+        self._deletions = sink.arguments.get("deletions", 0)
         self._reported = []  # reports that a driver has had, with their batch
         self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
@@ -102,7 +107,42 @@ class Writes(Application):
                 self._rows[batch] = self._shuffled(self._rows[batch])
             await self._write(batch, self._rows[batch])
             self._left.pop(0)
+            if self.model.counted_rows and self.dice.random() < self._deletions:
+                await self._begin_again()
         self.is_wanted = False
+
+    async def _begin_again(self):
+        """Write batch 0 as a query whose checkpoint was deleted: it is to be refused."""
+        self.world.note(f"{self.run.name}: its checkpoint is deleted")
+        run, rows = self.run, [self._some(1)]
+        source = pickle.dumps(RocketPollDataSource(self._options))
+        properties = {_QUERY_ID: f"another-id-of-{self.name}-{next(self._numbers)}", _BATCH_ID: "0"}
+        try:
+            writer = await run.answer(
+                run.worker("plan"), lambda: pickle.dumps(self._writer(source))
+            )
+            tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
+            sent = await run.tasks(tasks, rows)
+            if self._is_disturbed:  # what has counted may be gone: nobody can know
+                return
+            await self._tell(source, writer, "commit", sent, 0)
+        except QueryFailed as failed:
+            if not isinstance(failed.__cause__, (RocketPollError, Crashed)):
+                raise
+            return
+        if not self._is_disturbed:
+            self.world.ledger.complain(f"{self.name} begins again, and nobody notices")
+        self.model.tells(properties[_QUERY_ID], rows)
+
+    @property
+    def _is_disturbed(self):
+        """Whether something has happened to what tells of batches that count."""
+        ledger, topics = self.world.ledger, (self.topic, commits_topic(self.topic))
+        return any(
+            ledger.may_be_gone((topic, broker.name, 0))
+            for topic in topics
+            for broker in ledger.brokers
+        )
 
     def _some(self, rows):
         return [self.model.row(next(self._numbers)) for _ in range(rows)]

@@ -1,0 +1,185 @@
+"""The order of commits: what readers would pass over without a word, refused before it is stored.
+
+    a batch of a query ──> what has the query committed?
+                             ├─ a later batch ──> refused: the checkpoint went back
+                             ├─ this one, or earlier ones ──> goes on
+                             └─ nothing ──> has another query its checkpoint, or its write's name?
+                                              ├─ no ──> it is new, and goes on
+                                              └─ yes ──> refused: batch numbers begin again
+    a named write      ──> are other rows there under its name? ──> refused
+
+A query has its id from its checkpoint: when that is deleted, the query that begins anew has another
+id, and what it reads again would count again. The origin is what stays: the checkpoint's location,
+or in foreachBatch the write's name.
+
+All of it is asked of the index of the commits topic's broker. Where that says that it has none,
+nothing is refused; a query of which nothing is known yet waits until the broker answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from functools import reduce
+from typing import Final
+
+from rmq_spark.client.admin.message_lookups import FOREVER_MS, QUERY_MESSAGES_MAX
+from rmq_spark.client.errors import ClientError, ManifestError
+from rmq_spark.client.manifest import Manifest, ManifestId, added, decoded
+from rmq_spark.client.message import decode_messages
+from rmq_spark.errors import WireError
+from rmq_spark.spark.asking import AWAY
+from rmq_spark.spark.errors import WriteError
+from rmq_spark.spark.options import WriteOptions
+from rmq_spark.spark.patience import Patience
+from rmq_spark.spark.sending import producer_of
+from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
+_ANOTHER_WRITE: Final = (
+    "set option writeName to another name for each write. A write that foreachBatch starts in a "
+    "thread of its own is not known to be of a batch: start it in the function's own thread"
+)
+_LATEST: Final = 8
+"""Manifests of a query that are looked at: some may be repeats."""
+_PAUSE_SECONDS: Final = 0.1
+_CHECKPOINT: Final = "checkpoint:"
+_DIGEST_CHARS: Final = 24
+
+
+def origin_of_checkpoint(location: str) -> str:
+    """Return the origin of a stream: of its checkpoint's location, which may hold secrets."""
+    place = location.strip().rstrip("/")
+    return _CHECKPOINT + hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def origin_of_write(name: str) -> str:
+    """Return the origin of a write within foreachBatch."""
+    return f"write:{name}"
+
+
+class CommitOrder:
+    """The content of a commits topic so far, as far as its broker's index tells."""
+
+    def __init__(self, options: WriteOptions, queue: MessageQueue) -> None:
+        """Take the queue of the commits topic, whose route is known."""
+        self._queue = queue
+        self._instance = producer_of(options).instance
+        self._patience = Patience(
+            options.access.retry_timeout_ms,
+            time.monotonic,
+            time.sleep,
+            pause_seconds=_PAUSE_SECONDS,
+        )
+
+    def check_batch(self, batch: ManifestId, origin: str) -> None:
+        """Refuse a query's batch behind one that counts, and one of a query that begins again.
+
+        Raises:
+            WriteError: With the remedy; or nobody tells what counts already.
+        """
+        found = self._found(batch, batch.query_key, _LATEST, is_needed=False)
+        own = [each.id.batch_id for each in found if each.id.query_id == batch.query_id]
+        if own:
+            self._refuse_earlier(batch, max(own))
+        elif origin:
+            self._refuse_begun_again(batch, origin)
+
+    def check_write(self, manifest: Manifest) -> None:
+        """Refuse a write when another one of the same batch and run has its name, and other rows.
+
+        It would be taken for a repeat, and its rows would not count.
+        """
+        found = self._found(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX, is_needed=False)
+        for other in found:
+            if other.id != manifest.id or other.parts:
+                continue
+            if _sums_of(other) != _sums_of(manifest):
+                raise WriteError(
+                    f"{manifest.id} has written other rows to {manifest.topic} already, and they "
+                    f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
+                )
+
+    def _refuse_earlier(self, batch: ManifestId, last: int) -> None:
+        if batch.batch_id < last:
+            raise WriteError(
+                f"{batch} does not count: batch {last} of the query is in {self._queue.topic} "
+                "already. The checkpoint is an older copy, or another driver has gone on from it. "
+                "Put the latest checkpoint back; with another checkpointLocation, the query is "
+                "another, and its rows are new rows"
+            )
+
+    def _refuse_begun_again(self, batch: ManifestId, origin: str) -> None:
+        found = self._found(batch, Manifest.key_of(origin), _LATEST, is_needed=True)
+        others = [
+            each.id
+            for each in found
+            if each.origin == origin and each.id.query_id not in (None, batch.query_id)
+        ]
+        if not others:
+            return
+        last = max(others, key=lambda each: each.batch_id)
+        same, another = "the same checkpointLocation", "checkpointLocation"
+        if batch.write_name:
+            same, another = "a write of the same name", "writeName"
+        raise WriteError(
+            f"{batch} does not count: query {last.query_id} with {same} has committed batch "
+            f"{last.batch_id} to {self._queue.topic}, so that batches seem to begin again. "
+            "If the checkpoint was deleted, put it back; or have the query begin anew, so that "
+            "what it has written stays, and what it reads again is written again: with another "
+            f"{another}. If both queries are to write, each needs a {another} of its own"
+        )
+
+    def _found(self, batch: ManifestId, key: str, count: int, *, is_needed: bool) -> list[Manifest]:
+        """Return the newest manifests with a key; if needed, wait for a broker that is away."""
+        while True:
+            try:
+                return self._ask(key, count)
+            except ClientError as error:  # noqa: PERF203  # asked again
+                is_away = is_needed and isinstance(error, AWAY)
+                if is_away and self._patience.pause():
+                    continue
+                if is_away:
+                    raise WriteError(
+                        f"{batch} does not count: it cannot be seen in {self._queue.topic} whether "
+                        f"its query begins again: {error}; see that the broker runs, or raise "
+                        "option retryTimeoutMs"
+                    ) from error
+                _log.info("nobody says what was committed before %s: %s", batch, error)
+                return []
+
+    def _ask(self, key: str, count: int) -> list[Manifest]:
+        topic, name = self._queue.topic, self._queue.broker_name
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=count,
+            begin_timestamp=0,
+            end_timestamp=FOREVER_MS,
+            unique_key_query=False,
+        )
+        address = self._instance.routes.master_address(name)
+        records = self._instance.api.admin.query_message(address, header)
+        try:
+            messages = [*decode_messages(records, name)]
+        except WireError as error:
+            raise ManifestError(f"{topic} cannot be read at {name}: {error}") from error
+        found = []
+        for message in messages:
+            if message.topic != topic or key not in message.keys:
+                continue
+            try:
+                found.append(decoded(bytes(message.body)))
+            except ManifestError as error:  # readers are told; the others still say what counts
+                _log.info("offset %d of %s: %s", message.queue_offset, topic, error)
+        return [manifest for manifest in found if manifest is not None]
+
+
+def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
+    """Return what rows come to, in whatever order they are stored."""
+    crc = reduce(added, (span.crc for span in manifest.spans), 0)
+    return manifest.row_count, manifest.body_bytes, crc

@@ -1,0 +1,164 @@
+"""The order of commits: batches and writes that readers would pass over, and a query that begins
+again, are refused before their manifests are stored."""
+
+import pytest
+from committing_sinks import CommittingSink, own_producers
+
+from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.manifest import commits_topic, decoded
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.requests.admin_calls import AdminCalls
+from rmq_spark.spark.errors import WriteError
+
+
+@pytest.fixture(autouse=True)
+def producers(monkeypatch):
+    with own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
+
+
+@pytest.fixture
+def commits(rocketpoll_broker, rocketpoll_topic):
+    """The messages of the commits topic."""
+    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
+
+
+def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over(
+    monkeypatch, sink, commits, rocketpoll_broker, rocketpoll_topic
+):
+    """A checkpoint that went back, or a driver that was replaced; a repeat of the last is none."""
+    sink.write(0, sink.rows(1))
+    other = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="another")
+    for batch in range(1, 4):
+        sink.write(batch, sink.rows(2, 1))
+        other.write(batch, other.rows(1))
+    before = len(commits())
+    sent = sink.send(1, sink.rows(1))
+    with pytest.raises(WriteError, match="batch 1 of query query does not count") as why:
+        sink.commit(1, sent)
+    assert f"batch 3 of the query is in {commits_topic(rocketpoll_topic)}" in str(why.value)
+    assert "Put the latest checkpoint back" in str(why.value)
+    assert len(commits()) == before
+    sink.write(3, sink.rows(1))
+    sink.write(4, sink.rows(1))
+    assert len(commits()) == before + 2
+
+
+@pytest.fixture
+def anew(monkeypatch, sink, rocketpoll_broker, rocketpoll_topic):
+    """The same query behind a checkpoint that was deleted: its id is another one."""
+    told = {"checkpointLocation": sink.options["checkpointLocation"] + "/", "retryTimeoutMs": "300"}
+    return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="anew", **told)
+
+
+def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
+    sink, anew, commits, rocketpoll_broker, rocketpoll_topic
+):
+    for batch in range(3):
+        sink.write(batch, sink.rows(1))
+    with pytest.raises(WriteError, match="If the checkpoint was deleted, put it back") as why:
+        anew.send(0, anew.rows(2))
+    assert "query query with the same checkpointLocation has committed batch 2" in str(why.value)
+    assert "checkpointLocation. If both queries are to write, each needs" in str(why.value)
+    assert len(rocketpoll_broker.messages(rocketpoll_topic)) == len(commits()) == 3
+
+
+def test_a_query_that_begins_again_without_rows_in_batch_0_is_refused_when_it_commits(
+    sink, anew, commits
+):
+    sink.write(0, sink.rows(1))
+    sent = anew.send(1, anew.rows(2))
+    with pytest.raises(WriteError, match="batch 1 of query anew does not count: query query with"):
+        anew.commit(1, sent)
+    assert len(commits()) == 1
+
+
+def test_what_is_no_deleted_checkpoint_goes_on(monkeypatch, sink, commits, rocketpoll_broker):
+    """A batch that is run again, a restart, another checkpoint, and the same one for another
+    topic."""
+    sink.write(0, sink.rows(1))
+    sink.run = "run-1"
+    sink.write(0, sink.rows(1))
+    sink.write(1, sink.rows(1))
+    topic, place = sink.options["topic"], sink.options["checkpointLocation"]
+    rocketpoll_broker.create_topic(f"{topic}-2", 4)
+    for query, other_topic, other_place in (
+        ("a", topic, "elsewhere"),
+        ("b", f"{topic}-2", place),
+    ):
+        other = CommittingSink(
+            monkeypatch, rocketpoll_broker, other_topic, query, checkpointLocation=other_place
+        )
+        for batch in (0, 0, 1):
+            other.write(batch, other.rows(1))
+    assert len(commits()) == 6
+
+
+def test_a_query_of_which_nothing_is_known_waits_for_who_knows(
+    sink, anew, commits, rocketpoll_broker
+):
+    """An answer is needed, as without it rows might count again."""
+    sink.write(0, sink.rows(1))
+    sent = anew.send(1, anew.rows(2))
+    asked = []
+
+    def away(self, address, header):
+        asked.append(header.key)
+        raise ConnectionClosed(address, "its broker is gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AdminCalls, "query_message", away)
+        with pytest.raises(WriteError, match=r"it cannot be seen in .* whether its query begins"):
+            anew.commit(1, sent)
+    assert len(set(asked)) == 2
+    assert len(commits()) == 1
+
+
+def test_a_manifest_that_cannot_be_read_hides_no_other_one(sink, anew, commits, rocketpoll_broker):
+    sink.write(0, sink.rows(1))
+    with Producer("damage", rocketpoll_broker.address) as producer:
+        (manifest,) = commits()
+        bad = Message(manifest.topic, b"no manifest", keys=" ".join(manifest.keys))
+        producer.send(bad)
+    with pytest.raises(WriteError, match="If the checkpoint was deleted"):
+        anew.send(0, anew.rows(1))
+
+
+def test_a_write_within_foreach_batch_of_a_query_that_begins_again_is_refused(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
+):
+    """It has no checkpoint's location: the name of the write is what stays."""
+    sink, anew = (
+        CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query, writeName="paid-0")
+        for query in ("query", "anew")
+    )
+    sink.write_batch(0, sink.rows(2))
+    sink.write_batch(0, sink.rows(0))
+    with pytest.raises(WriteError, match="query query with a write of the same name has") as why:
+        anew.write_batch(0, anew.rows(2))
+    assert "each needs a writeName of its own" in str(why.value)
+    assert len(commits()) == 1
+    anew.options["writeName"] = "others-0"
+    anew.write_batch(0, anew.rows(2))
+    assert len(commits()) == 2
+
+
+def test_a_batch_write_with_the_name_of_another_one_is_refused(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
+):
+    """In foreachBatch, writes in threads of their own look like that: Spark tells them no batch."""
+    sink = CommittingSink(
+        monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None, writeName="even"
+    )
+    rows = sink.rows(2, 3)
+    sink.write_batch(0, rows)
+    sink.write_batch(0, rows)  # the same one, started again
+    with pytest.raises(WriteError, match=r"write even has .* thread of its own is not known to be"):
+        sink.write_batch(0, sink.rows(2, 3))
+    assert {decoded(each.body).row_count for each in commits()} == {5}
