@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from browsers import started_chromium
-from built_sites import built, needs_mkdocs
+from built_sites import ROOT, built, needs_mkdocs
 
 pytestmark = [pytest.mark.deep, needs_mkdocs]
 
@@ -133,6 +133,50 @@ def test_code_can_be_read_in_both_schemes(opened, scheme):
         assert {kind: seen for kind, seen in contrasts.items() if seen < CONTRAST_MIN} == {}
 
 
+QUESTIONS = {
+    "How do I read a RocketMQ topic in Spark": "read-in-spark",
+    "start from a timestamp": "start-from-a-timestamp",
+    "from Kafka": "from-kafka",
+    "exactly once": "exactly-once",
+    "test a pipeline": "test-a-pipeline",
+    "pandas": "read-a-day",
+    "find a message by key": "find-a-message",
+    "replay from yesterday": "replay-from-yesterday",
+    "rewind a consumer group": "send-a-group-back",
+    "my consumer is stuck": "consumer-is-stuck",
+    "dead letters": "dead-letters",
+    "send JSON": "send-json",
+    "ordered": "keep-the-order",
+    "delayed messages": "delay-a-message",
+    "run in Docker behind NAT": "docker-and-nat",
+    "TLS": "use-tls",
+    "move a store to a real RocketMQ": "move-to-rocketmq",
+}
+"""What people type, and the page in docs/how-to that answers it."""
+
+
+def looked_for(page, asked):
+    """The addresses that the search shows for these words, the best first."""
+    page.goto("/index.html")
+    page.fill(".md-search__input", asked)
+    page.wait_for_selector(".md-search-result__link", state="attached")
+    return page.eval_on_selector_all(
+        ".md-search-result__link", "each => each.map(link => link.getAttribute('href'))"
+    )
+
+
+def test_the_search_leads_from_each_question_to_its_page(opened):
+    page = opened(**WIDE)
+    first = {asked: looked_for(page, asked)[0] for asked in QUESTIONS}
+    wrong = {
+        asked: shown
+        for asked, shown in first.items()
+        if f"/how-to/{QUESTIONS[asked]}.html" not in shown
+    }
+    assert wrong == {}
+    assert set(QUESTIONS.values()) == {each.stem for each in (ROOT / "docs/how-to").glob("*.md")}
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -144,11 +188,5 @@ def test_code_can_be_read_in_both_schemes(opened, scheme):
     ],
 )
 def test_the_search_finds_what_people_type(opened, asked, found):
-    page = opened(**WIDE)
-    page.goto("/index.html")
-    page.fill(".md-search__input", asked)
-    page.wait_for_selector(".md-search-result__link")
-    links = page.eval_on_selector_all(
-        ".md-search-result__link", "each => each.map(link => link.getAttribute('href'))"
-    )
+    links = looked_for(opened(**WIDE), asked)
     assert any(f"/{found}" in link for link in links[:5]), links
