@@ -21,9 +21,9 @@ test: ROCKETPOLL_DEEP :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test deep wide demo picture site notebooks archive tour fuzz \
-	crash powerloss world clientworld sparkworld holds seeded peers matrix cluster restarts golden \
-	vectors fresh image bench releasable release clean
+.PHONY: help check format lint types test deep wide demo picture pictures site notebooks archive \
+	tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix cluster restarts \
+	golden vectors fresh image bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -86,6 +86,9 @@ demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this term
 
 picture: $(READY)  ## docs/demo.svg anew, on a machine that does nothing else (Java 17)
 	$(BIN)/rocketpoll demo --seconds 20 --picture docs/demo.svg
+
+pictures: $(READY)  ## the pictures of docs/speed.md, from benchmarks/results
+	$(BIN)/python -m benchmarks.pictures
 
 site: $(READY)  ## the pages as a site; then python3 -m http.server -d build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

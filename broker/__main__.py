@@ -35,6 +35,10 @@ _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
 
 
+class _NotInOrder(RocketPollError):
+    """A broker could not save what it should when it stopped."""
+
+
 def main(arguments: list[str] | None = None, program: str = "python -m rocketpoll.broker") -> int:
     """Run a broker from command-line arguments, and return the exit code of the process.
 
@@ -43,7 +47,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         program: The name of the program in usage and error messages.
 
     Returns:
-        0 if the broker was stopped in order, 1 if it could not run, 2 if its settings are wrong.
+        0 if the broker was stopped in order, 1 if it could not run, or not save what it should when
+        it stopped, 2 if its settings are wrong.
     """
     given = _parser(program).parse_args(arguments)
     set_up_logging(given.log_format)
@@ -128,7 +133,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def _cannot_run(error: Exception) -> int:
-    sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
+    said = str(error) if isinstance(error, _NotInOrder) else ""
+    sys.stderr.write(f"{said or f'the broker cannot run: {what_is_wrong(error)}'}\n")
     return 1
 
 
@@ -175,7 +181,13 @@ async def serve(
     manager.tell("STOPPING=1", "STATUS=answers what it has taken, and saves")
     log_stop(controller)
     began = time.perf_counter()
-    await controller.stop()
+    try:
+        await controller.stop()
+    except (RocketPollError, OSError) as error:
+        raise _NotInOrder(
+            f"the broker has stopped, but not in order: {what_is_wrong(error)}; the next start is "
+            "one as after a crash"
+        ) from error
     manager.end()
     log_end(time.perf_counter() - began)
 

@@ -32,7 +32,6 @@ from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
 )
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.lost_topics import LostTopics
 from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.processors import Processors, Surroundings
 from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, Start
@@ -48,6 +47,7 @@ from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.table_check import TableCheck
 
 if TYPE_CHECKING:
     from rocketpoll.broker.metrics.metrics_service import MetricsService
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _DELIVER_AGAIN_MS = 1_000
 _ANSWER_SECONDS = 5.0
-_HOUR_MS = 3_600_000
 _VIP_PORTS_BELOW = 2
 """The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
 
@@ -137,21 +136,18 @@ class BrokerController:
             lambda: self.store.half_deleted_topics,
             self.store.finish_deletion,
         )
-        self._lost_topics = LostTopics(self.tables, config.default_topic_queue_nums)
-        self._lost_topics.find(self.store.queue_nums())
-        self._settle_offsets()
+        self._table_check = TableCheck(self.store, self.tables, config.default_topic_queue_nums)
+        self._table_check.before_serving()
         self.schedule = ScheduleMessageService(
             store=self.store,
             table=self.tables.delay_offset_table,
             levels_ms=config.store.message_delay_level_ms,
             put=self.store.put_message,
             queue_nums=self._queue_nums,
-            make_again=self._lost_topics.make_again,
+            make_again=self._table_check.lost_topics.make_again,
             start=Start(self._now_ms(), self._monotonic_ms()),
         )
-        self.tables.warn_of_damage()  # the schedule's is loaded now, too
-        self._warn_of_missing_delay_offsets()
-        self._warn_of_long_delays()
+        self._table_check.warn(config.store)  # the schedule's table is loaded now, too
         self.housekeeping = self._housekeeping(config)
         self.processors = Processors(
             Surroundings(
@@ -231,7 +227,7 @@ class BrokerController:
         await self.housekeeping.stop()
         with suppress(StoreError):  # the store's own end tells of it
             # Wait even for a slow disk: offsets that are not saved deliver messages once more.
-            self.store.flushed(self.store.state().written_offset).result()
+            self.store.settle()
         try:
             self.tables.save()
             self.schedule.save_in_order()
@@ -314,29 +310,6 @@ class BrokerController:
                     f"the disk takes longer than {_ANSWER_SECONDS} s for a flush"
                 ) from None
 
-    def _warn_of_long_delays(self) -> None:
-        store = self._config.store
-        longest_hours = max(store.message_delay_level_ms) / _HOUR_MS
-        if longest_hours > store.file_reserved_time_hours:
-            _log.warning(
-                "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d keeps "
-                "messages for so many: what is delayed for longer may be deleted before it is due",
-                longest_hours,
-                store.file_reserved_time_hours,
-            )
-
-    def _warn_of_missing_delay_offsets(self) -> None:
-        table = self.tables.delay_offset_table
-        # One that was killed may have had no time to save it.
-        was_saved = not self.store.state().recovered_from_crash
-        if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self.store.queue_nums():
-            _log.warning(
-                "%s is missing, and its backup: which delayed messages were delivered is not "
-                "known, and all that the log still has are delivered when they are due; those "
-                "that were before come again",
-                table.path,
-            )
-
     def _housekeeping(self, config: BrokerConfig) -> Housekeeping:
         return Housekeeping(
             loop=self._loop,
@@ -345,48 +318,8 @@ class BrokerController:
             store=self.store,
             tables=self.tables,
             schedule=self.schedule,
-            opened=self._has_opened,
+            opened=self._table_check.queues_are_complete,
         )
-
-    def _settle_offsets(self) -> None:
-        """Correct offsets that would let groups pass over messages.
-
-        Such offsets are of a deleted topic, or of a log that was longer. Topics whose deletion was
-        under way when the broker was killed are deleted, and their offsets forgotten.
-        """
-        store, offsets, topics = self.store, self.tables.offsets, self.tables.topics
-        half_deleted = store.half_deleted_topics
-        made_again = store.queue_nums() if half_deleted else {}
-        for topic in half_deleted:
-            offsets.forget_topic(topic)
-            if topic not in made_again:
-                topics.begin_deletion(topic)
-                topics.delete(topic)
-        if not store.is_opening:  # else the queues are not complete yet
-            self._limit_offsets()
-        try:
-            offsets.save()
-            for topic in half_deleted:
-                if topic in made_again:  # all others end when the table of topics is saved
-                    store.finish_deletion(topic)
-        except OSError as error:
-            if not is_lack(error):
-                raise
-
-    def _has_opened(self) -> None:
-        """Do what the start has left until all queues were complete."""
-        self._lost_topics.find(self.store.queue_nums())
-        self._limit_offsets()
-
-    def _limit_offsets(self) -> None:
-        ends = self.tables.offsets.limit(lambda *queue: self.store.queue_offsets(*queue).next)
-        for topic, count in ends.items():
-            _log.warning(
-                "%d offsets of groups were behind the ends of their queues of %s, and are "
-                "there now: the log has been longer, or somebody has put them there",
-                count,
-                topic,
-            )
 
     # ---- requests
 

@@ -8,6 +8,7 @@ and is called by the page's title where it was called by the name of a file.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,23 @@ from mkdocs.structure.files import File, Files
 from notebook_pages import page_of
 from reference import GENERATED
 
-_WORDS_MIN: Final = 2  # "Context." and "New here?" say nothing of a page
+_WORDS_MIN: Final = 7  # "Context." and "A body is bytes." say little of a page
+_WEIGHTS: Final = {
+    "how-to/": 4,
+    "troubleshooting.md": 4,
+    "adr/": 0.3,
+    "project/CHANGELOG.md": 0.3,
+}
+"""What the search puts first, and last, of pages that have the same words."""
+_ALONE: Final = "More"
+_OPTIONAL: Final = "Optional"
+_FOR_MACHINES: Final = (
+    "- Install with `pip install 'rocketpoll[spark]'`, without Spark `pip install rocketpoll`.",
+    "- Programs import `rocketpoll`, and nothing below `rmq_spark`.",
+    '- In Spark it is `format("rocketpoll")`; options have the names of its Kafka source\'s.',
+    "- `EmbeddedBroker` is a broker for tests and notebooks, `rocketpoll broker` one to operate.",
+    "- Errors are explained by their text on the page Troubleshooting.",
+)
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -56,33 +73,64 @@ def _add(files: Files, config: Any, path: Path) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Have links lead to what is on the site, and be called as it is there."""
-    origin = origin_of(page.file.src_uri, ROOT)
-    return rewritten(titled(markdown, origin), origin, page.file.src_uri, ROOT)
+    """Have links lead to what is on the site and be called as it is there; weigh the page."""
+    src_uri = page.file.src_uri
+    weight = next((_WEIGHTS[each] for each in _WEIGHTS if src_uri.startswith(each)), 1)
+    page.meta["search"] = {"boost": weight}
+    origin = origin_of(src_uri, ROOT)
+    return rewritten(titled(markdown, origin), origin, src_uri, ROOT)
 
 
-def on_post_build(config: Any) -> None:
-    """Write llms.txt: each page of the site with its title and its first sentence."""
-    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
-    lines += [f"- [{title}]({url}): {says}" for url, (title, says) in sorted(_pages.items())]
-    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _pages.clear()
+def on_nav(nav: Any, **_: Any) -> None:
+    """Note under which of the navigation's titles each page is."""
+    for top in nav.items:
+        for page in [top] if top.is_page else _pages_within(top):
+            _sections[page.file.src_uri] = top.title if top.is_section else _ALONE
 
 
-_pages: dict[str, tuple[str, str]] = {}
+def _pages_within(section: Any) -> Iterator[Any]:
+    for each in section.children:
+        if each.is_page:
+            yield each
+        else:
+            yield from _pages_within(each)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Note the title and the first sentence of a page for llms.txt."""
-    _pages[page.file.url] = (page.title, _first_sentence(html) or page.title)
+    """Note the title of a page, and how it begins, for llms.txt."""
+    listed = f"- [{page.title}]({page.file.url}): {_first_words(html) or page.title}"
+    _pages[page.file.src_uri] = listed
     return html
 
 
-def _first_sentence(html: str) -> str:
-    """Return the first sentence of a page that says something; empty if there is none."""
+def on_post_build(config: Any) -> None:
+    """Write llms.txt: each page of the site with its title and how it begins.
+
+    Its form is that of llmstxt.org: whoever is short of room leaves out what is optional.
+    """
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", "", *_FOR_MACHINES]
+    for section in (*dict.fromkeys(_sections.values()), _OPTIONAL):
+        lines += ["", f"## {section}", ""]
+        if section == _OPTIONAL:
+            lines += [_pages[each] for each in sorted(_pages.keys() - _sections.keys())]
+        else:
+            lines += [_pages[each] for each in _sections if _sections[each] == section]
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _pages.clear()
+    _sections.clear()
+
+
+_pages: dict[str, str] = {}
+_sections: dict[str, str] = {}
+
+
+def _first_words(html: str) -> str:
+    """Return how a page begins: whole sentences, as many as say something; empty if none does."""
     for paragraph in re.findall(r"<p>(.*?)</p>", html, re.DOTALL):
         text = " ".join(unescape(re.sub(r"<[^>]+>", "", paragraph)).split())
-        for sentence in re.split(r"(?<=[.?!])\s", text):
-            if len(sentence.split()) > _WORDS_MIN:
-                return sentence
+        begun = ""
+        for sentence in re.split(r"(?<=[^.][.?!])\s", text):
+            begun = f"{begun} {sentence}".strip()
+            if len(begun.split()) >= _WORDS_MIN:
+                return begun
     return ""

@@ -1,22 +1,32 @@
-"""Pages that are generated: commands, settings of the broker, Python's names, decisions."""
+"""Pages that are generated: commands, options, settings, metrics, Python's names, decisions.
+
+What they tell is asked of the code when the site is built, so that they are never behind it.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Final
+from urllib.request import urlopen
 
 import click
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS, command_tree
+from rmq_spark.spark.option_table import OPTIONS, Use
+from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.setting import SETTING
 from rocketpoll.broker.settings.keys import SECTIONS as SETTINGS
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
 _PROGRAM: Final = "rocketpoll"
 _WIDTH: Final = 96
+_OF_ALL_METRICS: Final = frozenset({"cluster", "node_id", "node_type"})
 
 
 def commands() -> str:
@@ -52,6 +62,67 @@ def _helps(command: click.Command, parent: click.Context, name: str) -> Iterator
             within = command.get_command(context, each)
             if within is not None:
                 yield from _helps(within, context, each)
+
+
+def options() -> str:
+    """Return the page of all options of the Spark source and sink, with their meaning in a line."""
+    lines = [
+        "# Options of source and sink",
+        "",
+        (
+            "Every option of `spark.readStream`, `spark.read` and `writeStream` or `write` with "
+            '`format("rocketpoll")`. [Options and columns](../options.md) has their defaults, and '
+            "what they mean in full."
+        ),
+        "",
+        "| option | for | meaning |",
+        "|---|---|---|",
+    ]
+    for name, option in OPTIONS.items():
+        uses = [use.value for use in Use if use in option.uses]
+        for_whom = "all" if len(uses) == len(Use) else ", ".join(uses)
+        meaning = option.meaning.replace("the same", f"the same as `{option.alias_of}`", 1)
+        said = meaning if option.alias_of else option.meaning
+        lines.append(f"| `{name}` | {for_whom} | {_cell(said)} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    """Return the page of all metrics, as a broker that has just been started shows them."""
+    lines = [
+        "# Metrics",
+        "",
+        (
+            "What `/metrics` of a broker with `metricsPort` shows. Every metric has the labels "
+            "`cluster`, `node_type` and `node_id`; by which others it is counted, is said where a "
+            "new broker has something to count. [Operating a broker](../operate.md) says what to "
+            "do about them, and has alerts and a dashboard."
+        ),
+        "",
+        "| metric | kind | meaning |",
+        "|---|---|---|",
+    ]
+    for family in _families():
+        end = "_total" if family.type == "counter" else ""
+        labels = {label for sample in family.samples for label in sample.labels}
+        further = ", ".join(f"`{label}`" for label in sorted(labels - _OF_ALL_METRICS - {"le"}))
+        says = _cell(family.documentation) + (further and f" By {further}.")
+        lines.append(f"| `{family.name}{end}` | {family.type} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def _families() -> list[Metric]:
+    """Return the metrics of a broker with a topic, a group, and clients of each kind."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with EmbeddedBroker(metricsPort=port) as broker:
+        broker.send("orders", "one")
+        with Admin(broker.address) as admin:
+            for queue in admin.topic_offsets("orders"):
+                admin.set_offset("billing", queue, 0)
+        broker.messages("orders")
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            return list(text_string_to_metric_families(answer.read().decode()))
 
 
 def settings() -> str:
@@ -122,6 +193,8 @@ def _cell(text: str) -> str:
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "adr/README.md": decisions,
     "reference/commands.md": commands,
+    "reference/options.md": options,
     "reference/settings.md": settings,
+    "reference/metrics.md": metrics,
     "reference/python.md": python,
 }

@@ -11,6 +11,9 @@ import threading
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.aio.admin import Admin as AioAdmin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer as AioConsumer
 from rmq_spark.client.aio.producer import Producer as AioProducer
@@ -81,6 +84,11 @@ class Clients:
             consumer.assign(queues, selector)
         consumer.start()
         return self.cluster.until_end(consumer)
+
+    def admin(self, **instance):
+        """Whoever looks at the cluster and steers it."""
+        instance = {"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance}
+        return Admin(instance=self.cluster.instance(**instance))
 
     def push(self, listener, group=None, topic=None, *, selector="*", orderly=False, **settings):
         """A consumer that calls a listener, from the first message on."""
@@ -210,6 +218,11 @@ class AioClients(Clients):
         else:
             driven.assign(queues, selector)
         return self._started(consumer)
+
+    def admin(self, **instance):
+        """Whoever looks at the cluster and steers it."""
+        client = self._client(**{"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance})
+        return self._started(AioAdmin(client))
 
 
 def numbers(count, start=0):

@@ -45,6 +45,7 @@ TESTED_ELSEWHERE = {
     "broker/filter/sql_limits.py": "filter/test_sql_parser.py",
     "broker/longpolling/hold_limits.py": "longpolling/test_pull_request_hold_service.py",
     "broker/processors.py": "test_controller.py",
+    "broker/table_check.py": "test_broker_restarts.py",
     "broker/processor/client_plans.py": "processor/sends/test_send_plan.py",
     "broker/processor/header_cuts.py": "processor/sends/test_header_shape.py",
     "broker/processor/sends/batch_puts.py": "processor/sends/test_send_message.py",

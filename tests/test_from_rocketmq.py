@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rocketmq_names import NAMES
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "from-rocketmq.md"
@@ -155,3 +156,16 @@ def test_the_part_on_pulls_that_wait_names_all_of_their_classes():
     }
     assert len(classes) >= 7
     assert {name for name in classes if f"`{name}" not in part} == set()
+
+
+def test_each_name_that_a_reader_of_rocketmqs_code_would_look_up_has_a_row():
+    told = {name for row in ROWS for name in row.rocketmqs}
+    classes = told | {name.rpartition(".")[2] for name in told}  # two are called PullRequest
+    lost = [owner for owner in NAMES if owner not in classes]
+    lost += [
+        f"{owner}#{member}"
+        for owner, members in NAMES.items()
+        for member in members.split()
+        if not told & {f"{owner}#{member}", f"{owner}.{member}"}
+    ]
+    assert lost == []

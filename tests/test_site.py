@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from built_sites import built, needs_mkdocs
 
 from rocketpoll.broker.settings.keys import KEYS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PATIENCE_SECONDS = 300
-BUILT = ("material", "mkdocstrings")
-needs_mkdocs = pytest.mark.skipif(
-    any(find_spec(name) is None for name in BUILT),
-    reason="building the site needs mkdocs: pip install '.[docs]'",
-)
 
 
 class Links(HTMLParser):
@@ -43,19 +34,7 @@ class Links(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built anew."""
-    directory = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", directory],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return directory
+    return built(tmp_path_factory.mktemp("site"))
 
 
 def pages_of(site):
@@ -91,6 +70,21 @@ def test_the_list_for_machines_has_each_page_once_with_a_sentence(site):
     )
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
     assert sorted(url for _, url, _ in listed) == sorted(pages)
+    assert [title for title, _, says in listed if says == title] == []
+
+
+@pytest.mark.deep
+@needs_mkdocs
+def test_the_list_for_machines_goes_by_the_titles_of_the_navigation(site):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    titles = re.findall(r"^  - (.+):$", navigation, re.MULTILINE)
+    assert set(titles) <= set(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    how_to = text.partition("## How to\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"\]\((.+)\.html\)", how_to)
+    in_order = re.findall(r": (\S+)\.md$", navigation.partition("How to:")[2], re.MULTILINE)
+    assert listed == in_order[: len(listed)]
+    assert len(listed) > 10
 
 
 @pytest.mark.deep

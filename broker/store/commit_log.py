@@ -269,6 +269,8 @@ class CommitLog:
             end_offset = self.written_offset
             try:
                 self._files.flush()
+                # What a start would not find is not durable.
+                self._files.check_in_place(self.flushed_offset, end_offset)
             except (
                 Exception
             ) as error:  # of whatever kind: what was not flushed is not known any more

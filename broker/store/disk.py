@@ -3,6 +3,10 @@
 Everything that the store does to files goes through a `Disk`, and every error of it is an OSError
 that names the file. Files of messages are created at their full size and have it for good. A file
 that was deleted stays readable for those who still have it open.
+
+Who has locked a file has its directory: where that is moved away, deleted or replaced meanwhile,
+nothing below it is made, opened, changed or flushed by name, which would hit what others have put
+there.
 """
 
 from __future__ import annotations
@@ -67,6 +71,13 @@ class DiskFile(Protocol):
 
     def next_data(self, position: int) -> int | None:
         """Return where, from a position on, the next byte ever written may lie, or None."""
+
+    def check_in_place(self) -> None:
+        """Make sure that this is the file that who opens its path finds.
+
+        Raises:
+            OSError: It is not there any more, or another one is.
+        """
 
     def close(self) -> None:
         """End reads and writes. What was read stays valid."""
@@ -164,12 +175,16 @@ class Disk(Protocol):
 class LocalDisk:
     """A `Disk` that is a real file system."""
 
+    _locks: tuple[RecordLock, ...] = ()
+
     def create(self, path: Path, size: int) -> LocalFile:
         """Create a file of zeros."""
+        self._check_directory(path)
         return LocalFile(path, size)
 
     def open(self, path: Path) -> LocalFile:
         """Open a file that exists."""
+        self._check_directory(path)
         return LocalFile(path)
 
     def read(self, path: Path) -> bytes:
@@ -183,6 +198,7 @@ class LocalDisk:
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a small file with this content, and flush it."""
+        self._check_directory(path)
         descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             rest = memoryview(data)
@@ -197,10 +213,12 @@ class LocalDisk:
 
     def rename(self, path: Path, new_path: Path) -> None:
         """Give a file another name."""
+        self._check_directory(path)
         path.rename(new_path)
 
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
+        self._check_directory(path)
         if path.is_dir():
             path.rmdir()
         else:
@@ -208,6 +226,7 @@ class LocalDisk:
 
     def make_directory(self, path: Path) -> None:
         """Make a directory, with those above it."""
+        self._check_directory(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -217,6 +236,7 @@ class LocalDisk:
 
     def flush_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
+        self._check_directory(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _flush(descriptor, path)
@@ -272,7 +292,8 @@ class LocalDisk:
 
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
-        stats = os.statvfs(path)
+        lock = next((each for each in self._locks if each.is_held and each.directory == path), None)
+        stats = os.statvfs(path if lock is None else lock.descriptor)  # wherever it is by now
         used = stats.f_blocks - stats.f_bfree
         return DiskUsage(
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
@@ -280,7 +301,14 @@ class LocalDisk:
 
     def lock(self, path: Path) -> RecordLock:
         """Lock a file as Java does."""
-        return RecordLock(path)
+        lock = RecordLock(path)
+        self._locks = (*(each for each in self._locks if each.is_held), lock)
+        return lock
+
+    def _check_directory(self, path: Path) -> None:
+        for lock in self._locks:
+            if lock.is_held and path.is_relative_to(lock.directory):
+                lock.check_directory()
 
 
 def _open_regular(path: Path, flags: int) -> int:

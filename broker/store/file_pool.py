@@ -111,6 +111,14 @@ class PooledFile:
                 f"what lies behind {position} of {self.path} cannot be told: {error.strerror}"
             ) from error
 
+    def check_in_place(self) -> None:
+        """Make sure that this is the file that who opens its path finds.
+
+        Raises:
+            OSError: It is not there any more, or another one is.
+        """
+        (self.open_file or self.group.opened(self)).check_in_place()
+
 
 class FileGroup:
     """Files that are flushed together, and the directories that their names are in."""

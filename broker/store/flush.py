@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.errors import StoreClosed, StoreError, StoreFailed
@@ -71,6 +73,18 @@ class FlushService:
                 self._waiting.append((end_offset, future))
                 self._changed.notify()
         return future
+
+    def settle(self, end_offset: PhysicalOffset) -> None:
+        """Wait until all before an offset is on the disk, or something is lacking for that.
+
+        Raises:
+            StoreError: The disk has failed.
+        """
+        flushed = self.flushed(end_offset)
+        while not self._is_hindered:
+            with suppress(FutureTimeoutError):
+                flushed.result(_AGAIN_SECONDS)
+                return
 
     def stop(self) -> None:
         """Flush for those who wait, and end."""

@@ -100,6 +100,16 @@ class LocalFile:
             error.filename = str(self._path)
             raise
 
+    def check_in_place(self) -> None:
+        """Make sure that the path leads here, or raise OSError."""
+        try:
+            is_in_place = os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        if not is_in_place:
+            raise OSError(errno.ESTALE, "the file was replaced while it was open", str(self._path))
+
     def close(self) -> None:
         """Close the file. What was read stays valid."""
         if self._descriptor >= 0:

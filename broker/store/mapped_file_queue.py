@@ -257,6 +257,18 @@ class MappedFileQueue:
         """Return when all earlier writes of the whole group are on the disk."""
         self._group.flush()
 
+    def check_in_place(self, start: int, end: int) -> None:
+        """Make sure that nobody has moved, deleted or replaced the files between two offsets.
+
+        Raises:
+            OSError: Somebody has.
+        """
+        for mapped in reversed(self._files):
+            if mapped.from_offset < end:
+                mapped.file.check_in_place()
+            if mapped.from_offset <= start:
+                return
+
     def flush_found(self) -> None:
         """Make loaded files and names durable: their writer may have been killed before that."""
         if self._files:

@@ -235,6 +235,10 @@ class MessageStore:
         """Return a future, done when all before an offset is on the disk; one flush serves many."""
         return self._flusher.flushed(end_offset)
 
+    def settle(self) -> None:
+        """Wait until all that was written is on the disk, has failed, or something is lacking."""
+        self._flusher.settle(self._log.written_offset)
+
     def wait_until_stored(
         self, result: PutMessageResult, timeout_seconds: float = 5.0
     ) -> PutMessageResult:

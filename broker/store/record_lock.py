@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
@@ -44,30 +45,53 @@ class RecordLock:
             BlockingIOError: Another process has locked it.
             OSError: EDEADLK, this process has; else, it cannot be made or locked at all.
         """
-        self._descriptor = -1
+        self.descriptor = -1
+        """The open file; -1 once it is released."""
+        self.directory = path.parent
         with _guard:
             stats = path.parent.stat()
-            self._directory = (os.getpid(), stats.st_dev, stats.st_ino)
-            self._key = (*self._directory, path.name)
+            self._identity = (os.getpid(), stats.st_dev, stats.st_ino)
+            self._key = (*self._identity, path.name)
             if self._key in _held:
                 raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(path))
             descriptor = _locked(path)
             try:
-                _lock_directory(path.parent, self._directory)
+                _lock_directory(path.parent, self._identity)
             except BaseException:
                 os.close(descriptor)
                 raise
-            self._descriptor = descriptor
+            self.descriptor = descriptor
             _held.add(self._key)
+
+    @property
+    def is_held(self) -> bool:
+        """True until it is released."""
+        return self.descriptor >= 0
+
+    def check_directory(self) -> None:
+        """Make sure that the directory of the file is the one that was locked.
+
+        Raises:
+            OSError: It was moved away or deleted, or another one is in its place.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            stats = self.directory.stat()
+            if (stats.st_dev, stats.st_ino) == self._identity[1:]:
+                return
+        raise OSError(
+            errno.ESTALE,
+            "the directory was moved away, deleted or replaced while it was in use",
+            str(self.directory),
+        )
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
         with _guard:
-            if self._descriptor >= 0:
+            if self.descriptor >= 0:
                 _held.discard(self._key)
-                os.close(self._descriptor)
-                self._descriptor = -1
-                _let_go(self._directory)
+                os.close(self.descriptor)
+                self.descriptor = -1
+                _let_go(self._identity)
 
 
 def _locked(path: Path) -> int:

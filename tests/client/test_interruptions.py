@@ -12,6 +12,7 @@ from broker_kinds import wait_until
 from interruptions import Signal, in_another_thread, interrupted_everywhere
 
 from rmq_spark.client import (
+    Admin,
     ClientInstance,
     LitePullConsumer,
     LitePullSettings,
@@ -150,6 +151,60 @@ def test_a_shutdown_that_is_interrupted_is_done_when_it_is_asked_for_again(addre
             assert instance._users == 1
 
         interrupted_everywhere(another, LitePullConsumer.shutdown, ends, least=20)
+
+
+def test_a_producer_whose_shutdown_is_interrupted_ends_when_it_is_asked_for_again(address):
+    with ClientInstance(address) as instance:
+        made = []
+
+        def another():
+            made.append(Producer(f"P{len(made)}", instance=instance))
+            made[-1].start()
+            return made[-1]
+
+        def ends(producer):
+            in_another_thread(producer.shutdown)
+            assert producer.group not in instance._producers
+            assert instance._users == 1
+            producer.start()
+            producer.send(Message("T", b"y"))
+            producer.shutdown()
+            assert instance._users == 1
+
+        interrupted_everywhere(another, Producer.shutdown, ends, least=15)
+
+
+def leave(made):
+    made.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda instance, number: Producer(f"P{number}", instance=instance),
+        consumer,
+        lambda instance, _: instance,
+        lambda instance, _: Admin(instance=instance),
+    ],
+    ids=["a producer", "a consumer", "an instance", "an admin"],
+)
+def test_who_is_interrupted_at_the_end_of_a_with_block_leaves_nothing_behind(address, kind):
+    """Nobody asks again there. Of the very call of ``__exit__`` only Python itself knows."""
+    with ClientInstance(address) as instance:
+        number = 0
+
+        def another():
+            nonlocal number
+            number += 1
+            return kind(instance, number).__enter__()
+
+        def is_gone(_):
+            wait_until("the instance is used by one", lambda: instance._users == 1)
+            assert not instance._producers
+            assert not instance._consumers
+            assert not instance.is_shut_down
+
+        interrupted_everywhere(another, leave, is_gone, least=15)
 
 
 def test_a_signal_that_another_thread_gets_ends_a_wait_for_a_future_all_the_same():

@@ -72,6 +72,16 @@ def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
     tell(story, tmp_path, NearlyFull(), metricsPort=0, diskSpaceWarningLevelRatio=1)
 
 
+def test_metrics_are_shown_of_a_broker_whose_directory_is_gone(tmp_path):
+    async def story(broker):
+        (tmp_path / "own").rename(tmp_path / "aside")
+        found = await scrape(broker.controller.metrics_port)
+        assert found("rocketpoll_disk_total_bytes") > 0
+        (tmp_path / "aside").rename(tmp_path / "own")
+
+    tell(story, tmp_path / "own", metricsPort=0)
+
+
 def test_a_slave_is_ready_as_it_shall_never_take_messages(tmp_path):
     async def story(broker):
         assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")

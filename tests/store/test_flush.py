@@ -1,3 +1,4 @@
+import errno
 import threading
 
 import pytest
@@ -62,6 +63,26 @@ def test_one_flush_serves_all_that_wait(service, log):
     for future in others:
         future.result(SECONDS_MAX)
     assert log.flushes == [1, 10]
+
+
+def test_who_settles_waits_for_a_slow_disk(service, log):
+    log.written = 5
+    settling = threading.Thread(target=service.settle, args=(5,))
+    settling.start()
+    assert log.entered.acquire(timeout=SECONDS_MAX)
+    assert settling.is_alive()
+    log.gate.release()
+    settling.join(SECONDS_MAX)
+    assert log.flushes == [5]
+
+
+def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
+    """Else a broker could not be stopped while its disk is full."""
+    log.error = OSError(errno.ENOSPC, "full")
+    log.written = 5
+    log.gate.release(100)
+    service.settle(5)
+    assert log.flushes == []
 
 
 def test_whoever_waits_when_a_flush_fails_is_told_so(service, log):

@@ -83,6 +83,7 @@ def test_every_error_names_its_file(tmp_path):
         lambda: broken.write(b"x", 0),
         broken.flush,
         lambda: broken.next_data(0),
+        broken.check_in_place,
         lambda: disk.create(path, 8),
         lambda: disk.create(tmp_path / "missing" / "log", 8),
         lambda: disk.open(tmp_path / "missing" / "log"),
@@ -102,6 +103,47 @@ def test_every_error_names_its_file(tmp_path):
     # Deleting what is not there and looking into no directory are no errors.
     assert said.count("") == 2
     assert all(str(tmp_path) in each for each in said if each)
+
+
+def test_a_file_is_in_place_as_long_as_its_path_leads_to_it(tmp_path):
+    path, aside = tmp_path / "log", tmp_path / "aside"
+    file = LocalFile(path, 8)
+    file.check_in_place()
+    path.rename(aside)
+    with pytest.raises(FileNotFoundError, match=str(path)):
+        file.check_in_place()
+    LocalFile(path, 8)
+    with pytest.raises(OSError, match=f"replaced while it was open: '{path}'"):
+        file.check_in_place()
+    aside.rename(path)
+    file.check_in_place()
+
+
+def test_nothing_is_changed_by_name_in_what_has_taken_the_place_of_a_locked_directory(tmp_path):
+    root, aside, disk = tmp_path / "store", tmp_path / "aside", LocalDisk()
+    root.mkdir()
+    lock = disk.lock(root / "lock")
+    changes = [
+        lambda: disk.create(root / "log", 8),
+        lambda: disk.open(root / "lock"),
+        lambda: disk.write_whole(root / "table", b"1"),
+        lambda: disk.rename(root / "lock", root / "other"),
+        lambda: disk.delete(root / "lock"),
+        lambda: disk.make_directory(root / "queue" / "0"),
+        lambda: disk.flush_directory(root),
+    ]
+    root.rename(aside)
+    for put_there in (lambda: None, root.mkdir, (root / "lock").touch):
+        put_there()
+        for change in changes:
+            with pytest.raises(OSError, match=f"moved away, deleted or replaced.*'{root}'"):
+                change()
+        assert disk.usage(root).total == disk.usage(tmp_path).total
+    assert [path.name for path in root.iterdir()] == ["lock"]
+    disk.write_whole(tmp_path / "elsewhere", b"1")
+    lock.release()
+    for change in changes:
+        change()
 
 
 def test_how_full_a_disk_is_is_what_df_says(tmp_path):

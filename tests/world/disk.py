@@ -421,6 +421,9 @@ class File:
         )
         return None if page is None else max(page * PAGE, position)
 
+    def check_in_place(self):
+        pass  # nobody but the process touches the platter
+
     def close(self):
         if self._is_open:
             self._is_open = False

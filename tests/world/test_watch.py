@@ -112,3 +112,18 @@ def test_a_delayed_message_that_comes_late_by_a_clock_that_was_moved_meanwhile(w
     late = max(8.1 + slack, 6.1 - ahead)  # before, the hour has been there once already
     with pytest.raises(Broken, match="s late"):
         world.watch.check_lateness(sent, 1_000.0 + late + ahead, "T")
+
+
+def test_what_a_stop_has_flushed_and_what_was_written_behind_it():
+    """The next life is killed before it has flushed: a power loss takes what it wrote."""
+    world = World(replace(draw(1), troubles=()))
+    world.life = SimpleNamespace(served_since=1.0)
+    world.kernel.now = 5.0
+    world.watch.life_ended("stop")
+    world.life = SimpleNamespace(served_since=6.0)
+    world.kernel.now = 6.05
+    world.watch.life_ended("kill")
+    world.life = SimpleNamespace(served_since=None)
+    world.kernel.now = 9.0
+    assert world.watch.was_flushed_since(4.99)
+    assert not world.watch.was_flushed_since(6.02)

@@ -15,6 +15,7 @@ from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.store.errors import StoreError
 
 _AFTER_TROUBLE_SECONDS = 8.0
+_START_SECONDS = 1.0
 _BUSY = {
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -35,6 +36,7 @@ class Watch:
         self._moves_ahead = any(_is_ahead(each) for each in world.story.troubles)
         self._failed_at = None
         self._times_of_day = [(0.0, 0.0)]  # since when the clock was ahead by how much
+        self._all_was_flushed_at = -math.inf  # by a life that was stopped
         self._served = []  # the lives that clients found, each up to when nothing had gone wrong
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
@@ -54,8 +56,9 @@ class Watch:
         self._ended_at = self._world.kernel.now
         is_flushed = kind == "stop" and not self.is_disk_in_trouble
         if self._world.life.served_since is not None:
-            until = math.inf if is_flushed else self.calm_since()
-            self._served.append((self._world.life.served_since, until))
+            if is_flushed:
+                self._all_was_flushed_at = self._ended_at
+            self._served.append((self._world.life.served_since, self.calm_since()))
         if kind != "stop" or self.is_disk_in_trouble:  # which then keeps what it knows to itself
             self._crashed_at = self._ended_at
         self._failed_at = None
@@ -87,13 +90,14 @@ class Watch:
 
     # ---- what others ask
 
-    def troubles(self, kind):
-        """Those of a kind that last now."""
+    def troubles(self, kind, ago_seconds=0.0):
+        """Those of a kind that last now, or did so shortly ago."""
         now = self._world.kernel.now
         return [
             trouble
             for trouble in self._world.story.troubles
-            if trouble.kind == kind and trouble.begin <= now < trouble.begin + trouble.seconds
+            if trouble.kind == kind
+            and trouble.begin <= now < trouble.begin + trouble.seconds + ago_seconds
         ]
 
     def is_gone_from_log(self, place):
@@ -122,7 +126,9 @@ class Watch:
         if self._world.life.served_since is not None:
             served.append((self._world.life.served_since, calm_since))
         flush_seconds = _ASYNC_FLUSH_SECONDS + self.slack_seconds
-        return any(max(time, begin) < min(end, calm_since) - flush_seconds for begin, end in served)
+        return time <= self._all_was_flushed_at or any(
+            max(time, begin) < min(end, calm_since) - flush_seconds for begin, end in served
+        )
 
     def calm_since(self):
         """Up to when nothing had gone wrong, or had been over for long."""
@@ -157,8 +163,8 @@ class Watch:
 
         Or the system lacked what a port needs, for which a start ends.
         """
-        if isinstance(error, CannotListen):
-            return bool(self.troubles("accept"))
+        if isinstance(error, CannotListen):  # a start says so when it has taken back what it did
+            return bool(self.troubles("accept", ago_seconds=_START_SECONDS))
         life = self._world.life
         if life is None or not life.fate.has_failed:
             return False

@@ -98,7 +98,7 @@ class Admin(GroupOffsets):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.instance.stop()
+        self.instance.__exit__(kind, error, traceback)
 
     # ---- topics
 

@@ -1,6 +1,8 @@
 """Calls: blocking calls of coroutines, in a few threads that the whole process shares.
 
     in_thread    at once, beside others
+    ending       the same for what ends something: in threads of its own, so that no call that
+                 waits for a broker holds it up
     Turns        one after the other, in the order in which they were asked for
 
 A call whose coroutine is cancelled before it has begun is not made. One that has begun goes on, and
@@ -26,16 +28,21 @@ CALLS_MAX: Final = 8
 _Result = TypeVar("_Result")
 
 
+ENDS_MAX: Final = 8
+"""Most producers, consumers and clients of the process that are ended at once."""
+
+
 class _Threads(ProcessBound):
     """The threads of this process; a child process gets its own."""
 
     def __init__(self) -> None:
-        self.tasks = ScheduledTasks("rocketpoll calls", CALLS_MAX)
+        self._forked()
         ProcessBound.__init__(self)
 
     def _forked(self) -> None:
         """Begin with new threads: those of the parent are not here."""
-        self.tasks = ScheduledTasks("rocketpoll calls", CALLS_MAX)
+        self.calls = ScheduledTasks("rocketpoll calls", CALLS_MAX)
+        self.ends = ScheduledTasks("rocketpoll ends", ENDS_MAX)
 
 
 _threads = _Threads()
@@ -46,9 +53,23 @@ def in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future
 
     The call sees the context variables of its caller, as in `asyncio.to_thread`.
     """
+    return _scheduled(_threads.calls, bridge, call)
+
+
+def ending(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    """Make a blocking call that ends something, and return the future of its result.
+
+    It waits for no calls, of which all that may be under way at once may wait for a broker.
+    """
+    return _scheduled(_threads.ends, bridge, call)
+
+
+def _scheduled(
+    threads: ScheduledTasks, bridge: LoopBridge, call: Callable[[], _Result]
+) -> asyncio.Future[_Result]:
     promise: Promise[_Result] = Promise(bridge)
     context = copy_context()
-    _threads.tasks.schedule(lambda: _make(promise, lambda: context.run(call)))
+    threads.schedule(lambda: _make(promise, lambda: context.run(call)))
     return promise.future
 
 
@@ -73,7 +94,9 @@ def _raisable(error: BaseException) -> BaseException:
 class Turns:
     """Calls of one client that are made one at a time, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_ends: bool = False) -> None:
+        """Make it; ``are_ends`` says that they begin and end something, as for `ending`."""
+        self._are_ends = are_ends
         self._mutex = reentrant_mutex()
         self._waiting: deque[Action] = deque()
         self._is_under_way = False
@@ -86,8 +109,11 @@ class Turns:
             if self._is_under_way:
                 return promise.future
             self._is_under_way = True
-        _threads.tasks.schedule(self._next)
+        self._schedule_next()
         return promise.future
+
+    def _schedule_next(self) -> None:
+        (_threads.ends if self._are_ends else _threads.calls).schedule(self._next)
 
     def _next(self) -> None:
         with self._mutex:
@@ -96,4 +122,4 @@ class Turns:
                 return
             make = self._waiting.popleft()
         make()
-        _threads.tasks.schedule(self._next)
+        self._schedule_next()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from rmq_spark.client.aio.calls import Turns, in_thread
+from rmq_spark.client.aio.calls import Turns, ending, in_thread
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 from rmq_spark.client.errors import ClientShutDown
@@ -60,6 +60,8 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
             ClientError: As for the threaded one, of which everything is checked here.
         """
         bridge = self._here()
+        if self._is_running and not self._is_over:
+            return  # nothing is awaited: who is cancelled here must not close what others use
         try:
             await self._turns.call(bridge, self._start_here)
         except asyncio.CancelledError:
@@ -92,7 +94,7 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
     def _begin_to_close(self, bridge: LoopBridge) -> None:
         self._is_over = True
         self._closed()
-        self._closing = in_thread(bridge, self._end_here)  # ahead of calls that wait their turn
+        self._closing = ending(bridge, self._end_here)  # ahead of calls that wait their turn
 
     def _closed(self) -> None:
         """Wake the coroutines that wait for what does not come any more."""

@@ -84,4 +84,8 @@ class GroupConsumer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
+        try:
+            self.shutdown()
+        except BaseException:  # Ctrl-C, perhaps before anything was done
+            self.shutdown()
+            raise

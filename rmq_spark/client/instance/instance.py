@@ -239,7 +239,16 @@ class ClientInstance(ProcessBound):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop()
+        stopping: Ending | None = None  # in a thread, which no signal interrupts: it counts once
+        try:
+            stopping = self._new_stopping()
+            stopping.run()
+        except BaseException:  # Ctrl-C, perhaps before anything was done
+            (stopping or self._new_stopping()).run()
+            raise
+
+    def _new_stopping(self) -> Ending:
+        return Ending("rocketpoll client is left", self.stop, SHUTDOWN_MS / 1000)
 
     # ---- groups
 

@@ -159,6 +159,7 @@ class Producer(ProcessBound):
         self._has_to_start_again = False
         self._changing_state = reentrant_mutex()
         self._ending = self._new_ending()
+        self._leaving: Ending | None = None
         ProcessBound.__init__(self)
 
     def _new_ending(self) -> Ending:
@@ -217,8 +218,11 @@ class Producer(ProcessBound):
         """
         self._has_to_start_again = False
         if self._is_running:
+            # Noted first: who is interrupted behind this can ask again.
+            self._leaving = self._ending
             self._is_running = False
-            self._ending.run()
+        if self._leaving is not None:
+            self._leaving.run()
 
     def _end(self) -> None:
         self._async_sends.stop()
@@ -229,6 +233,7 @@ class Producer(ProcessBound):
         """Let a producer that was running start again when the child process first uses it."""
         self._has_to_start_again |= self._is_running
         self._is_running = False
+        self._leaving = None
         self._changing_state = reentrant_mutex()
         self._sender.forked()
 
@@ -246,7 +251,11 @@ class Producer(ProcessBound):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.shutdown()
+        try:
+            self.shutdown()
+        except BaseException:  # Ctrl-C, perhaps before anything was done
+            self.shutdown()
+            raise
 
     # ---- sending
 

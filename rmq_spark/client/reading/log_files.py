@@ -1,13 +1,14 @@
 """LogFiles: records read from the files of a broker's log, where this machine has them.
 
     broker says            it is so                        and is found so
-    where a file is  ──>   that holds what it says    ──>  once for each of its starts
+    where a file is  ──>   that holds what it says    ──>  before the first, and behind each read
     places, sizes    ──>   files there, as long       ──>  size, offset and place in each record
 
 Nothing is assumed: two machines, or two containers, may have other files at one path. What is not
 found to be as the broker said is not used, and its reader pulls it instead: retention may have
-deleted a file meanwhile, or a crash taken its end. Files are read, not mapped: one that is cut
-short ends a read, and would end a process that has it mapped.
+deleted a file meanwhile, or a crash taken its end; and somebody may have put another store there,
+whose records can have the very same sizes, offsets and places. Files are read, not mapped: one that
+is cut short ends a read, and would end a process that has it mapped.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class LogFiles:
             if last is None:
                 return None
             queue_offsets = range(last + 1, queue_offsets.stop)
-        return data.data
+        return data.data if _is_proven(self._place, self._files) else None
 
     def _read(self, place: int, into: memoryview) -> None:
         position = place % self._place.file_bytes
@@ -174,7 +175,12 @@ def on_this_machine(place: LogPlace, files: Files = SYSTEM_FILES) -> LogFiles | 
 
 @lru_cache(maxsize=64)
 def _has(place: LogPlace, files: Files) -> bool:
-    """Return whether this machine has a broker's files: for good, as each start proves anew."""
+    """Return whether it is worth asking for places; each read proves it again."""
+    return _is_proven(place, files)
+
+
+def _is_proven(place: LogPlace, files: Files) -> bool:
+    """Return whether this machine has a broker's files now."""
     try:
         found = files.start_of(place.proof_path, _PROOF_BYTES_MAX)
     except (OSError, ValueError):

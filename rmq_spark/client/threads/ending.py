@@ -1,9 +1,9 @@
 """Ending: ends a client once, however often and at whatever moment that is asked for.
 
 A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
-ends the client; the caller waits for it, and no longer than is said. A program that ends meanwhile
-waits once more for as long, so that the last words to brokers are sent. Nothing here knows what is
-ended.
+ends the client; the caller waits for it, and no longer than is said. Who is interrupted while it
+begins, as by Ctrl-C, leaves it under way all the same. A program that ends meanwhile waits once
+more for as long, so that the last words to brokers are sent. Nothing here knows what is ended.
 """
 
 from __future__ import annotations
@@ -36,12 +36,20 @@ class Ending:
         """Begin, unless another has; return when it is done, or the time is over."""
         if self._ender is threading.current_thread():
             return
-        if self._still_to_begin:  # also where a signal came before a thread had begun
-            try:
-                start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
-            except RuntimeError:  # at a limit, or so late that Python makes no thread any more
-                self._run()
-        self._wait()
+        try:
+            if self._still_to_begin:  # also where a signal came before a thread had begun
+                self._begin()
+            self._wait()
+        except BaseException:  # Ctrl-C, perhaps before a thread had begun
+            if self._still_to_begin:
+                self._begin()
+            raise
+
+    def _begin(self) -> None:
+        try:
+            start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
+        except RuntimeError:  # at a limit, or so late that Python makes no thread any more
+            self._run()
 
     def _wait(self) -> None:
         try:

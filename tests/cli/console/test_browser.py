@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import zlib
 
 import pytest
 from broker_kinds import NAME, wait_until
+from browsers import started_chromium
 from conforming_clients import Clients
 from console_stage import TOKEN, paths, served, staged, with_topics
 from walks import Walk, check_told
@@ -20,9 +19,6 @@ from rocketpoll import Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 LOOKS = {
     "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
@@ -35,14 +31,8 @@ MOST_OF_A_PAGE = 150_000
 
 @pytest.fixture(scope="module")
 def chromium():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: apt-get install -y chromium")
-    playwright = pytest.importorskip("playwright.sync_api")
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with started_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from async_stories import names_of_threads, steps, told_in_a_loop, until
 from python_programs import python_program
 
-from rmq_spark.client.aio.calls import CALLS_MAX, Turns, in_thread
+from rmq_spark.client.aio.calls import CALLS_MAX, Turns, ending, in_thread
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 
 
@@ -44,6 +44,17 @@ async def test_so_many_calls_are_made_at_once_and_a_thousand_need_no_more_thread
     await asyncio.gather(*[in_thread(bridge, together.wait) for _ in range(CALLS_MAX)])
     await asyncio.gather(*[in_thread(bridge, lambda: None) for _ in range(1_000)])
     assert len(names_of_threads("rocketpoll calls")) == CALLS_MAX
+
+
+@told_in_a_loop
+async def test_an_end_waits_for_no_calls():
+    go_on, bridge, turns = threading.Event(), here(), Turns(are_ends=True)
+    calls = [in_thread(bridge, lambda: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
+    assert await ending(bridge, lambda: "ended") == "ended"
+    assert await turns.call(bridge, lambda: "in its turn") == "in its turn"
+    assert not any(call.done() for call in calls)
+    go_on.set()
+    await asyncio.gather(*calls)
 
 
 @told_in_a_loop

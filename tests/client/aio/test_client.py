@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
+import re
 import threading
+import time
+from functools import partial
 
 import pytest
 from async_stories import FIRST, names_of_threads, steps, taken, told_in_a_loop, until
 from broker_kinds import wait_until
+from cancellations import Belongings
+from conforming_clients import bodies_of
 from python_programs import python_program
 
 from rmq_spark.client.aio.client import LOOK_AT_LOOP_MS
 from rmq_spark.client.instance.instance import ClientInstance
 from rocketpoll import ClientInstance as PublicInstance
-from rocketpoll import Message, aio
+from rocketpoll import Message, MessageQueue, aio
 from rocketpoll.errors import ClientShutDown, MessageRejected, NoNameServer
 
 
@@ -90,23 +96,70 @@ async def test_one_whose_start_is_cancelled_is_given_up(broker, monkeypatch):
     await until("the end", lambda: client.instance().is_shut_down)
 
 
-def test_another_loop_is_refused_in_one_line(broker, topic, group):
-    producer = aio.Producer(group, broker.address)
+QUEUE = MessageQueue("T", "broker-a", 0)
+KINDS = {
+    "producer": (aio.Producer, "the producer {group!r}"),
+    "consumer": (aio.Consumer, "the consumer {group!r}"),
+    "admin": (lambda _, client: aio.Admin(client), "the admin"),
+}
 
-    async def send():
-        await producer.send(Message(topic, b"x"))
+
+def every_call(member):
+    """A call of each method and of what statements call, by name."""
+    for name, method in inspect.getmembers(member, inspect.ismethod):
+        if name.startswith("_") and name not in ("__aenter__", "__anext__"):
+            continue
+        parameters = inspect.signature(method).parameters.values()
+        needed = [each for each in parameters if each.default is each.empty]
+        yield name, partial(method, *[QUEUE for each in needed if each.kind < each.VAR_POSITIONAL])
+
+
+async def error_of(call):
+    try:
+        answer = call()
+        if inspect.isawaitable(answer):
+            await answer
+    except ClientShutDown as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_call_in_another_loop_or_in_none_is_refused_in_one_line(broker, group, kind):
+    make, said = KINDS[kind]
+    said = said.format(group=group)
+    elsewhere = f"{said} belongs to another event loop: make one in this loop"
+    nowhere = f"{said} is used where no event loop runs: use it in a coroutine of its loop"
+
+    async def errors(member):
+        return {name: await error_of(call) for name, call in every_call(member)}
 
     async def first():
-        await producer.start()
-        await send()
-        with pytest.raises(ClientShutDown) as raised:
-            await asyncio.to_thread(asyncio.run, send())
-        assert str(raised.value) == (
-            f"the producer {group!r} belongs to another event loop: make one in this loop"
-        )
-        await producer.close()
+        async with make(group, broker.address) as member:
+            told = await asyncio.to_thread(asyncio.run, errors(member))
+            assert set(told.values()) == {elsewhere}, told
+            assert len(told) >= 8
+            for name in {"health", "assignment"} & set(told):
+                with pytest.raises(ClientShutDown, match=re.escape(nowhere)):
+                    await asyncio.to_thread(getattr(member, name))
+            assert member.is_running
+        return member
 
-    asyncio.run(first())
+    ended = asyncio.run(first())
+    told = asyncio.run(errors(ended))  # as programs do that call asyncio.run more than once
+    assert set(told.values()) == {elsewhere}, told
+
+
+def test_a_client_in_another_loop_is_refused_in_one_line(broker):
+    client = aio.Client(broker.address)
+
+    async def enter():
+        async with client:
+            pass
+
+    asyncio.run(enter())
+    with pytest.raises(ClientShutDown, match="the client belongs to another event loop: make one"):
+        asyncio.run(enter())
 
 
 def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic, group, caplog):
@@ -125,6 +178,63 @@ def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic
     said = f"the event loop was closed before the consumer {group!r}: what it had is given up"
     assert said in caplog.messages
     assert LOOK_AT_LOOP_MS == 1_000
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "client"])
+def test_a_loop_that_is_closed_leaves_no_threads_and_no_connections(broker, topic, group, kind):
+    """Whatever was under way in it, and was cancelled with all its tasks."""
+    broker.send(topic, "one")
+    made = []
+
+    async def leave_open():
+        made.append(Belongings())
+        client = aio.Client(broker.address)
+        member = client if kind == "client" else KINDS[kind][0](group, client)
+        await member.__aenter__()
+        under_way = {
+            "client": lambda: aio.Admin(client).start(),
+            "producer": lambda: member.send(Message(topic, b"x")),
+            "consumer": lambda: member.poll(60_000),
+            "admin": lambda: member.topic_offsets(topic),
+        }[kind]
+        made.extend(asyncio.create_task(under_way()) for _ in range(20))
+        await steps(2)
+
+    asyncio.run(leave_open())
+    wait_until("the end of threads", lambda: not made[0].new_threads())
+    wait_until("the end of connections", lambda: not made[0].new_sockets())
+
+
+@told_in_a_loop
+async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothing(
+    broker, topic, group
+):
+    """Threads beat, pull and read answers meanwhile: none of it is found too late afterwards."""
+    short = {"heartbeat_interval_ms": 20, "request_timeout_ms": 500}
+    async with (
+        aio.Client(broker.address, **short) as client,
+        aio.Producer(group, client, send_timeout_ms=500, pending_max=1) as producer,
+        aio.Consumer(group, client, FIRST) as consumer,
+    ):
+        await producer.send(Message(topic, b"0"))
+        await consumer.subscribe(topic)
+        assert await taken(consumer, 1) == ["0"]
+        queues = consumer.assignment()
+        asked = asyncio.create_task(consumer.poll(500))
+        sends = [asyncio.create_task(producer.send(Message(topic, b"1"))) for _ in range(2)]
+        await steps(1)  # one is under way, the other waits for room
+        assert producer._room.count == 1
+        over = asyncio.get_running_loop().time() + 0.7
+        wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # no step of it
+        assert {result.queue.topic for result in await asyncio.gather(*sends)} == {topic}
+        found = bodies_of(await asked)
+        assert found
+        assert consumer.assignment() == queues
+        while len(found) < 2:
+            found += await taken(consumer, 1)
+        with PublicInstance(broker.address) as other:
+            (member,) = other.api.consumer_ids(broker.address, group)
+        assert client.instance().client_id == member
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is nothing to fork")

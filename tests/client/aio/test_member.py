@@ -11,6 +11,7 @@ import pytest
 from async_stories import FIRST, steps, told_in_a_loop, until
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
+from rmq_spark.client.aio.calls import CALLS_MAX
 from rmq_spark.client.aio.member import threaded
 from rmq_spark.client.instance.instance import ClientInstance
 from rocketpoll import aio
@@ -117,6 +118,20 @@ async def test_a_close_that_is_cancelled_goes_on(broker, make):
     await asyncio.wait([closing])
     await until("the end", lambda: client.instance().is_shut_down)
     await member.close()
+
+
+@told_in_a_loop
+async def test_a_close_waits_for_no_calls_of_others(broker, make):
+    go_on = threading.Event()
+    async with aio.Client(broker.address) as client, aio.Admin(client) as admin:
+        member, own = make(client), aio.Client(broker.address)
+        async with own:
+            await member.start()
+            asked = [admin._call(lambda _: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
+            await member.close()
+        assert not any(each.done() for each in asked)
+        go_on.set()
+        await asyncio.gather(*asked)
 
 
 @told_in_a_loop

@@ -9,7 +9,6 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, messages, numbers, polled
 
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.errors import (
     BrokerRefused,
@@ -26,9 +25,14 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def admin(cluster):
-    with Admin(cluster.name_server) as made:
-        yield made
+def clients(both_clients):
+    """All of this holds for the threaded client and for that of asyncio."""
+    return both_clients
+
+
+@pytest.fixture
+def admin(clients):
+    return clients.admin()
 
 
 def commit(cluster, group, topic, *offsets):

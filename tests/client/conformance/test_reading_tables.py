@@ -7,13 +7,18 @@ import time
 
 import pytest
 
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import Message
 
 COUNT = 200
 QUEUES = 2
 SAME_HASH = ("AaAa", "BBBB")
+
+
+@pytest.fixture
+def clients(both_clients):
+    """All of this holds for the threaded client and for that of asyncio."""
+    return both_clients
 
 
 @pytest.fixture
@@ -35,9 +40,9 @@ def topic(cluster, clients):
 
 
 @pytest.fixture(params=["all extensions", "none"])
-def admin(request, cluster):
+def admin(request, clients):
     more = {"none": {"extensions": frozenset()}}
-    return Admin(instance=cluster.instance(**more.get(request.param, {})))
+    return clients.admin(**more.get(request.param, {}))
 
 
 def places(table):

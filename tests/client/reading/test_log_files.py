@@ -122,6 +122,23 @@ def of_another_queue(path):
                 file.write(b"\0\0\0\1")
 
 
+def test_records_of_another_store_that_was_put_there_meanwhile_are_not_used(tmp_path):
+    """It is the same in all but what the messages say."""
+    store, other = tmp_path / "store", tmp_path / "other"
+    for root, body in ((store, b"right"), (other, b"wrong")):
+        root.mkdir()
+        _, places, sizes, _ = log_of(root, (0, body), (1, body))
+    files = log_of(store, (0, b"right"), (1, b"right"))[0]
+    assert files.records(places, sizes, range(2)) is not None
+    (other / "abort").write_text("rocketpoll of another start")
+    store.rename(tmp_path / "aside")
+    other.rename(store)
+    assert files.records(places, sizes, range(2)) is None
+    store.rename(other)
+    (tmp_path / "aside").rename(store)
+    assert b"right" in bytes(files.records(places, sizes, range(2)))
+
+
 @pytest.mark.parametrize("happens", [deleted, cut_short, of_another_queue])
 def test_what_is_not_there_any_more_is_no_record(running_broker, api, tmp_path, happens):
     filled(running_broker, LARGE)

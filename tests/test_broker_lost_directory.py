@@ -1,0 +1,140 @@
+"""A store's directory is moved away, deleted or replaced under a running broker: nothing that the
+next start would not find is acknowledged, and whatever lies in its place is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+from broker_clients import BrokerClients, send_request
+from broker_processes import BrokerProcess
+from test_broker_bad_stores import found_in
+
+BEFORE = ["before 0", "before 1"]
+QUICK = {
+    "flushDiskType": "SYNC_FLUSH",
+    "syncFlushTimeout": "200",
+    "checkpointIntervalMills": "200",
+}
+
+
+def move_away(store, aside):
+    store.rename(aside)
+
+
+def move_the_directory_above(store, aside):
+    store.parent.rename(aside)
+
+
+def replace_by_a_copy(store, aside):
+    store.rename(aside)
+    shutil.copytree(aside, store)
+
+
+def delete(store, _):
+    shutil.rmtree(store)
+
+
+def empty(store, _):
+    for path in store.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def delete_the_log(store, _):
+    shutil.rmtree(store / "commitlog")
+
+
+def replace_a_file_of_the_log(store, aside):
+    shutil.move(store / "commitlog" / ("0" * 20), aside)
+    shutil.copy(aside, store / "commitlog" / ("0" * 20))
+
+
+LOSSES = [
+    move_away,
+    move_the_directory_above,
+    replace_by_a_copy,
+    delete,
+    empty,
+    delete_the_log,
+    replace_a_file_of_the_log,
+]
+WITHOUT_THEIR_DIRECTORY = LOSSES[:4]
+
+
+def files_in(root):
+    """What lies below a directory."""
+    return {path: path.is_file() and path.read_bytes() for path in sorted(root.rglob("*"))}
+
+
+async def sent(port, *bodies, topic="T"):
+    """The codes with which messages are answered, and what the last answer says."""
+    async with BrokerClients(port) as clients:
+        client, codes = await clients.connect(), []
+        for body in bodies:
+            client.send(send_request(body, topic))
+            answer = await client.receive()
+            codes.append(answer.code)
+        return codes, answer.remark
+
+
+def broker_in(tmp_path, **settings):
+    """A broker in a directory of a directory of its own."""
+    (tmp_path / "own").mkdir()
+    place = str(tmp_path / "own" / "store")
+    return BrokerProcess(tmp_path, storePathRootDir=place, **{**QUICK, **settings})
+
+
+@pytest.mark.parametrize(
+    ("lose", "flush_disk_type"),
+    [*((lose, "SYNC_FLUSH") for lose in LOSSES), (move_away, "ASYNC_FLUSH")],
+)
+def test_what_no_start_would_find_is_not_acknowledged(tmp_path, lose, flush_disk_type):
+    with broker_in(tmp_path, flushDiskType=flush_disk_type) as broker:
+        assert asyncio.run(sent(broker.port, *BEFORE))[0] == [0, 0]
+        lose(tmp_path / "own" / "store", tmp_path / "aside")
+        codes, remark = [0], None
+        if flush_disk_type == "ASYNC_FLUSH":  # which acknowledges before it flushes
+            while codes[-1] == 0:
+                codes, remark = asyncio.run(sent(broker.port, "after"))
+        else:
+            codes, _ = asyncio.run(sent(broker.port, "after 0"))
+            assert codes == [10]  # FLUSH_DISK_TIMEOUT: whether it is stored is not known
+            codes, remark = asyncio.run(sent(broker.port, "after 1"))
+        assert codes == [14]
+        assert "the commit log is not flushed" in remark
+        assert str(tmp_path / "own" / "store") in remark
+        broker.stop()
+
+
+@pytest.mark.parametrize("lose", WITHOUT_THEIR_DIRECTORY)
+def test_what_lies_in_its_place_is_not_touched_not_even_by_the_stop(tmp_path, lose):
+    """Somebody puts a copy back, and tells the broker to stop only then."""
+    with broker_in(tmp_path) as broker:
+        asyncio.run(sent(broker.port, *BEFORE))
+        lose(tmp_path / "own" / "store", tmp_path / "aside")
+        before = files_in(tmp_path / "own")
+        assert asyncio.run(sent(broker.port, "after", topic="New"))[0] == [14]
+        asyncio.run(sent(broker.port, "after"))
+        assert broker.stop() == 1
+        assert files_in(tmp_path / "own") == before
+    *_, last = broker.said()
+    assert last.startswith("the broker has stopped, but not in order: ")
+    assert str(tmp_path / "own" / "store") in last
+    assert not any("Traceback" in line for line in broker.said())
+
+
+@pytest.mark.parametrize("lose", [move_away, move_the_directory_above])
+def test_a_directory_that_is_put_back_is_gone_on_with(tmp_path, lose):
+    store, aside = tmp_path / "own" / "store", tmp_path / "aside"
+    with broker_in(tmp_path) as broker:
+        asyncio.run(sent(broker.port, *BEFORE))
+        lose(store, aside)
+        assert asyncio.run(sent(broker.port, "after 0", "after 1"))[0] == [10, 14]
+        aside.rename(store if lose is move_away else store.parent)
+        while (codes := asyncio.run(sent(broker.port, "again"))[0]) != [0]:
+            assert codes == [14]
+        assert found_in(broker) == [*BEFORE, "after 0", "again"]
+        assert broker.stop() == 0
+    with BrokerProcess(tmp_path, storePathRootDir=str(store)) as broker:
+        assert found_in(broker) == [*BEFORE, "after 0", "again"]

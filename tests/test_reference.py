@@ -1,0 +1,52 @@
+"""The generated pages: nothing that the code has is missing, and nothing on them is out of date."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import rocketpoll
+from rmq_spark.cli.main import SECTIONS
+from rmq_spark.spark.option_table import OPTIONS
+from rocketpoll.broker.settings.keys import KEYS
+
+ROOT = Path(__file__).parent.parent
+GENERATED = runpy.run_path(str(ROOT / "site" / "reference.py"))["GENERATED"]
+CODE = {
+    "reference/commands.md": {name for leaves in SECTIONS.values() for name in leaves},
+    "reference/options.md": set(OPTIONS),
+    "reference/settings.md": set(KEYS),
+    "reference/python.md": {name for name in rocketpoll.__all__ if name[0] != "_"},
+    "adr/README.md": {path.name for path in (ROOT / "docs" / "adr").glob("*.md")},
+}
+NAMED = {
+    "reference/commands.md": r"^### (\S+)$",
+    "reference/python.md": r"^(?::::.*\.|### )(\w+)$",
+    "adr/README.md": r"\]\((.*)\)$",
+}
+
+
+def rows_of(page):
+    return re.findall(NAMED.get(page, r"^\| `(\w+)` \|"), GENERATED[page](), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", CODE)
+def test_a_page_names_each_thing_of_the_code_once_and_nothing_else(page):
+    assert sorted(rows_of(page)) == sorted(CODE[page])
+
+
+def test_the_page_of_metrics_and_the_guide_name_the_same_metrics():
+    guide = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `((?:rocketmq|rocketpoll)_\w+)`", guide, re.MULTILINE))
+    rows = rows_of("reference/metrics.md")
+    assert {name for name in rows if not name.startswith("process_")} == told
+    assert len(rows) == len(set(rows))
+
+
+def test_each_generated_page_is_named_here_and_in_the_navigation():
+    assert set(GENERATED) == {*CODE, "reference/metrics.md"}
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert [page for page in GENERATED if f": {page}\n" not in navigation] == []

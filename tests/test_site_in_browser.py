@@ -1,0 +1,154 @@
+"""The site in a real Chromium: nothing is cut off, the search finds, code can be read."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from browsers import started_chromium
+from built_sites import built, needs_mkdocs
+
+pytestmark = [pytest.mark.deep, needs_mkdocs]
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+WIDE = {"viewport": {"width": 1280, "height": 900}}
+CONTRAST_MIN = 4.5
+"""What the accessibility guidelines of the W3C (WCAG 2, level AA) ask of text."""
+
+OUTSIDE = """() => {
+  const scrolls = (each) => ["auto", "scroll", "hidden"].includes(getComputedStyle(each).overflowX);
+  const right = document.documentElement.clientWidth + 1;
+  const within = (each) => {
+    for (let up = each.parentElement; up && up !== document.body; up = up.parentElement) {
+      if (scrolls(up)) return true;
+    }
+    return false;
+  };
+  const outside = [...document.querySelectorAll(".md-content *")].filter(
+    (each) => each.getBoundingClientRect().right > right && !within(each)
+  );
+  if (document.documentElement.scrollWidth >= right) outside.push(document.body);
+  return outside.map((each) => each.tagName + ": " + each.textContent.slice(0, 40));
+}"""
+
+CONTRASTS = """() => {
+  const rgb = (css) => {
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    return (over) => {
+      canvas.fillStyle = over; canvas.fillRect(0, 0, 1, 1);
+      canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+      return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+  };
+  const light = (channels) => {
+    const [r, g, b] = channels.map((each) => each / 255).map(
+      (each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4
+    );
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const lowest = {};
+  for (const code of document.querySelectorAll(".highlight code")) {
+    const behind = getComputedStyle(code).backgroundColor;
+    for (const token of [code, ...code.querySelectorAll("span[class]")]) {
+      if (!token.textContent.trim() || token.querySelector("span")) continue;
+      const ground = light(rgb(behind)(getComputedStyle(document.body).backgroundColor));
+      const ink = light(rgb(getComputedStyle(token).color)(behind));
+      const contrast = (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+      lowest[token.className] = Math.min(contrast, lowest[token.className] ?? 99);
+    }
+  }
+  return lowest;
+}"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """A page that is asked for is no news."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    """The site, served."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with started_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(chromium, address):
+    """Open pages in a look; whatever one of their programs complains of fails the test."""
+    contexts, complaints = [], []
+
+    def page(**look):
+        context = chromium.new_context(base_url=address, **look)
+        contexts.append(context)
+        made = context.new_page()
+        made.on("pageerror", lambda error: complaints.append(str(error)))
+        return made
+
+    yield page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def test_on_a_telephone_no_page_has_to_be_scrolled_sideways(site, opened):
+    page = opened(**PHONE)
+    paths = [each.relative_to(site).as_posix() for each in site.rglob("*.html")]
+    cut = {}
+    for path in sorted(set(paths) - {"404.html"}):
+        page.goto(f"/{path}", wait_until="domcontentloaded")
+        cut[path] = page.evaluate(OUTSIDE)
+    assert len(cut) > 70
+    assert {path: found for path, found in cut.items() if found} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_code_can_be_read_in_both_schemes(opened, scheme):
+    page = opened(**WIDE, color_scheme=scheme)
+    page.goto("/spark.html")
+    body = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (body == "rgb(255, 255, 255)") == (scheme == "light")
+    for path in ("spark.html", "client.html", "operate.html", "project/notebooks/explore.html"):
+        page.goto(f"/{path}")
+        contrasts = page.evaluate(CONTRASTS)
+        assert len(contrasts) > 3
+        assert {kind: seen for kind, seen in contrasts.items() if seen < CONTRAST_MIN} == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("startingOffsets", "options.html"),
+        ("cannot connect to", "troubleshooting.html"),
+        ("rocketmq_consumer_lag_messages", "reference/metrics.html"),
+        ("mappedFileSizeCommitLog", "reference/settings.html"),
+        ("ManyPullRequest", "from-rocketmq.html"),
+    ],
+)
+def test_the_search_finds_what_people_type(opened, asked, found):
+    page = opened(**WIDE)
+    page.goto("/index.html")
+    page.fill(".md-search__input", asked)
+    page.wait_for_selector(".md-search-result__link")
+    links = page.eval_on_selector_all(
+        ".md-search-result__link", "each => each.map(link => link.getAttribute('href'))"
+    )
+    assert any(f"/{found}" in link for link in links[:5]), links
