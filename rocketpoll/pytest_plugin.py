@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from rocketpoll.aio import Client
     from rocketpoll.broker.embedded import EmbeddedBroker
 
 _NAME_CHARACTERS_MAX: Final = 100
@@ -62,6 +63,19 @@ def rocketpoll_topic(
     rocketpoll_broker.create_topic(topic, queues)
     yield topic
     rocketpoll_broker.delete_topic(topic)
+
+
+@pytest.fixture
+def rocketpoll_aio(rocketpoll_broker: EmbeddedBroker) -> Iterator[Client]:
+    """Yield a client of asyncio for the producers and consumers of one test, and end them all.
+
+    It belongs to the first event loop that uses it, whatever runs that: anyio's plugin,
+    pytest-asyncio, or the test itself.
+    """
+    from rocketpoll.aio import Client  # noqa: PLC0415  # see the module
+
+    with Client(rocketpoll_broker.address).kept() as client:
+        yield client
 
 
 def _queues(queues: int = _QUEUES) -> int:

@@ -178,26 +178,6 @@ def test_the_program_of_the_first_page_shows_what_it_has_sent(capsys):
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        ("read-a-day", "created    1"),
-        ("find-a-message", "created b'one'"),
-        ("send-a-group-back", "goes on at 0"),
-    ],
-)
-def test_the_program_of_a_page_with_one_question_answers_it(capsys, page, said):
-    [block] = python_of(f"docs/how-to/{page}.md")
-    with EmbeddedBroker() as broker:
-        broker.create_topic("orders", queues=1)
-        broker.send("orders", "one", tags="created", keys="order-1")
-        with Admin(broker.address) as admin:
-            [queue] = admin.topic_offsets("orders")
-            admin.set_offset("billing", queue, 1)
-        run_at(broker, block)
-    assert said in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
     ("sign", "said"),
     [("LitePullConsumer", "[1, 2, 3]\n"), ("registry", "['bob', 'nobody']\n")],
 )

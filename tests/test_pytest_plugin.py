@@ -143,6 +143,63 @@ def test_it(rocketpoll_broker, rocketpoll_topic, number):
     assert outcome(project(tests, "-n", "2")) == "4 passed"
 
 
+ASYNCIO = """
+import asyncio, logging, threading
+
+import pytest
+from rocketpoll import ConsumeFromWhere, LitePullSettings, Message, aio
+
+FIRST = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+LEFT_OPEN = []
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+async def there_and_back(client, topic):
+    async with aio.Producer("shop", client) as producer:
+        await producer.send(Message(topic, b"one"))
+    async with aio.Consumer("billing", client, FIRST) as consumer:
+        await consumer.subscribe(topic)
+        assert (await anext(consumer)).body == b"one"
+
+@pytest.mark.anyio
+async def test_by_a_plugin(rocketpoll_aio, rocketpoll_topic):
+    await there_and_back(rocketpoll_aio, rocketpoll_topic)
+
+def test_by_itself(rocketpoll_aio, rocketpoll_topic):
+    asyncio.run(there_and_back(rocketpoll_aio, rocketpoll_topic))
+
+@pytest.mark.parametrize("how_often", [1, 2])
+def test_that_leaves_one_open(rocketpoll_aio, rocketpoll_broker, rocketpoll_topic, how_often):
+    async def leave_open():
+        consumer = aio.Consumer("members", rocketpoll_aio, FIRST)
+        LEFT_OPEN.append(consumer)
+        await consumer.start()
+        await consumer.subscribe(rocketpoll_topic)
+        async with aio.Admin(rocketpoll_aio) as admin:
+            while not (members := await admin.members("members")):
+                await asyncio.sleep(0)
+            assert len(members) == 1  # and none of the test before
+
+    asyncio.run(leave_open())
+
+def test_that_fails(rocketpoll_aio):
+    raise KeyError
+
+def test_nothing_is_left_of_those_before(rocketpoll_broker):
+    assert not any(consumer.is_running for consumer in LEFT_OPEN)
+    names = [thread.name for thread in threading.enumerate() if "asyncio" in thread.name]
+    assert names == []
+"""
+
+
+def test_a_client_of_asyncio_lives_for_a_test_and_ends_what_the_test_has_left_open(project):
+    said = project(ASYNCIO, "-p", "anyio")
+    assert outcome(said) == "1 failed, 5 passed", said
+    assert "closed before" not in said, said
+
+
 def test_a_wrong_marker_is_refused(project):
     said = project("""
 import pytest

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
-from async_stories import told_in_a_loop
+from async_stories import told_in_a_loop, until
 
 from rocketpoll import EmbeddedBroker
 
@@ -38,3 +39,34 @@ async def test_an_order_that_is_posted_is_streamed(monkeypatch):
             await browser.post("/orders", json={"id": 2})
             assert await coming == 'data: {"id": 2}\n\n'
             await events.aclose()
+
+
+@told_in_a_loop
+async def test_a_server_streams_to_browsers_that_come_and_go(monkeypatch):
+    """Over real connections: a browser that hangs up ends its consumer."""
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.syspath_prepend(str(ORDERS.parent))
+    monkeypatch.delitem(sys.modules, "orders", raising=False)
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", 1)
+        monkeypatch.setenv("NAMESRV_ADDR", broker.address)
+        settings = uvicorn.Config("orders:app", port=0, log_level="warning", lifespan="on")
+        server = uvicorn.Server(settings)
+        serving = asyncio.create_task(server.serve())
+        await until("the server", lambda: server.started)
+        [[listening, *_]] = [each.sockets for each in server.servers]
+        shop = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=shop, timeout=30) as browser:
+            for number in range(2):
+                async with browser.stream("GET", "/orders") as stream:
+                    lines = stream.aiter_lines()
+                    assert await anext(lines) == ": ready"
+                    sent = await browser.post("/orders", json={"id": number})
+                    assert sent.json() == {"queue": 0, "offset": number}
+                    assert await anext(lines) == ""
+                    assert await anext(lines) == f'data: {{"id": {number}}}'
+                    users = sys.modules["orders"]._CLIENT["client"]._users
+                    assert len(users) == 3  # the client itself, its producer and the stream
+                await until("the end of the consumer", lambda users=users: len(users) == 2)
+        server.should_exit = True
+        await serving

@@ -4,14 +4,18 @@
     .venv/bin/python -m benchmarks.spark.exactly_once --rows 1000000 --rounds 5
 
 A ratio of 1.10 says that exactly once takes a tenth longer; the ways take turns. Beside it is the
-processor time of Spark, its workers and the broker, which a busy machine changes less. The time of
-one row is that of a commit: what it has on top of the other's is the manifest, and where all see a
-batch at once, the broker's commit before it. The broker has a process of its own.
+processor time of Spark, its workers and the broker, which a busy machine changes less. The broker
+has a process of its own.
+
+Last comes what a commit of one row takes by itself, on top of Spark's own time: the manifest, and
+where all see a batch at once, the broker's commit before it. Each has connections of its own, as
+Spark commits each batch in a new process.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -19,13 +23,24 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.spark.process_tree import tree_cpu_seconds
+from rmq_spark.client.manifest import CommittedSpan, ManifestId
+from rmq_spark.spark.committing import commit, make_commits_topic
+from rmq_spark.spark.options import WriteOptions, write_options
+from rmq_spark.spark.sending import producer_of, send_rows
+from rmq_spark.spark.sink_columns import SinkColumn
+from rmq_spark.spark.sink_rows import WriteTask
+from rmq_spark.spark.staged_commits import commit_staged
+from rmq_spark.spark.staging import stage_rows
+from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rocketpoll import EmbeddedBroker
 
 _BODY = "cast(lpad(id, 100, '.') as binary) as body"
 _PARTITIONS = 4
+_COMMITS_A_ROUND = 20
 _WAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "at least once": {},
     "exactly once": {"delivery": "exactly_once"},
@@ -76,6 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     )
                     sys.stdout.write(f"{what} {rows} rows: {', '.join(said)}\n")
                     sys.stdout.flush()
+            for way, commits in _committed(broker, _COMMITS_A_ROUND * options.rounds).items():
+                took = Took(*map(statistics.median, zip(*commits, strict=True)))
+                sys.stdout.write(
+                    f"a commit of one row, {way}: {took.seconds * 1e3:.1f} ms, the fastest "
+                    f"{min(commits).seconds * 1e3:.1f} ms, on an average "
+                    f"{statistics.mean(each.cpu_seconds for each in commits) * 1e3:.1f} ms of "
+                    "processors\n"
+                )
     finally:
         session.stop()
 
@@ -106,6 +129,47 @@ def _measured(
                 found["writing"][way].append(written.since(began))
                 found["reading"][way].append(ended.since(written))
     return found
+
+
+def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
+    """Return what each commit of a batch of one row took, by how it is written."""
+    found: dict[str, list[Took]] = {}
+    timeouts_ms = itertools.count(10_000)
+    for way, told in _WAYS.items():
+        if not told:  # nothing is committed
+            continue
+        topic = f"commits-{way.replace(' ', '-')}"
+        broker.create_topic(topic, 1)
+        to = {"namesrvAddr": broker.address, "topic": topic, **told}
+        options = write_options(to)
+        columns = [SinkColumn("body", 0, "binary")]
+        rows = pa.RecordBatch.from_pydict({"body": [b"." * 100]})
+        make_commits_topic(options)
+        for number in range(count):
+            batch = BatchRequestHeader(topic, number, "query")
+            named = ManifestId("query", "", number, "run")
+            task = WriteTask("query", number, 0)
+            # another access, so that nothing has been connected before
+            anew = write_options({**to, "requestTimeoutMs": str(next(timeouts_ms))})
+            if options.sink_name is None:
+                spans = send_rows(options, columns, task, [rows]).spans
+                began = Took.now()
+                commit(anew, named, [each for each in spans if isinstance(each, CommittedSpan)])
+            else:
+                staged = stage_rows(options, columns, task, [rows], batch).staged
+                began = Took.now()
+                commit_staged(anew, named, [] if staged is None else [staged])
+            found.setdefault(way, []).append(Took.now().since(began))
+            _end(anew)
+    _end(write_options({"namesrvAddr": broker.address, "topic": "any"}))
+    return found
+
+
+def _end(options: WriteOptions) -> None:
+    """End the producers of rows and of manifests, which would live as long as the process."""
+    for producer in (producer_of(options), producer_of(options, topic_queues=1)):
+        producer.shutdown()
+        producer.instance.shutdown()
 
 
 if __name__ == "__main__":

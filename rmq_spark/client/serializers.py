@@ -1,7 +1,7 @@
 """Serializers: values to bodies and back, chosen once and by name, or brought along.
 
     json       str, numbers, dict, list, dataclasses, times; pydantic's models by themselves
-    msgpack    the same without times; smaller
+    msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
     avro(...)  dict, by a schema; with an own header, and a registry, if one is wanted
 
@@ -15,7 +15,11 @@ import dataclasses
 import io
 import json
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, Protocol, runtime_checkable
+from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
 from rmq_spark.errors import BodyError, excerpt
@@ -48,12 +52,11 @@ class Json:
 
     def dumps(self, value: Any) -> bytes:
         """Return the JSON of a value; models of pydantic write their own."""
-        dump = getattr(value, "model_dump_json", None)
-        if callable(dump) and not isinstance(value, type):
-            return bytes(dump().encode())
+        if _is_model(value):
+            return bytes(value.model_dump_json().encode())
         import orjson  # noqa: PLC0415  # as all libraries here
 
-        return orjson.dumps(value)
+        return orjson.dumps(value, default=_model_as_json)
 
     def loads(self, body: bytes) -> Any:
         """Return the value of JSON; raise ValueError if it is none."""
@@ -64,10 +67,13 @@ class MsgPack:
     """The serializer of MessagePack."""
 
     def dumps(self, value: Any) -> bytes:
-        """Return the MessagePack of a value; dataclasses and models become maps."""
+        """Return the MessagePack of a value; dataclasses and models become maps.
+
+        Times, decimals and UUIDs become texts and sets arrays, as in the JSON of models.
+        """
         import msgpack  # noqa: PLC0415  # as all libraries here
 
-        return bytes(msgpack.packb(value, default=as_plain))
+        return bytes(msgpack.packb(value, default=_as_packable))
 
     def loads(self, body: bytes) -> Any:
         """Return the value of MessagePack; raise ValueError if it is none."""
@@ -210,6 +216,28 @@ def decoded(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
         raise BodyError(subject, at=at, needed=needed, found=bytes(body)) from error
 
 
+def _model_as_json(value: Any) -> Any:
+    """Return a model within another value as it writes itself; raise TypeError if it is none."""
+    if not _is_model(value):
+        raise TypeError(f"needed a model or what JSON has, found {type(value).__name__}")
+    return value.model_dump(mode="json")
+
+
+def _as_packable(value: Any) -> Any:
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    return value.value if isinstance(value, Enum) else as_plain(value)
+
+
+def _is_model(value: Any) -> bool:
+    """Return whether a value is a model of pydantic."""
+    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
+
+
 def as_plain(value: Any) -> Any:
     """Return a dataclass or a model of pydantic as a dict.
 
@@ -218,7 +246,6 @@ def as_plain(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
-        return dump()
+    if _is_model(value):
+        return value.model_dump()
     raise TypeError(f"needed a dict, a dataclass or a model, found {type(value).__name__}")

@@ -131,6 +131,6 @@ OPTIONS: Final[Mapping[str, Option]] = {
     ),
     "txnVersion": Option(_SINK, "which batch of txnAppId is written: the same gives the same ids"),
     "rowIds": Option(
-        _SINK, "whether each message has property ROCKETPOLL_ROW, by which repeats are known"
+        _SINK, "by what property ROCKETPOLL_ROW of each message is made, by which repeats are known"
     ),
 }

@@ -9,7 +9,7 @@ option's name and what to write instead; secrets are never shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -38,6 +38,7 @@ from rmq_spark.spark.positions import (
     parse_positions,
     parse_times,
 )
+from rmq_spark.spark.sink_columns import RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.names import NAMESPACE_END, in_namespace, topic_fault
 
@@ -146,7 +147,7 @@ class WriteOptions:
     transaction: tuple[str, int] | None = None
     """The txnAppId and txnVersion by which the rows of a batch write are known."""
     """The name from which the row ids of a batch write are made."""
-    row_ids: bool = True
+    row_ids: RowIds = RowIds.POSITIONS
     is_exactly_once: bool = False
     """True if a batch counts by its manifest, see `committing`."""
     sink_name: str | None = None
@@ -248,7 +249,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         max_message_bytes=max_message_bytes,
         write_name=write_name,
         transaction=_transaction(options, is_exactly_once=is_exactly_once),
-        row_ids=options.get("rowIds", values.truth, default=True),
+        row_ids=RowIds(
+            options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None)),
+        ),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
         body=write_body(options),
@@ -256,6 +259,12 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 # ---- parts
+
+
+def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
+    """Return what rows may be known by, first the default: who sees each once needs no ids."""
+    default = RowIds.NONE if is_seen_once else RowIds.POSITIONS
+    return [default.value, *(each.value for each in RowIds if each is not default)]
 
 
 def _selection(options: Given, namespace: str | None) -> Selection:

@@ -98,7 +98,7 @@ def send_rows(
             stored before.
     """
     producer = producer_of(options)
-    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
+    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
     where = f"partition {task.partition}"
     sending = _Sending(options, producer, where, clock or time.monotonic, sleep or time.sleep)
     parcels = Parcels(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.spark.body_options import BINARY_BODIES, BodyFormat, BodyOptions
@@ -29,6 +30,18 @@ FLAG: Final = "flag"
 DELAY_LEVEL: Final = "delayLevel"
 QUEUE_ID: Final = "queueId"
 SHARDING_KEY: Final = "shardingKey"
+
+
+class RowIds(str, Enum):
+    """The ids that rows get, by which a reader recognizes one that was sent twice."""
+
+    NONE = "false"
+    POSITIONS = "true"
+    """By partition and number in it: right where a task that is run again has the same rows in the
+    same order."""
+    KEYS = "keys"
+    """By the row's keys: right in every plan, if a batch has no keys twice."""
+
 
 _NUMBER: Final = ("int", "smallint", "tinyint", "bigint")
 

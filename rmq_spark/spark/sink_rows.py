@@ -67,6 +67,11 @@ class WriteTask(NamedTuple):
         """Return the id of a row."""
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
+    def ids_of_keys(self, keys: pa.Array) -> pa.Array:
+        """Return the ids of rows by their keys: the same in whatever partition they are."""
+        prefix = pa.scalar(f"{self.write_id}:{self.batch_id}:{columns.KEYS}:")
+        return pc.binary_join_element_wise(prefix, keys, "")
+
     def row_ids(self, first_row: int, count: int) -> pa.Array:
         """Return the ids of ``count`` rows from ``first_row`` on."""
         numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
@@ -82,14 +87,14 @@ class SinkRows:
         task: WriteTask,
         *,
         body_bytes_max: int,
-        has_ids: bool,
+        ids: columns.RowIds,
     ) -> None:
-        """Take the columns to send; with ``has_ids`` each message gets its row id."""
+        """Take the columns to send, and by what each row is to be known."""
         self._sent = sent
         self._names = {column.name for column in sent}
         self._task = task
         self._body_bytes_max = body_bytes_max
-        self._has_ids = has_ids
+        self._ids = ids
 
     def checked(self, given: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the columns to send, in the types that a producer takes, with the row numbers.
@@ -116,8 +121,12 @@ class SinkRows:
                 found[name] = column.cast(pa.string())
             else:
                 found[name] = self._numbers(name, column, first_row)
-        if self._has_ids:
-            ids = self._task.row_ids(first_row, given.num_rows)
+        if self._ids is not columns.RowIds.NONE:
+            ids = (
+                self._task.row_ids(first_row, given.num_rows)
+                if self._ids is columns.RowIds.POSITIONS
+                else self._ids_of_keys(found[columns.KEYS], first_row)
+            )
             found[columns.PROPERTIES] = _with_ids(found.get(columns.PROPERTIES), ids)
         self._check_lengths(found, first_row)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
@@ -174,6 +183,28 @@ class SinkRows:
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
             lists = _without_nothing(lists, keys)
         return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR), first_row)
+
+    def _ids_of_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
+        """Return the rows' ids by their keys, of which each row has its own."""
+        self._refuse(
+            pc.is_null(keys),
+            first_row,
+            columns.KEYS,
+            "it is empty, and rowIds=keys makes the row's id of it: give each row a key, or leave "
+            "the option out",
+        )
+        codes = np.asarray(pc.dictionary_encode(keys).indices)
+        _, firsts = np.unique(codes, return_index=True)
+        if len(firsts) < len(codes):
+            row = int(np.setdiff1d(np.arange(len(codes)), firsts)[0])
+            raise RowError(
+                self._task.partition,
+                first_row + row,
+                columns.KEYS,
+                "an earlier row of the batch has the same, and with rowIds=keys that is the same "
+                "row: give each row of a batch a key of its own, or leave the option out",
+            )
+        return self._task.ids_of_keys(keys)
 
     def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         least = -(1 << 31) if name == columns.FLAG else 0

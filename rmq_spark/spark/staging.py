@@ -77,7 +77,7 @@ def stage_rows(
         WriteError: The broker refuses, could not be reached for too long, or knows the sink as
             another's. Nothing that was staged stays.
     """
-    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, has_ids=options.row_ids)
+    rows = SinkRows(sent, task, body_bytes_max=options.max_message_bytes, ids=options.row_ids)
     tries = SendTries(
         options.access,
         producer_of(options),

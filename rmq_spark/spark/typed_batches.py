@@ -21,6 +21,7 @@ from rmq_spark.errors import excerpt
 from rmq_spark.spark.bad_records import BadRecords
 from rmq_spark.spark.body_options import BODY, BodyFormat, BodyOptions
 from rmq_spark.spark.body_values import BodyFault, each_of
+from rmq_spark.spark.missing_fields import MissingFields
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.typed_columns import is_of_body
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
@@ -127,6 +128,9 @@ class BodyColumns:
         self._is_one_column = body.column is not None or body.format is BodyFormat.TEXT
         self._kind: pa.DataType = fields[0].type if self._is_one_column else pa.struct(fields)
         self._decoder = _decoder_of(body, self._kind)
+        self._missing: MissingFields | None = None
+        if body.format is BodyFormat.JSON and body.schema is not None:
+            self._missing = MissingFields(body.schema.names)
 
     def typed(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
@@ -142,6 +146,8 @@ class BodyColumns:
         for row in sorted(faults):
             queue = MessageQueue(topic, broker_name, batch.column("queueId")[row].as_py())
             self._bad.met(queue, batch.column("queueOffset")[row].as_py(), faults[row])
+        if self._missing is not None:
+            self._missing.look(topic, bodies, values)
         if self._is_one_column:
             by_name = dict.fromkeys(self._names, values)
         else:

@@ -38,7 +38,13 @@ from rmq_spark.spark.committing import check_begins, commit, make_commits_topic
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options import WriteOptions, write_options
 from rmq_spark.spark.sending import send_rows
-from rmq_spark.spark.sink_columns import DELAY_LEVEL, SinkColumn, check_sink_columns
+from rmq_spark.spark.sink_columns import (
+    DELAY_LEVEL,
+    KEYS,
+    RowIds,
+    SinkColumn,
+    check_sink_columns,
+)
 from rmq_spark.spark.sink_rows import WriteTask
 from rmq_spark.spark.staged_commits import abort_staged, check_stageable, commit_staged, next_write
 from rmq_spark.spark.task_reports import TaskRows, TaskStaged
@@ -79,7 +85,7 @@ class TaskSent(WriterCommitMessage):
 
     @property
     def row_ids(self) -> tuple[str, str] | None:
-        """The ids of the first and the last row, or None; those between them count up."""
+        """The ids by position of the first and the last row, or None; those between count up."""
         if not self.rows.row_count:
             return None
         return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
@@ -93,6 +99,8 @@ class _Writing:
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None, body=self.options.body
         )
+        if self.options.row_ids is RowIds.KEYS:
+            _check_has_keys(self.columns)
         self._checkpoint = next(
             (text for name, text in given.items() if name.lower() == _CHECKPOINT_LOCATION), None
         )
@@ -384,6 +392,16 @@ def _check_not_delayed(sent: Sequence[SinkColumn]) -> None:
         raise OptionError(
             "delivery",
             f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+        )
+
+
+def _check_has_keys(sent: Sequence[SinkColumn]) -> None:
+    """Refuse ids of rows by their keys where there are none."""
+    if not any(column.name == KEYS for column in sent):
+        raise OptionError(
+            "rowIds",
+            f"ids are to be made of column {KEYS}, and there is none: add it, as by "
+            f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
         )
 
 

@@ -15,6 +15,8 @@ def test_both_ways_of_writing_and_reading_are_timed_and_compared():
     assert [(what, rows) for what, rows, _ in found] == [
         (what, rows) for rows in ("50", "1") for what in ("writing", "reading")
     ], done.stderr
+    commits = re.findall(r"^a commit of one row, ([\w ]+): \d+\.\d ms", done.stdout, re.MULTILINE)
+    assert commits == ["exactly once", "visible to all"], done.stderr
     for *_, told in found:
         times = r"\d+ ms \(ratio \d+\.\d\d\) and \d+ ms of processors \(\d+\.\d\d\)"
         assert len(re.findall(times, told)) == told.count(", ") + 1 == 3

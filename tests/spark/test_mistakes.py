@@ -489,7 +489,7 @@ WRITE = [
         {"maxMessageBytes": "four"},
         "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",
     ),
-    ({"rowIds": "yes"}, "rowIds: needed true or false, found 'yes'"),
+    ({"rowIds": "yes"}, "rowIds: needed true, false or keys, found 'yes'"),
     (
         {"writeName": "a:b"},
         (

@@ -8,6 +8,7 @@ from rmq_spark.spark.given_options import check_names
 from rmq_spark.spark.option_table import OPTIONS, Use
 from rmq_spark.spark.options import Selection, read_options, write_options
 from rmq_spark.spark.positions import AtOffset, AtTime, BackInTime
+from rmq_spark.spark.sink_columns import RowIds
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
 
@@ -242,10 +243,18 @@ def test_a_group_has_to_be_able_to_be_one():
 def test_a_sink_is_told_how_large_messages_may_be_and_whether_they_have_ids():
     options = write_options({**NEEDED, "checkpointLocation": "/c", "queryName": "q"})
     assert options.max_message_bytes == 4 * 1024 * 1024
-    assert options.row_ids
+    assert options.row_ids is RowIds.POSITIONS
     options = write_options({**NEEDED, "maxMessageBytes": "8m", "rowIds": "false"})
     assert options.max_message_bytes == 8 * 1024 * 1024
-    assert not options.row_ids
+    assert options.row_ids is RowIds.NONE
+    assert write_options({**NEEDED, "rowIds": "Keys"}).row_ids is RowIds.KEYS
+
+
+def test_rows_that_everybody_sees_once_have_no_ids_unless_they_are_asked_for():
+    once = {**NEEDED, "delivery": "exactly_once", "topic": "T"}
+    assert write_options(once).row_ids is RowIds.POSITIONS
+    assert write_options({**once, "visibleTo": "all"}).row_ids is RowIds.NONE
+    assert write_options({**once, "visibleTo": "all", "rowIds": "true"}).row_ids
 
 
 @pytest.mark.parametrize("name", ["a:b", "a\n", "a\x01b", "x" * 256])

@@ -81,7 +81,7 @@ def test_the_defaults_are_those_of_the_code():
         "bodyFormat": READ.body.format.value,
         "producerGroup": WRITE.producer_group,
         "maxMessageBytes": f"{WRITE.max_message_bytes >> 20}m",
-        "rowIds": WRITE.row_ids,
+        "rowIds": WRITE.row_ids.value,
     }
     stated = {name: row[1].strip("`") for name, row in ROWS.items()}
     assert {name: stated[name] for name in in_code} == {

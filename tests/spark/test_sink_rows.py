@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.sink_columns import SINK_COLUMNS, SinkColumn
+from rmq_spark.spark.sink_columns import SINK_COLUMNS, RowIds, SinkColumn
 from rmq_spark.spark.sink_rows import ROW_ID, SinkRows, WriteTask
 
 TASK = WriteTask("q", 7, 3)
@@ -10,7 +10,7 @@ MAPS = pa.map_(pa.string(), pa.string())
 LISTS = pa.list_(pa.string())
 
 
-def checked(first_row=0, *, has_ids=False, **given):
+def checked(first_row=0, *, ids=RowIds.NONE, task=TASK, **given):
     """The rows of these columns; a body for each, if none is given."""
     count = len(next(iter(given.values())))
     arrays = {"body": pa.array(["x"] * count), **given}
@@ -20,7 +20,7 @@ def checked(first_row=0, *, has_ids=False, **given):
     }
     sent = [SinkColumn(name, at, "?") for at, name in enumerate(arrays)]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-    return SinkRows(sent, TASK, body_bytes_max=10, has_ids=has_ids).checked(batch, first_row)
+    return SinkRows(sent, task, body_bytes_max=10, ids=ids).checked(batch, first_row)
 
 
 def column(name, values, **more):
@@ -100,7 +100,7 @@ def test_properties_without_a_value_are_left_out():
 
 def test_what_rocketmq_sets_itself_does_not_come_along_from_a_message_that_was_read():
     read = [("UNIQ_KEY", "F0"), ("CLUSTER", "c"), ("mine", "1"), (ROW_ID, "old"), ("TAGS", "t")]
-    rows = checked(properties=pa.array([read], MAPS), tags=["t"], has_ids=True)
+    rows = checked(properties=pa.array([read], MAPS), tags=["t"], ids=RowIds.POSITIONS)
     assert rows.column("properties").to_pylist() == [[("mine", "1"), (ROW_ID, "q:7:3:0")]]
 
 
@@ -142,8 +142,8 @@ def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
         [("b", "2"), ("c", "3"), (ROW_ID, "q:7:3:12")],
     ]
     for _ in range(2):
-        assert column("properties", maps, first_row=10, has_ids=True) == expected
-    rows = checked(5, body=["x", "y"], has_ids=True)
+        assert column("properties", maps, first_row=10, ids=RowIds.POSITIONS) == expected
+    rows = checked(5, body=["x", "y"], ids=RowIds.POSITIONS)
     assert rows.column("properties").to_pylist() == [
         [(ROW_ID, TASK.row_id(5))],
         [(ROW_ID, TASK.row_id(6))],
@@ -151,5 +151,23 @@ def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
     assert rows.column("row").to_pylist() == [5, 6]
 
 
+def test_ids_by_keys_are_the_same_wherever_a_row_is():
+    """As behind a shuffle: in another partition, and in another order."""
+    expected = {"k1": "q:7:keys:k1", "k2 k3": "q:7:keys:k2 k3"}
+    for keys, task in ((["k1", "k2 k3"], TASK), (["k2 k3", "k1"], TASK._replace(partition=9))):
+        for given in (pa.array(keys), pa.array([each.split() for each in keys], LISTS)):
+            rows = checked(9, keys=given, ids=RowIds.KEYS, task=task)
+            ids = [dict(each)[ROW_ID] for each in rows.column("properties").to_pylist()]
+            assert dict(zip(keys, ids, strict=True)) == expected
+
+
+def test_a_row_without_a_key_of_its_own_has_no_id_by_keys():
+    said = "row 41 of partition 3, column keys: "
+    for none in (None, ""):
+        assert f"{said}it is empty, and" in refused(40, keys=["a", none], ids=RowIds.KEYS)
+    said += "an earlier row of the batch has the same"
+    assert said in refused(40, keys=["a", "a", "b", "b"], ids=RowIds.KEYS)
+
+
 def test_no_rows_are_no_rows():
-    assert checked(body=pa.array([], pa.string()), has_ids=True).num_rows == 0
+    assert checked(body=pa.array([], pa.string()), ids=RowIds.POSITIONS).num_rows == 0

@@ -1,5 +1,5 @@
-"""Tasks of which both copies have sent their rows: none is missing,
-and repeats are known by their ids."""
+"""Tasks of which both copies have sent their rows: none is missing, repeats are known by their ids,
+and exactly once each row counts once."""
 
 from collections import Counter
 
@@ -73,6 +73,27 @@ def test_what_both_copies_of_a_streams_task_have_written(sink, slow, copies):
     sink.copy(sink.stream(topic=topic, columns="body", startingOffsets="earliest"), into=slow)
     copies.assert_one()
     assert_known_by_their_ids(sink)
+
+
+def assert_counts_once(sink):
+    """Both copies of the slow task have sent their rows; those of one count."""
+    found = sink.bodies(topic=sink.topic, isolation="committed")
+    assert sorted(map(int, found)) == list(range(ROWS))
+    assert sink.load(topic=sink.topic, columns="queueOffset").count() > ROWS
+
+
+def test_what_both_copies_of_a_task_have_sent_counts_once(sink, slow, copies):
+    rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
+    sink.write(rows, into=slow, delivery="exactly_once")
+    copies.assert_one()
+    assert_counts_once(sink)
+
+
+def test_what_both_copies_of_a_streams_task_have_sent_counts_once(sink, slow, copies):
+    rows = sink.stream(topic=sink.filled(*range(ROWS)), columns="body", startingOffsets="earliest")
+    sink.copy(rows, into=slow, delivery="exactly_once")
+    copies.assert_one()
+    assert_counts_once(sink)
 
 
 @pytest.fixture

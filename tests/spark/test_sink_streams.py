@@ -3,9 +3,10 @@ and what ends the query."""
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import StreamingQueryException
-from sink_rooms import ids_of
+from pyspark.errors import PySparkException, StreamingQueryException
+from sink_rooms import forget_the_end_of_batch_0, ids_of
 
+from rmq_spark.spark.sink_rows import ROW_ID
 from rmq_spark.spark.source import RocketPollDataSource
 from rmq_spark.spark.writer import StreamRowWriter
 
@@ -43,8 +44,7 @@ def test_a_batch_that_is_run_again_has_the_same_ids(sink):
     sink.copy(rows)
     once = ids_of(sink.messages(20))
     assert len(set(once)) == 20
-    for name in ("0", ".0.crc"):
-        (sink.checkpoint("sink") / "commits" / name).unlink(missing_ok=True)
+    forget_the_end_of_batch_0(sink.checkpoint("sink"))
     sink.copy(rows)
     twice = sink.messages(40)
     assert ids_of(twice) == sorted(2 * once)
@@ -52,6 +52,31 @@ def test_a_batch_that_is_run_again_has_the_same_ids(sink):
     for message in twice:
         by_id.setdefault(*ids_of([message]), set()).add(message.body)
     assert all(len(bodies) == 1 for bodies in by_id.values())
+
+
+@pytest.mark.parametrize("ids", ["true", "keys"])
+def test_behind_a_shuffle_that_gives_another_order_ids_by_keys_stay_and_those_by_position_do_not(
+    sink, ids
+):
+    text = "cast(body as string)"
+    rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
+    rows = rows.selectExpr(f"{text} as body", f"concat('k', {text}) as keys")
+    for partitions in (2, 3):
+        sink.copy(rows.repartition(partitions, "keys"), rowIds=ids)
+        forget_the_end_of_batch_0(sink.checkpoint("sink"))
+    bodies = {}
+    for message in sink.messages(40):
+        bodies.setdefault(message.properties[ROW_ID], set()).add(message.body)
+    assert max(map(len, bodies.values())) == (1 if ids == "keys" else 2)
+    assert (len(bodies) == 20) is (ids == "keys")
+
+
+def test_ids_by_keys_need_column_keys(sink):
+    rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
+    with pytest.raises(
+        (PySparkException, StreamingQueryException), match="rowIds: ids are to be made of column k"
+    ):
+        sink.copy(rows, rowIds="keys")
 
 
 @pytest.mark.wide

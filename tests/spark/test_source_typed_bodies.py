@@ -87,6 +87,64 @@ def test_a_bad_body_ends_the_query_with_its_place(source):
 
 
 @pytest.mark.parametrize(
+    ("form", "schema", "said"),
+    [
+        ("json", "id DATE", "its id: needed a string, found 0"),
+        ("avro", "a STRING, b STRING", "its body: needed Avro of the schema"),
+    ],
+)
+def test_a_schema_that_no_body_fits_ends_in_the_first_batch_is_all_null_or_no_row(
+    source, tmp_path, form, schema, said
+):
+    topic = sent(source, [{"id": number} for number in range(20)])
+    how = {"topic": topic, "bodyFormat": form, "bodySchema": schema}
+    names = [field.split()[0] for field in schema.split(", ")]
+    rows = source.load(**how, onBadRecord="null")
+    assert [tuple(row) for row in rows.select(*names).collect()] == [(None,) * len(names)] * 20
+    assert source.load(**how, onBadRecord="skip").count() == 0
+    stream = (
+        source.spark.readStream.format("rocketpoll")
+        .options(namesrvAddr=source.cluster.address, startingOffsets="earliest", **how)
+        .load()
+    )
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(PySparkException) as raised:
+        query.awaitTermination(120)
+    assert f"offset 0 of queue 0 of {topic} on" in complaint(raised)
+    assert said in complaint(raised)
+    assert not query.recentProgress
+
+
+def test_a_schema_whose_names_no_body_has_is_all_null(source):
+    topic = sent(source, [{"order_id": number} for number in range(20)])
+    found = source.load(topic=topic, bodyFormat="json", bodySchema="orderId INT")
+    assert [row.orderId for row in found.collect()] == [None] * 20
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "more"),
+    [
+        ("text", "body", {}),
+        ("text", "value", {"bodyColumn": "value"}),
+        ("binary", "body", {}),
+        (None, "body", {}),
+    ],
+)
+def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
+    how = {**more, **({} if form is None else {"bodyFormat": form})}
+    kind = "STRING" if form == "text" else "BINARY"
+    rows = sink.spark.range(100).selectExpr(f"CAST(concat('ü', id) AS {kind}) AS {column}")
+    sink.write(rows, **how)
+    found = sink.load(topic=sink.topic, columns=column, **how)
+    assert_same(found, rows, column)
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json or avro"),

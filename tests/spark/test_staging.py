@@ -84,9 +84,7 @@ def test_a_chunk_of_which_nothing_is_known_is_sent_again_as_it_was(sink, seen, c
 def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
 ):
-    sink = CommittingSink(
-        monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all", rowIds="false"
-    )
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all")
     monkeypatch.setattr("rmq_spark.spark.staging.CHUNK_BYTES", 1_000)
     sink.options["maxMessageBytes"] = "1500"
     rows = sink.write(0, sink.rows(40))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rmq_spark.client.connections.tls_settings import TlsSettings
 
 _log = logging.getLogger(__name__)
+
+_KEEPER: Final = "the block in which the client is kept"
 
 LOOK_AT_LOOP_MS: Final = 1_000
 """Milliseconds between two looks whether the event loop was closed."""
@@ -179,11 +182,33 @@ class Client(ProcessBound):
             return
         with self._mutex:
             users = dict(self._users)
+            users.pop(_KEEPER, None)  # which sees to its own end
+        if not users:
+            return
         names = ", ".join(str(each) for each in users)
         _log.warning("the event loop was closed before %s: what it had is given up", names)
         for user, leave in users.items():
             leave()
             self.left(user)
+
+    @contextmanager
+    def kept(self) -> Iterator[Client]:
+        """Keep this client in use for a block of a thread, as a fixture's, whose end has no loop.
+
+        Producers and consumers that are still there at the end of the block are ended by it.
+        Beginning and end may wait for brokers: this is not for coroutines, which have
+        ``async with``.
+        """
+        self.instance().start()
+        self.enter(_KEEPER, self.instance().stop)
+        try:
+            yield self
+        finally:
+            with self._mutex:
+                users = dict(self._users)
+            for user, leave in users.items():
+                leave()
+                self.left(user)
 
     async def __aenter__(self) -> Client:
         bridge = self.bridge(str(self))

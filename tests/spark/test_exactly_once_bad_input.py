@@ -1,0 +1,213 @@
+"""What goes bad between a sink that writes exactly once and its readers: one readable error each
+time, and nothing that is half there."""
+
+import json
+import shutil
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from source_rooms import Running, bodies_of, complaint
+
+from rmq_spark.spark.source import FORMAT, RocketPollDataSource
+from rocketpoll import EmbeddedBroker, Message, Producer
+
+pytestmark = pytest.mark.deep
+
+ONCE = {"delivery": "exactly_once"}
+ALL = {**ONCE, "visibleTo": "all"}
+REFUSED = (PySparkException, StreamingQueryException)
+BODIES = [str(number) for number in range(6)]
+
+
+class Room:
+    """A broker, a topic that is copied to another one, and what is there to be seen."""
+
+    def __init__(self, spark, broker, directory):
+        self.spark = spark
+        self.broker = broker
+        self.checkpoint = directory / "checkpoint"
+        self.staging = broker.directory / "staging"
+
+    def send(self, topic, *bodies):
+        with Producer("room", self.broker.address) as producer:
+            for body in bodies:
+                producer.send(Message(topic, body if isinstance(body, bytes) else body.encode()))
+
+    def copy(self, into=FORMAT, **options):
+        """Copy all that is there."""
+        access = {"namesrvAddr": self.broker.address}
+        rows = self.spark.readStream.format(FORMAT).options(**access, topic="in")
+        rows = rows.options(startingOffsets="earliest", columns="body").load().coalesce(1)
+        writer = rows.writeStream.format(into).options(**access, topic="out")
+        writer = writer.options(**{"checkpointLocation": str(self.checkpoint), **options})
+        running = Running(writer.trigger(availableNow=True))
+        try:
+            running.ended()
+        finally:
+            running.stop()
+
+    def refusal(self, **options):
+        """The error that a copy ends with: one line, beside the page on it."""
+        with pytest.raises(REFUSED) as raised:
+            self.copy(**options)
+        return complaint(raised)
+
+    def counting(self, **options):
+        """The bodies that count."""
+        source = self.spark.read.format(FORMAT).options(
+            namesrvAddr=self.broker.address, topic="out", isolation="committed", columns="body"
+        )
+        return bodies_of(source.options(**options).load().collect())
+
+    def seen(self):
+        """The bodies that everybody sees."""
+        return sorted(message.text for message in self.broker.messages("out"))
+
+    @property
+    def manifests(self):
+        return [json.loads(each.body) for each in self.broker.messages("out_COMMITS")]
+
+
+@pytest.fixture
+def room(spark, tmp_path):
+    with EmbeddedBroker(tmp_path / "store") as broker:
+        for topic in ("in", "out"):
+            broker.create_topic(topic, 2)
+        room = Room(spark, broker, tmp_path)
+        room.send("in", *BODIES)
+        yield room
+
+
+def spoiling(room, spoil):
+    """The name of a sink each of whose tasks does something when its rows are staged or sent."""
+    directory, address = str(room.staging), room.broker.address
+
+    def spoiled(writer):
+        original = type(writer).write
+
+        def write(self, rows):
+            sent = original(self, rows)
+            spoil(directory, address)
+            return sent
+
+        writer.__class__ = type("SpoiledWriter", (type(writer),), {"write": write})
+        return writer
+
+    class SpoiledSink(RocketPollDataSource):  # within, so that workers get it by value
+        @classmethod
+        def name(cls):
+            return "rocketpoll_spoiled"
+
+        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+            return spoiled(super().streamWriter(schema, overwrite))
+
+    room.spark.dataSource.register(SpoiledSink)
+    return SpoiledSink.name()
+
+
+def on_chunks(change):
+    """What is done to each staged chunk: its bytes become others, or it goes."""
+
+    def spoil(directory, address):
+        from pathlib import Path  # noqa: PLC0415  # in a worker
+
+        for path in Path(directory).glob("*/*"):
+            data = change(path.read_bytes())
+            if data is None:
+                path.unlink()
+            else:
+                path.write_bytes(data)
+
+    return spoil
+
+
+def deleting():
+    """What deletes the topic that rows were staged for, or sent to."""
+
+    def delete(directory, address):  # as all of them
+        from rocketpoll import Admin  # noqa: PLC0415  # in a worker
+
+        with Admin(address) as admin:
+            admin.delete_topic("out")
+
+    return delete
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (on_chunks(lambda data: data[:-1] + bytes([data[-1] ^ 1])), "its CRC is not that of"),
+        (on_chunks(lambda data: data[: len(data) // 2]), "is damaged: it has"),
+        (on_chunks(lambda _: None), "is not staged"),
+        (on_chunks(lambda data: data[:4] + bytes([0, 0, 0, 9]) + data[8:]), "a newer release"),
+    ],
+    ids=["damaged", "cut", "missing", "newer"],
+)
+def test_a_staged_chunk_that_is_not_what_was_staged_is_named_and_nobody_sees_a_row(
+    room, spoil, said
+):
+    error = room.refusal(into=spoiling(room, spoil), **ALL)
+    assert "batch 0 of query" in error
+    assert "does not count, and nobody sees a row of it" in error
+    assert said in error
+    assert room.seen() == []
+    room.copy(**ALL)
+    assert room.seen() == room.counting() == BODIES
+
+
+def test_a_topic_that_is_deleted_between_stage_and_commit_is_named_and_nobody_sees_a_row(room):
+    error = room.refusal(into=spoiling(room, deleting()), **ALL)
+    assert "topic out was deleted after rows had" in error
+    room.broker.create_topic("out", 2)
+    assert room.seen() == []
+    room.copy(**ALL)
+    assert room.seen() == room.counting() == BODIES
+
+
+def test_a_topic_that_is_deleted_between_send_and_commit_is_a_loss_that_readers_are_told(room):
+    room.copy(into=spoiling(room, deleting()), **ONCE)
+    room.broker.create_topic("out", 2)
+    with pytest.raises(REFUSED, match="DataLoss"):
+        room.counting()
+    assert room.counting(failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "is_passed_over"),
+    [
+        ({"spans": 5}, "it has no list of spans", True),
+        ({"rows": 1}, "its spans are not those that were written", True),
+        ({"parts": [99]}, "its part at offset 99 is gone", True),
+        ({"v": 9}, "it is of version 9, and this release of rocketpoll reads 1", False),
+    ],
+    ids=["damaged", "of other rows", "missing part", "newer"],
+)
+def test_a_manifest_that_cannot_be_read_is_named_and_nothing_of_it_counts(
+    room, changes, said, is_passed_over
+):
+    room.copy(**ONCE)
+    (good,) = room.manifests
+    room.send("out_COMMITS", json.dumps({**good, "query": "another", **changes}))
+    for options in ({}, {"failOnDataLoss": "false"}):
+        if options and is_passed_over:
+            assert room.counting(**options) == BODIES
+            continue
+        with pytest.raises(REFUSED) as raised:
+            room.counting(**options)
+        assert said in complaint(raised)
+
+
+@pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
+def test_a_checkpoint_that_was_deleted_is_named_and_nothing_is_there_twice(room, way):
+    room.copy(**way)
+    shutil.rmtree(room.checkpoint)
+    error = room.refusal(**way)
+    assert "If the checkpoint was deleted, put it back" in error
+    assert room.seen() == room.counting() == BODIES
+
+
+def test_a_sinks_name_that_two_queries_use_is_named_and_the_second_writes_nothing(room):
+    room.copy(**ALL)
+    error = room.refusal(**ALL, checkpointLocation=str(room.checkpoint) + "-2")
+    assert "If both are to write, set option sinkName to a name of its own" in error
+    assert room.seen() == room.counting() == BODIES

@@ -1,0 +1,52 @@
+"""A schema that no body fits: its names are another's, and all that it reads is null."""
+
+import logging
+
+import pytest
+from body_rows import rows
+
+SAID = (
+    "no field of bodySchema is in 2 bodies of orders, whose columns are all null: "
+    "the schema has 'orderId', and the bodies 'id', 'order_id'"
+)
+
+
+def warnings(caplog, bodies, schema, **more):
+    with caplog.at_level(logging.WARNING):
+        found = rows(bodies, schema, **more)
+    return found, caplog.messages
+
+
+@pytest.mark.parametrize("column", [{}, {"bodyColumn": "v", "columns": "v"}])
+def test_it_is_said_what_the_schema_has_and_what_the_bodies_have(caplog, column):
+    bodies = [b'{"order_id": 1}', b'{"order_id": 2, "id": 3}']
+    found, said = warnings(caplog, bodies, "orderId INT", **column)
+    assert len(found) == 2
+    assert said == [SAID]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "schema", "more"),
+    [
+        ([b'{"id": 1}', b'{"other": 1}'], "id INT", {}),
+        ([b'{"id": null, "other": 1}'], "id INT", {}),
+        ([b"{}", b"{}"], "id INT", {}),
+        ([b'{"id": 1, "other": 2}'], "id INT, discount INT", {"columns": "discount"}),
+        ([], "id INT", {}),
+    ],
+    ids=["a-value", "a-null", "empty-objects", "a-field-that-is-not-chosen", "no-messages"],
+)
+def test_nothing_is_said_where_the_schema_fits(caplog, bodies, schema, more):
+    assert warnings(caplog, bodies, schema, **more)[1] == []
+
+
+def test_bad_bodies_are_said_to_be_bad_and_do_not_hide_it(caplog):
+    _, said = warnings(caplog, [b"bad", b'{"a": 1}', b"[" * 9_999], "id INT", onBadRecord="null")
+    assert ["cannot be read" in each for each in said] == [True, True, False]
+    assert said[2].endswith("the schema has 'id', and the bodies 'a'")
+
+
+def test_many_names_are_not_all_named(caplog):
+    body = b"{%s}" % b", ".join(b'"f%02d": 1' % number for number in range(50))
+    _, [said] = warnings(caplog, [body], "id INT")
+    assert said.endswith("'f08', 'f09', ...")

@@ -1,0 +1,144 @@
+"""Executors of a cluster that are killed in a task of the sink, beside tasks of which both copies
+run: each row counts once, and ids by keys stay."""
+
+import os
+import signal
+import time
+
+import pytest
+from breadth import count
+from second_copies import ON_A_CLUSTER, SLOW
+
+from rmq_spark.spark.sink_rows import ROW_ID
+from rmq_spark.spark.source import RocketPollDataSource
+
+# Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
+ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)
+POINTS = ("before", "within", "behind")
+"""The moment of a task's sending at which its executor is killed."""
+ROWS, PARTITIONS = 40, 4
+ONCE = {"delivery": "exactly_once"}
+
+pytestmark = ON_A_CLUSTER
+
+
+def death(given):
+    """What a task calls at each point: where a file of this directory says so, its executor dies.
+
+    It is a function within, so that workers, who do not know this file, get it by value.
+    """
+
+    def die(point):
+        """End the JVM that this worker is a child's child of, once."""
+        from pathlib import Path  # noqa: PLC0415  # in a worker
+
+        from pyspark import TaskContext  # noqa: PLC0415  # the same
+
+        if TaskContext.get().partitionId() != SLOW:
+            return
+        try:
+            (Path(given) / point).unlink()
+        except FileNotFoundError:
+            return
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        executor = int(daemon.rpartition(") ")[2].split()[1])
+        assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+        (Path(given) / "killed").touch()
+        os.kill(executor, signal.SIGKILL)
+        time.sleep(60)
+
+    return die
+
+
+def killing(spark, directory):
+    """The name of a sink whose task kills its executor where a file of a directory says so."""
+    die = death(str(directory))
+
+    def dying(writer):
+        original = type(writer).write
+
+        def within(rows):
+            for each in rows:
+                yield each
+                die("within")
+
+        def write(self, rows):
+            die("before")
+            sent = original(self, within(rows))
+            die("behind")
+            return sent
+
+        writer.__class__ = type("DyingWriter", (type(writer),), {"write": write})
+        return writer
+
+    class DyingSink(RocketPollDataSource):  # within, so that workers get it by value
+        @classmethod
+        def name(cls):
+            return "rocketpoll_dying"
+
+        def writer(self, schema, overwrite):
+            return dying(super().writer(schema, overwrite))
+
+        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+            return dying(super().streamWriter(schema, overwrite))
+
+    spark.dataSource.register(DyingSink)
+    return DyingSink.name()
+
+
+@pytest.fixture
+def deaths(tmp_path):
+    directory = tmp_path / "deaths"
+    directory.mkdir()
+    return directory
+
+
+def seen_by_all(sink, expected):
+    return sorted(int(message.body) for message in sink.messages(expected))
+
+
+def counting(sink, expected):
+    """What counts; everybody sees at least as much."""
+    found = sorted(map(int, sink.bodies(topic=sink.topic, isolation="committed")))
+    assert len(found) == expected
+    return found
+
+
+@pytest.mark.parametrize(
+    ("way", "look"),
+    [(ONCE, counting), ({**ONCE, "visibleTo": "all"}, seen_by_all)],
+    ids=["manifests", "staged"],
+)
+def test_a_stream_whose_executors_are_killed_has_each_row_once(sink, kind, deaths, way, look):
+    if "visibleTo" in way and kind != "rocketpoll":
+        pytest.skip("a RocketMQ broker knows no staged batches")
+    into, topic = killing(sink.spark, deaths), sink.filled()
+    for number in range(ROUNDS):
+        sent = (number + 1) * ROWS
+        sink.cluster.send(topic, *range(sent - ROWS, sent), queues=PARTITIONS)
+        (deaths / POINTS[number % len(POINTS)]).touch()
+        rows = sink.stream(topic=topic, columns="body", startingOffsets="earliest")
+        sink.copy(rows, into=into, **way)
+        (deaths / "killed").unlink()
+        assert look(sink, sent) == list(range(sent))
+
+
+@pytest.mark.parametrize("ids", ["keys", "true"])
+def test_ids_of_a_task_that_has_another_order_when_it_is_run_again(sink, deaths, ids):
+    """Those by keys are the same; those by position are another row's."""
+
+    def turned(rows):
+        from pyspark import TaskContext  # noqa: PLC0415  # in a worker
+
+        return iter(list(rows)[:: -1 if TaskContext.get().attemptNumber() else 1])
+
+    (deaths / "behind").touch()
+    numbers = sink.spark.sparkContext.range(0, ROWS, 1, PARTITIONS)
+    rows = numbers.mapPartitions(turned).map(lambda number: (str(number), f"k{number}"))
+    rows = sink.spark.createDataFrame(rows, "body string, keys string")
+    sink.write(rows, into=killing(sink.spark, deaths), rowIds=ids)
+    (deaths / "killed").unlink()
+    bodies = {}
+    for row in sink.load(topic=sink.topic, columns="body,properties").collect():
+        bodies.setdefault(row.properties[ROW_ID], set()).add(bytes(row.body))
+    assert max(map(len, bodies.values())) == (1 if ids == "keys" else 2)

@@ -1,0 +1,209 @@
+"""The pages with one question each: their programs run, and answer it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tls_clusters import behind_tls
+from tls_parts import certificate
+
+from rmq_spark.cli.java import java_fault
+from rocketpoll import (
+    Admin,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    PushConsumer,
+    PushSettings,
+    wait_until,
+)
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.stem: path for path in (ROOT / "docs" / "how-to").glob("*.md")}
+LONG_SECONDS = 300
+ORDER = '{"id": 1, "customer": "ada", "total": 9.5}'
+ON_SPARK = {
+    "read-in-spark": ORDER[-5:-1],
+    "start-from-a-timestamp": "2 messages since",
+    "from-kafka": "order-1",
+    "exactly-once": "2 bills count",
+}
+"""Pages whose programs need Spark, and what each prints."""
+SEPARATELY = {"docker-and-nat", "use-tls", "move-to-rocketmq", "test-a-pipeline"}
+"""Pages that need more than a broker at an address."""
+
+
+def text_of(page):
+    return PAGES[page].read_text(encoding="utf-8")
+
+
+def block_of(page, language="python"):
+    [block] = re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
+    return block
+
+
+def run(block, address="localhost:9876", **names):
+    """Run a page's program at this address."""
+    text = block.replace("localhost:9876", address)
+    exec(compile(text, "page", "exec"), names)  # noqa: S102  # our own text
+
+
+@pytest.fixture
+def broker():
+    """A broker with an order that billing has behind it, and one that it has not."""
+    with EmbeddedBroker() as started:
+        started.create_topic("orders", queues=1)
+        started.send("orders", ORDER, tags="created", keys="order-1")
+        started.send("orders", ORDER, tags="paid", keys="order-1")
+        with Admin(started.address) as admin:
+            [queue] = admin.topic_offsets("orders")
+            admin.set_offset("billing", queue, 1)
+        yield started
+
+
+def fail_an_order(broker):
+    """Have a listener fail until the order is a dead letter, which is at once."""
+
+    def listen(messages, context):
+        raise RuntimeError("no bill today")
+
+    settings = PushSettings(
+        max_reconsume_times=0, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with (
+        Admin(broker.address) as admin,
+        PushConsumer("billing", broker.address, listener=listen, settings=settings) as consumer,
+    ):
+        consumer.subscribe("orders")
+        wait_until(lambda: "%DLQ%billing" in admin.topics() and broker.messages("%DLQ%billing"))
+
+
+BEFORE = {"dead-letters": fail_an_order}
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("read-a-day", "created    1"),
+        ("find-a-message", 'created b\'{"id": 1'),
+        ("send-a-group-back", "goes on at 0"),
+        ("replay-from-yesterday", 'paid b\'{"id": 1'),
+        ("consumer-is-stuck", "0 1 behind, held by None\nnext: MessageExt("),
+        ("dead-letters", 'orders order-1 b\'{"id": 1'),
+        ("send-json", "ada\n"),
+        ("keep-the-order", "created\npaid\nshipped\n"),
+        ("delay-a-message", "SEND_OK"),
+    ],
+)
+def test_the_program_of_a_page_answers_its_question(capsys, broker, page, said):
+    BEFORE.get(page, lambda _: None)(broker)
+    capsys.readouterr()
+    run(block_of(page), broker.address)
+    assert said in capsys.readouterr().out
+
+
+def test_each_page_is_a_question_and_tried():
+    tried = {"read-a-day", "find-a-message", "send-a-group-back", "replay-from-yesterday"}
+    tried |= {"consumer-is-stuck", "dead-letters", "send-json", "keep-the-order"}
+    tried |= {"delay-a-message"}
+    assert set(PAGES) == tried | SEPARATELY | set(ON_SPARK)
+    for page in PAGES:
+        assert re.match(r"# (How|Why|Where) .*\?\n", text_of(page)), page
+
+
+def test_dead_letters_that_are_sent_again_are_in_their_topic(broker):
+    fail_an_order(broker)
+    dead = len(broker.messages("%DLQ%billing"))
+    before = len(broker.messages("orders"))
+    run(block_of("dead-letters"), broker.address)
+    assert len(broker.messages("orders")) == before + dead
+    assert dead > 0
+
+
+def test_a_delayed_message_comes_when_the_page_says(broker):
+    run(block_of("delay-a-message"), broker.address)
+    assert broker.messages("reminders") == []
+    broker.clock.advance(timedelta(seconds=10))
+    [reminder] = broker.messages("reminders")
+    assert reminder.body == b"pay order 1"
+
+
+def test_the_stuck_consumer_is_named_while_it_is_there(capsys, broker):
+    with LitePullConsumer("billing", broker.address) as consumer:
+        consumer.subscribe("orders")
+        assert consumer.poll(timeout_ms=5_000)
+        run(block_of("consumer-is-stuck"), broker.address)
+        with Admin(broker.address) as admin:
+            [owner] = set(admin.queue_owners("billing").values())
+        assert f"held by {owner}\n" in capsys.readouterr().out
+
+
+def test_behind_a_nat_the_client_goes_where_it_is_told(capsys):
+    away = "192.0.2.1"  # of no machine: RFC 5737
+    with EmbeddedBroker(brokerIP1=away) as broker:
+        run(block_of("docker-and-nat"), broker.address)
+    assert "SEND_OK" in capsys.readouterr().out
+
+
+def test_under_tls_the_message_arrives(capsys, tmp_path):
+    block = block_of("use-tls")
+    for name in ("ca.pem", "client.pem"):
+        block = block.replace(f'"{name}"', f'"{certificate(name)}"')
+    with behind_tls(tmp_path) as (_, terminator):
+        run(block, terminator.address)
+    assert "SEND_OK" in capsys.readouterr().out
+
+
+def test_the_commands_before_a_store_is_moved_say_that_it_is_whole(tmp_path):
+    with EmbeddedBroker(tmp_path / "store") as broker:
+        broker.send("orders", ORDER)
+    said = []
+    for line in block_of("move-to-rocketmq", "sh").splitlines():
+        words = [word.replace("~", str(tmp_path)) for word in shlex.split(line)]
+        if words[0] == "rocketpoll":
+            words = [sys.executable, "-m", *words]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        said.append(done.stdout)
+    assert said[1] == "all is well\n"
+    assert "orders" in said[2]
+
+
+def python(*words, cwd):
+    return subprocess.run(
+        [sys.executable, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=LONG_SECONDS,
+    )
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
+def test_the_programs_on_spark_answer_their_questions(broker, tmp_path):
+    """One behind the other, in one Spark."""
+    program = "\nprint('====')\n".join(map(block_of, ON_SPARK))
+    program = program.replace("localhost:9876", broker.address)
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    done = python("-u", "program.py", cwd=tmp_path)  # in order with what Spark prints
+    assert done.returncode == 0, done.stderr
+    for said, printed in zip(ON_SPARK.values(), done.stdout.split("====\n"), strict=True):
+        assert said in printed, done.stdout
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_the_test_of_a_pipeline_passes(tmp_path):
+    (tmp_path / "test_totals.py").write_text(block_of("test-a-pipeline"), encoding="utf-8")
+    done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
