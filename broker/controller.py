@@ -269,7 +269,7 @@ class BrokerController:
             return "the broker is starting"
         if self._config.store.broker_role is BrokerRole.SLAVE:
             return self.store.state().failure
-        return self.store.why_nothing_is_taken()
+        return self.store.why_nothing_is_taken() or self.store.state().why_unwritten
 
     async def _open_metrics(self, host: str, port: int) -> None:
         # These take some 50 ms to import, which a broker without metrics is spared.

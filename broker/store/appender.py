@@ -326,6 +326,11 @@ class MessageAppender:
         with self._lock:
             self._log.wipe()
 
+    def try_again(self) -> None:
+        """Find out whether a disk that took nothing takes messages again."""
+        with self._lock:
+            self._log.try_again()
+
     def numbers_of(self, topic: str) -> TopicNumbers:
         """Return the end of the log, and the next offsets that are known of a topic's queues."""
         with self._lock:

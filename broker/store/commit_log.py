@@ -283,6 +283,23 @@ class CommitLog:
             self.flushed_offset = end_offset
             return end_offset
 
+    @property
+    def why_unwritten(self) -> str | None:
+        """The text of why no message is written, of whatever length; None if some may be."""
+        return None if self._refused[0] else self.writing.text
+
+    def try_again(self) -> None:
+        """Find out whether a disk that took nothing, as one that is read-only, takes messages now.
+
+        Else nobody would know who sends none to a broker that is not ready. What is written is a
+        zero where nothing lies yet.
+        """
+        if self.why_unwritten is not None:
+            with suppress(OSError, StoreFailed, MemoryError):
+                self.wipe()
+                self._files.write(self.written_offset, bytes(1))
+                self.writing.end()
+
     def wipe(self) -> None:
         """Put zeros where a write has failed half-way.
 

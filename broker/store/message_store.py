@@ -101,9 +101,8 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        why, runs = self.why_nothing_is_taken, parts.fresh.runs
-        bytes_max = config.max_message_size
-        self._appender = MessageAppender(self._log, self._queues, bytes_max, why, runs)
+        why, runs, size_max = self.why_nothing_is_taken, parts.fresh.runs, config.max_message_size
+        self._appender = MessageAppender(self._log, self._queues, size_max, why, runs)
         self._chunks = ChunkAppender(self._log, self._appender, parts.fresh.chunks)
         self.batches = StagedBatches(
             parts, self._appender, why, self.flushed, self._wake, self._fail
@@ -265,9 +264,8 @@ class MessageStore:
     def reput(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Carry what is confirmed to queues and index, and tell of it; return whether that is all.
 
-        It is not all if something is lacking, or the disk does not give what is to be carried,
-        which `state` shows as a hindrance, or if ``is_over`` stops it after a piece. After any
-        other failure, nothing more is taken.
+        It is not all if something is lacking or is not read, which `state` shows as a hindrance, or
+        if ``is_over`` stops it after a piece. After any other failure, nothing more is taken.
         """
         return self._carrying.run(is_over)
 
@@ -277,7 +275,8 @@ class MessageStore:
         return self._carrying.hindrance.text is not None
 
     def reput_again(self) -> None:
-        """Carry messages again after a hindrance; to be called every now and then."""
+        """Try again, every now and then, what is hindered: to carry messages, and to write any."""
+        self._appender.try_again()
         if self.is_reput_hindered:
             self._wake_reput()
 
@@ -451,6 +450,7 @@ class MessageStore:
             reput_from_offset=self._reput.reput_from_offset,
             holes=self._reput.holes,
             failure=str(log.failure) if log.failure else self._failure,
+            why_unwritten=log.why_unwritten,
             hindrance="; ".join(each.text for each in lacks if each.text is not None) or None,
             recovered_from_crash=self._opening.found.recovered_from_crash,
         )

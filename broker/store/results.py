@@ -87,6 +87,9 @@ class StoreState:
     reput_from_offset: PhysicalOffset
     holes: tuple[Hole, ...]
     failure: str | None
+    why_unwritten: str | None
+    """The text of why the disk takes no message, of whatever length; None if it may."""
+
     hindrance: str | None
     """The text of what cannot be done for now, and why; None if nothing hinders."""
     recovered_from_crash: bool

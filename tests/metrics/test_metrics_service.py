@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
 import pytest
+from broker_clients import BrokerClients, send_request
 from broker_stories import make_topic, run, small_broker, started, tell
+from disks import Fault, FaultyDisk
 from scrapes import got, scrape
 from slow_disks import SlowDisk
 
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.loop_turn import TURN_SECONDS
 from rocketpoll.broker.server.server import CannotListen
+from rocketpoll.broker.store.disk import LocalDisk
 
 
 def test_a_broker_that_works_is_healthy_and_ready(tmp_path):
@@ -70,6 +74,34 @@ def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
             return super().usage(path)._replace(used=99, free=1)
 
     tell(story, tmp_path, NearlyFull(), metricsPort=0, diskSpaceWarningLevelRatio=1)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE])
+def test_a_broker_that_can_write_nothing_is_not_ready_until_it_can_though_nobody_sends(
+    tmp_path, number
+):
+    disk = FaultyDisk(LocalDisk())
+
+    async def story(broker):
+        broker.make_topic("T")
+        port = broker.controller.metrics_port
+        async with BrokerClients(broker.port) as clients:
+            client = await clients.connect()
+            await client.put("before")
+            disk.plan = [Fault(persistent=True, kinds=frozenset({"write"}), error=number)]
+            client.send(send_request("refused"))
+            assert (await client.receive()).code == 14
+            broker.store.reput_again()
+            status, why = await got(port, "/readyz")
+            assert status == 503
+            assert "the commit log is not written to" in why
+            disk.plan = ()
+            broker.store.reput_again()
+            assert await got(port, "/readyz") == (200, "ready\n")
+            await client.put("behind")
+            assert (await client.pull(0)).bodies == ["before", "behind"]
+
+    tell(story, tmp_path, disk, metricsPort=0)
 
 
 def test_metrics_are_shown_of_a_broker_whose_directory_is_gone(tmp_path):

@@ -6,6 +6,7 @@ What Spark's JVM writes to stderr goes to a file, and is shown if something fail
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,7 +101,7 @@ def demo(
     if fault is not None:
         return _failed(fault)
     wish = Wish(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
-    with tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
+    with _ended_in_order(), tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
         directory = Path(name)
         with _stderr_to(directory / "spark.log") as stderr:
             try:
@@ -112,6 +113,18 @@ def demo(
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())
                 return _failed(f"{type(error).__name__}: {error}", stderr)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Have a supervisor, and a terminal that is closed, end it as Ctrl-C does: all is tidied up."""
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _missing() -> str | None:

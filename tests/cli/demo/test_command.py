@@ -1,3 +1,6 @@
+import os
+import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -41,6 +44,27 @@ def test_without_spark_it_is_there_at_once_and_reads_all_that_it_sends(tmp_path,
     assert "every one of them once" in said.out
     assert said.err == ""
     assert "every" in picture.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "rocketpoll", "demo", "--no-spark", "--seconds", "60"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert "a broker listens" in process.stdout.readline()
+            assert list(tmp_path.iterdir()) != []
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "")
+    assert out.endswith("interrupted; everything was stopped\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_that_cannot_be_saved_is_told(tmp_path, capfd):
