@@ -66,8 +66,9 @@ def test_no_other_thread_notices_that_a_send_is_interrupted(address, how, reads_
         interrupted_everywhere(lambda: None, lambda _: SENDS[how](producer), others_send, least=90)
 
 
-def test_a_broker_can_be_connected_whose_first_connection_was_interrupted(address):
-    made = []
+def test_a_broker_can_be_connected_whose_first_connection_was_interrupted(address, running_broker):
+    made, server = [], running_broker.controller.server
+    before = server.connections
 
     def producer():
         made.append(Producer("P", address))
@@ -77,6 +78,7 @@ def test_a_broker_can_be_connected_whose_first_connection_was_interrupted(addres
     def sends(producer):
         in_another_thread(lambda: producer.send(Message("T", b"y")))
         producer.shutdown()
+        wait_until("no connection is left", lambda: server.connections == before)
 
     interrupted_everywhere(producer, SENDS["send"], sends, step=3, least=300)
     made[-1].shutdown()

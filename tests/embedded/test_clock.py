@@ -163,6 +163,30 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
     assert set(seen.values()) == {1}
 
 
+def test_what_is_sent_while_the_clock_is_moved_is_stored_before_or_behind_the_move(broker, topic):
+    """There is no message of a time that was passed over, but for those that came due in it."""
+    is_over, some_are_sent = threading.Event(), threading.Event()
+    with broker.producer() as producer:
+
+        def send():
+            while not is_over.is_set():
+                producer.send(Message(topic, b"x"), timeout_ms=60_000)
+                some_are_sent.set()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert some_are_sent.wait(60)
+        before_ms = broker.clock.now_ms
+        broker.clock.advance(5 * 24 * HOUR)
+        is_over.set()
+        sender.join()
+    hours = {
+        round((message.store_timestamp - before_ms) / 3_600_000)
+        for message in broker.messages(topic)
+    }
+    assert hours == {0, 5 * 24}
+
+
 def test_a_restart_does_not_turn_the_clock_back():
     with EmbeddedBroker() as broker:
         send_later(broker, "orders", TWO_HOURS)

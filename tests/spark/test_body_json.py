@@ -1,6 +1,7 @@
 """JSON to columns: what each kind of value becomes, and that the quick way is the slow one."""
 
 import json
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ from body_types import structs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.body_json import JsonBodies
+from rmq_spark.spark.body_json import JsonBodies, _Wrapping
 from rmq_spark.spark.body_values import BodyFault
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.schema import arrow_schema_of
@@ -235,6 +236,35 @@ def test_what_is_taken_together_is_taken_alone_with_the_same_values(kind, given_
         return
     singly = pa.concat_arrays([alone(decoder, body) for body in bodies])
     assert repr(together.to_pylist()) == repr(singly.to_pylist())
+
+
+PIECES = [
+    "1",
+    "23",
+    "9" * 17,
+    "0." + "4" * 20,
+    ".",
+    "e",
+    "E",
+    "-",
+    "+",
+    "a",
+    " ",
+    ",",
+    ":",
+    '"',
+    "[",
+    "}",
+]
+
+
+@given(st.integers(0, 38), st.lists(st.sampled_from(PIECES), max_size=12))
+def test_numbers_that_may_wrap_are_all_found_and_no_others(scale, pieces):
+    """A search for kinds of bytes comes first, and only saves the expression its work."""
+    text = "".join(pieces).encode()
+    digits = max(38 - scale, 1)
+    rule = rb'[0-9]{%d}|[\[:,]\s*"?-?[0-9.]+[eE][-+]?[0-9]+"?\s*[,\]}]' % digits
+    assert _Wrapping(scale).is_in(text) is (re.search(rule, text) is not None)
 
 
 @given(st.lists(st.text('{}[]",:v1 \n\0xN', max_size=12), min_size=1, max_size=4))

@@ -22,6 +22,16 @@ def test_a_bad_body_fails_is_null_or_is_left_out(caplog):
     assert rows(BODIES, "id INT", columns="id", onBadRecord="skip") == [{"id": 1}, {"id": 3}]
 
 
+@pytest.mark.parametrize("bad", [0, 300, 777, 999])
+def test_a_bad_body_among_many_is_named_by_its_own_place(bad):
+    bodies = [b'{"id": 1}'] * 1_000
+    bodies[bad] = b"bad"
+    with pytest.raises(RecordFault, match=f"offset {bad} of queue 3"):
+        rows(bodies, "id INT")
+    found = rows(bodies, "id INT", columns="queueOffset,id", onBadRecord="null")
+    assert [row["queueOffset"] for row in found if row["id"] is None] == [bad]
+
+
 def test_a_body_in_one_column_is_null_as_a_whole():
     found = rows(BODIES, "id INT", columns="v", bodyColumn="v", onBadRecord="null")
     assert found == [{"v": {"id": 1}}, {"v": None}, {"v": {"id": 3}}]

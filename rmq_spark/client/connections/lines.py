@@ -34,6 +34,7 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 """Seconds between two times that a silent broker is dialled, while somebody asks for it."""
 
 _SHUT_DOWN: Final = "the client was shut down"
+_IS_SECOND: Final = "another one was made meanwhile"
 
 
 class Agreement(NamedTuple):
@@ -200,11 +201,17 @@ class Lines(ProcessBound):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, Line):
+            # Who was interrupted when a thread had just begun to dial has left that thread alone.
             with self._lock:
                 is_late = self._is_shut_down
-                self._lines[address] = line
+                other = self._usable(address, is_broker=False)
+                if other is None:
+                    self._lines[address] = line
             if is_late:
                 line.connection.close(_SHUT_DOWN)
+            elif other is not None:
+                line.connection.close(_IS_SECOND)
+                line = other
         self._has_come((address, False), dialled, line)
 
     def _dial_broker(self, address: str, dialled: Future[Line]) -> None:

@@ -209,7 +209,9 @@ class ClientInstance(ProcessBound):
         self._ending.run()
 
     def _end(self) -> None:
-        for periodic in (self._refreshing, self._heartbeats):
+        with self._lock:  # a `start` that is under way is waited for: its threads have to end, too
+            periodics = self._refreshing, self._heartbeats
+        for periodic in periodics:
             if periodic is not None:
                 periodic.stop()
         producers, consumers = list(self._producers), list(self._consumers)

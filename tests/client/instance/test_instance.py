@@ -1,7 +1,9 @@
 import re
 import threading
+from contextlib import suppress
 
 import pytest
+from broker_kinds import wait_until
 from client_members import Consumer
 from fake_servers import FakeServer, silent
 
@@ -13,6 +15,7 @@ from rmq_spark.client.errors import (
     NoNameServer,
 )
 from rmq_spark.client.instance.instance import ClientInstance, local_address
+from rmq_spark.client.threads.periodic import Periodic
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
@@ -110,6 +113,28 @@ def test_it_runs_until_its_last_user_stops(make):
     instance.stop()
     with pytest.raises(ClientShutDown):
         instance.routes.refresh("T")
+
+
+def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_broker, monkeypatch):
+    """As that of a consumer whose start was interrupted, and goes on in a thread."""
+    instance, begun = ClientInstance(running_broker.address), []
+
+    class Meanwhile(Periodic):
+        def start(self):
+            begun.append(self)
+            super().start()
+            if len(begun) == 1:
+                ender = threading.Thread(target=instance.shutdown)
+                ender.start()
+                ender.join(0.3)  # what does not wait for the start is over by then
+                assert instance.is_shut_down
+
+    monkeypatch.setattr("rmq_spark.client.instance.instance.Periodic", Meanwhile)
+    with suppress(ClientShutDown):
+        instance.start()
+    instance.shutdown()
+    for each in begun:
+        wait_until("its thread ends", lambda each=each: not each.is_alive)
 
 
 def test_a_connection_that_breaks_is_followed_by_a_heartbeat_on_a_new_one(
