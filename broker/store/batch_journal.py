@@ -77,7 +77,10 @@ class BatchJournal:
             if data.startswith(_MAGIC, position):
                 self._refuse_later(data, position)
         if found:
-            file.flush()  # what is believed now is there after a power loss, too
+            # What is believed now is there after a power loss, too. It is written once more, as it
+            # may be in the system's cache alone, and count as written there, if a flush has failed.
+            file.write(data[: self._position], 0)
+            file.flush()
         return found
 
     def begin(self, generation: int) -> None:
