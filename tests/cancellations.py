@@ -135,7 +135,7 @@ class Belongings:
 
 def _stays(thread):
     """Whether a thread is one of the few that the process keeps for all clients."""
-    return thread.name.startswith(("rocketpoll calls", "rocketpoll ends", "asyncio_"))
+    return thread.name.startswith(("rocketpoll calls", "rocketpoll ends", "asyncio_", "uvloop_"))
 
 
 def _sockets():
