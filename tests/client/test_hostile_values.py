@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from concurrent.futures import wait
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -81,6 +82,12 @@ def listen(_, __):
     """Take messages, and think nothing of them."""
 
 
+def answered(future):
+    """A future that is over, in one way or the other: else the end of its client would end it."""
+    wait([future], timeout=10)
+    return future
+
+
 class World:
     """A broker with two topics, and a client of each kind that runs."""
 
@@ -117,12 +124,12 @@ class World:
             Producer("Other", instance=instance) as producer,
         ):
             producer.send(Message("T", b"x"))
-            return producer.send_async(Message("T", b"x"))
+            return answered(producer.send_async(Message("T", b"x")))
 
     def producer_of(self, **arguments):
         with Producer(**arguments) as producer:
             producer.send(MESSAGE)
-            return producer.send_async(Message("T", b"x" * 5_000))
+            return answered(producer.send_async(Message("T", b"x" * 5_000)))
 
     def lite_of(self, **arguments):
         consumer = LitePullConsumer(**arguments)

@@ -232,9 +232,11 @@ class Recorder:
 
     def _looking(self, real, path):
         found = real(path)
-        if self._below(path) is None:
+        opened = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else path  # noqa: PTH115  # as above
+        below = self._below(opened)
+        if below is None:
             return found
-        with self._turn("look", self._below(path)) as hits:
+        with self._turn("look", below) as hits:
             if "full" not in hits:
                 return found
         left = round(found.f_blocks * (1 - hits["full"].share))
