@@ -250,7 +250,7 @@ def test_a_package_index_shows_links_that_work_or_none(built, tmp_path):
     assert without["Project-URL"] is None
     assert without["Description-Content-Type"] == "text/markdown"
     assert "](docs/" not in without.get_payload()
-    assert "docs/README.md lists the pages" in without.get_payload()
+    assert "first steps, all pages by what you want to do" in without.get_payload()
 
     sources = copied(tmp_path / "sources")
     stated = (sources / "pyproject.toml").read_text("utf-8")

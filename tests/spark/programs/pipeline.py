@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, functions
 from spark_settings import PATIENT
 
@@ -74,7 +75,10 @@ def main():
                 continue
             if query is not None:
                 sys.stderr.write(f"{target}: {query.exception()}\n")
-            queries[target] = start(source, target, *told)
+            try:
+                queries[target] = start(source, target, *told)
+            except AnalysisException as error:  # the broker was killed a moment ago
+                sys.stderr.write(f"{target}: {error}\n")
         time.sleep(_POLL_SECONDS)
 
 
