@@ -49,7 +49,7 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 # How many files of tests run at a time: make test JOBS=1
-JOBS ?= 4
+JOBS ?= 6
 
 # Made by a first Spark driver for all those of the tests, which start in a third of the time
 CLASSES := build/spark-classes/.ready
@@ -64,7 +64,7 @@ PATIENCE ?= 400
 SUITE := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	--timeout $(PATIENCE)
 
-# Tests work with real sockets, processes and clocks, four files at a time, on machines of all
+# Tests work with real sockets, processes and clocks, several files at a time, on machines of all
 # kinds. What fails is run once more, alone and by name: a fault fails again, and what passes then
 # is told, as it has to be mended as well
 AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
