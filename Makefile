@@ -50,6 +50,8 @@ types: $(READY)  ## mypy, strict
 
 # How many files of tests run at a time: make test JOBS=1
 JOBS ?= 6
+# Most files of the deep ones have a Spark or a RocketMQ, which leave no core idle
+deep: JOBS = 4
 
 # Made by a first Spark driver for all those of the tests, which start in a third of the time
 CLASSES := build/spark-classes/.ready
@@ -61,7 +63,7 @@ $(CLASSES): $(READY)
 # No test of the default suite takes longer than a minute or two: one that does waits for what never
 # comes
 PATIENCE ?= 400
-SUITE := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+SUITE = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	--timeout $(PATIENCE)
 
 # Tests work with real sockets, processes and clocks, several files at a time, on machines of all

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.deep, needs_mkdocs]
 PHONE = {"viewport": {"width": 390, "height": 844}}
 WIDE = {"viewport": {"width": 1280, "height": 900}}
 CONTRAST_MIN = 4.5
+PATIENCE_MS = 90_000
 """What the accessibility guidelines of the W3C (WCAG 2, level AA) ask of text."""
 
 OUTSIDE = """() => {
@@ -159,7 +160,7 @@ def looked_for(page, asked):
     """The addresses that the search shows for these words, the best first."""
     page.goto("/index.html")
     page.fill(".md-search__input", asked)
-    page.wait_for_selector(".md-search-result__link", state="attached")
+    page.wait_for_selector(".md-search-result__link", state="attached", timeout=PATIENCE_MS)
     return page.eval_on_selector_all(
         ".md-search-result__link", "each => each.map(link => link.getAttribute('href'))"
     )

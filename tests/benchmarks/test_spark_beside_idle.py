@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.deep
+pytestmark = pytest.mark.wide
 
 
 def test_a_busy_source_is_timed_beside_each_number_of_idle_ones():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.deep
+pytestmark = pytest.mark.wide
 
 
 def test_both_ways_of_writing_and_reading_are_timed_and_compared():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.deep
+pytestmark = pytest.mark.wide
 
 
 def test_json_that_the_source_decodes_is_timed_beside_from_json():
