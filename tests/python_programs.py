@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _PATIENCE_SECONDS = 60
+_OF_PAGES_SECONDS = 300
 
 
 def python_program(text, *arguments, cwd):
@@ -21,6 +23,19 @@ def python_program(text, *arguments, cwd):
         text=True,
         timeout=_PATIENCE_SECONDS,
         check=False,
+    )
+
+
+def python(*arguments, cwd):
+    """Run Python with these, for so long and no longer, and with it where Spark needs one."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=_OF_PAGES_SECONDS,
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from python_programs import python
 
 from rmq_spark.client import Admin, LitePullSettings, PushSettings, message
 from rmq_spark.client import errors as client_errors
@@ -57,19 +55,6 @@ def python_of(document):
 def run_at(broker, block, **names):
     """Run a block of a page with this broker in the place of the one that it speaks of."""
     exec(compile(block.replace("localhost:9876", broker.address), "page", "exec"), names)  # noqa: S102  # our own text
-
-
-def python(*arguments, cwd):
-    """Run Python with these, for so long and no longer, and with it where Spark needs one."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        timeout=PATIENCE_SECONDS,
-    )
 
 
 def test_ci_begins_with_the_test_command_of_the_readme():

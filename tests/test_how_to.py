@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -12,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from python_programs import python
 from tls_clusters import behind_tls
 from tls_parts import certificate
 
@@ -28,7 +28,6 @@ from rocketpoll import (
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.stem: path for path in (ROOT / "docs" / "how-to").glob("*.md")}
-LONG_SECONDS = 300
 ORDER = '{"id": 1, "customer": "ada", "total": 9.5}'
 ON_SPARK = {
     "read-in-spark": ORDER[-5:-1],
@@ -174,18 +173,6 @@ def test_the_commands_before_a_store_is_moved_say_that_it_is_whole(tmp_path):
         said.append(done.stdout)
     assert said[1] == "all is well\n"
     assert "orders" in said[2]
-
-
-def python(*words, cwd):
-    return subprocess.run(
-        [sys.executable, *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        timeout=LONG_SECONDS,
-    )
 
 
 @pytest.mark.deep

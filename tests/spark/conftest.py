@@ -1,5 +1,6 @@
 """One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
 
+import committing_sinks
 import pyspark
 import pytest
 from broker_kinds import NAME
@@ -8,6 +9,8 @@ from second_copies import SecondCopies, need_speculation
 from sink_rooms import SinkRoom
 from source_rooms import SourceRoom
 from spark_sessions import started_session
+
+from rmq_spark.client.manifest import commits_topic
 
 LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
 
@@ -66,3 +69,16 @@ def sink(spark, cluster, tmp_path):
     room = SinkRoom(spark, cluster, tmp_path)
     yield room
     room.close()
+
+
+@pytest.fixture
+def own_producers(monkeypatch):
+    """Producers that end with the test, as a `CommittingSink` needs them."""
+    with committing_sinks.own_producers(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def commits(rocketpoll_broker, rocketpoll_topic):
+    """The messages of the commits topic."""
+    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))

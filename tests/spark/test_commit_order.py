@@ -2,7 +2,7 @@
 again, are refused before their manifests are stored."""
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.manifest import commits_topic, decoded
@@ -11,22 +11,12 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.spark.errors import WriteError
 
-
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @pytest.fixture
 def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
-
-
-@pytest.fixture
-def commits(rocketpoll_broker, rocketpoll_topic):
-    """The messages of the commits topic."""
-    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
 
 
 def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over(

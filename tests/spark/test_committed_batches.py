@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 from spark_engine import POINTS, Crashed, Engine
 
 from rmq_spark.client.manifest import commits_topic
@@ -23,10 +23,7 @@ def topic(rocketpoll_broker):
     return name
 
 
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @pytest.fixture

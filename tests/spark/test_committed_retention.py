@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 from spark_engine import Engine, assert_read
 
 from rmq_spark.client.manifest import commits_topic, decoded
@@ -21,10 +21,7 @@ DAYS_KEPT, DAYS = 3, 6
 VISIBLE_TO = [pytest.param("committed_readers", marks=pytest.mark.deep), "all"]
 
 
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @contextmanager

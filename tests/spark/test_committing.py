@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ConnectionClosed
@@ -15,22 +15,12 @@ from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import write_options
 from rmq_spark.wire.message_queue import MessageQueue
 
-
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @pytest.fixture
 def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
-
-
-@pytest.fixture
-def commits(rocketpoll_broker, rocketpoll_topic):
-    """The messages of the commits topic."""
-    return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
 
 
 def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocketpoll_topic):

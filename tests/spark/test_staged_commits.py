@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 from spark_engine import Engine, assert_read
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
@@ -18,10 +18,7 @@ class Killed(BaseException):
     """The driver ends here."""
 
 
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from client_clusters import FakeCluster
-from committing_sinks import CommittingSink, own_producers
+from committing_sinks import CommittingSink
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ConnectionClosed
@@ -12,11 +12,7 @@ from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.spark.errors import OptionError, WriteError
 from rocketpoll import EmbeddedBroker
 
-
-@pytest.fixture(autouse=True)
-def producers(monkeypatch):
-    with own_producers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("own_producers")
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ class Recorder:
 
     def _looking(self, real, path):
         found = real(path)
-        opened = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else path  # noqa: PTH115  # as above
+        opened = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else path  # noqa: PTH115  # as `_below` does
         below = self._below(opened)
         if below is None:
             return found
