@@ -133,8 +133,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def _cannot_run(error: Exception) -> int:
-    said = str(error) if isinstance(error, _NotInOrder) else ""
-    sys.stderr.write(f"{said or f'the broker cannot run: {what_is_wrong(error)}'}\n")
+    if isinstance(error, _NotInOrder):
+        sys.stderr.write(f"{error}\n")
+    else:
+        sys.stderr.write(f"the broker cannot run: {what_is_wrong(error)}\n")
     return 1
 
 

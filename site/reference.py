@@ -81,9 +81,10 @@ def options() -> str:
     for name, option in OPTIONS.items():
         uses = [use.value for use in Use if use in option.uses]
         for_whom = "all" if len(uses) == len(Use) else ", ".join(uses)
-        meaning = option.meaning.replace("the same", f"the same as `{option.alias_of}`", 1)
-        said = meaning if option.alias_of else option.meaning
-        lines.append(f"| `{name}` | {for_whom} | {_cell(said)} |")
+        meaning = option.meaning
+        if option.alias_of:
+            meaning = meaning.replace("the same", f"the same as `{option.alias_of}`", 1)
+        lines.append(f"| `{name}` | {for_whom} | {_cell(meaning)} |")
     return "\n".join(lines) + "\n"
 
 

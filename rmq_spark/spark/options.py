@@ -144,9 +144,9 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     max_message_bytes: int = BODY_BYTES_MAX
     write_name: str | None = None
+    """The name from which the row ids of a batch write are made."""
     transaction: tuple[str, int] | None = None
     """The txnAppId and txnVersion by which the rows of a batch write are known."""
-    """The name from which the row ids of a batch write are made."""
     row_ids: RowIds = RowIds.POSITIONS
     is_exactly_once: bool = False
     """True if a batch counts by its manifest, see `committing`."""
@@ -249,9 +249,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         max_message_bytes=max_message_bytes,
         write_name=write_name,
         transaction=_transaction(options, is_exactly_once=is_exactly_once),
-        row_ids=RowIds(
-            options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None)),
-        ),
+        row_ids=RowIds(options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None))),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
         body=write_body(options),
