@@ -5,10 +5,11 @@ import json
 import shutil
 
 import pytest
+from changed_sinks import registered_sink
 from pyspark.errors import PySparkException, StreamingQueryException
 from source_rooms import Running, bodies_of, complaint
 
-from rmq_spark.spark.source import FORMAT, RocketPollDataSource
+from rmq_spark.spark.source import FORMAT
 from rocketpoll import EmbeddedBroker, Message, Producer
 
 pytestmark = pytest.mark.deep
@@ -82,27 +83,12 @@ def spoiling(room, spoil):
     """The name of a sink each of whose tasks does something when its rows are staged or sent."""
     directory, address = str(room.staging), room.broker.address
 
-    def spoiled(writer):
-        original = type(writer).write
+    def around(write, rows):
+        sent = write(rows)
+        spoil(directory, address)
+        return sent
 
-        def write(self, rows):
-            sent = original(self, rows)
-            spoil(directory, address)
-            return sent
-
-        writer.__class__ = type("SpoiledWriter", (type(writer),), {"write": write})
-        return writer
-
-    class SpoiledSink(RocketPollDataSource):  # within, so that workers get it by value
-        @classmethod
-        def name(cls):
-            return "rocketpoll_spoiled"
-
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
-            return spoiled(super().streamWriter(schema, overwrite))
-
-    room.spark.dataSource.register(SpoiledSink)
-    return SpoiledSink.name()
+    return registered_sink(room.spark, "rocketpoll_spoiled", around)
 
 
 def on_chunks(change):

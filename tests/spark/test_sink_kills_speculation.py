@@ -7,10 +7,10 @@ import time
 
 import pytest
 from breadth import count
+from changed_sinks import registered_sink
 from second_copies import ON_A_CLUSTER, SLOW
 
 from rmq_spark.spark.sink_rows import ROW_ID
-from rmq_spark.spark.source import RocketPollDataSource
 
 # Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
 ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)
@@ -54,36 +54,18 @@ def killing(spark, directory):
     """The name of a sink whose task kills its executor where a file of a directory says so."""
     die = death(str(directory))
 
-    def dying(writer):
-        original = type(writer).write
+    def within(rows):
+        for each in rows:
+            yield each
+            die("within")
 
-        def within(rows):
-            for each in rows:
-                yield each
-                die("within")
+    def around(write, rows):
+        die("before")
+        sent = write(within(rows))
+        die("behind")
+        return sent
 
-        def write(self, rows):
-            die("before")
-            sent = original(self, within(rows))
-            die("behind")
-            return sent
-
-        writer.__class__ = type("DyingWriter", (type(writer),), {"write": write})
-        return writer
-
-    class DyingSink(RocketPollDataSource):  # within, so that workers get it by value
-        @classmethod
-        def name(cls):
-            return "rocketpoll_dying"
-
-        def writer(self, schema, overwrite):
-            return dying(super().writer(schema, overwrite))
-
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
-            return dying(super().streamWriter(schema, overwrite))
-
-    spark.dataSource.register(DyingSink)
-    return DyingSink.name()
+    return registered_sink(spark, "rocketpoll_dying", around)
 
 
 @pytest.fixture

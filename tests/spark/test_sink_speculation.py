@@ -4,10 +4,10 @@ and exactly once each row counts once."""
 from collections import Counter
 
 import pytest
+from changed_sinks import registered_sink
 from second_copies import ON_A_CLUSTER, SLOW, waiting
 
 from rmq_spark.spark.sink_rows import ROW_ID
-from rmq_spark.spark.source import RocketPollDataSource
 
 ROWS, PARTITIONS = 100, 4
 
@@ -20,30 +20,12 @@ def slow(spark, copies):
     and does not say so."""
     wait = waiting(copies.directory)
 
-    def slowed(writer):
-        original = type(writer).write
+    def around(write, rows):
+        sent = write(rows)
+        wait()
+        return sent
 
-        def write(self, rows):
-            sent = original(self, rows)
-            wait()
-            return sent
-
-        writer.__class__ = type("SlowWriter", (type(writer),), {"write": write})
-        return writer
-
-    class SlowSink(RocketPollDataSource):  # within, for the same reason as `wait`
-        @classmethod
-        def name(cls):
-            return "rocketpoll_slow_sink"
-
-        def writer(self, schema, overwrite):
-            return slowed(super().writer(schema, overwrite))
-
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
-            return slowed(super().streamWriter(schema, overwrite))
-
-    spark.dataSource.register(SlowSink)
-    return SlowSink.name()
+    return registered_sink(spark, "rocketpoll_slow_sink", around)
 
 
 def assert_known_by_their_ids(sink):
