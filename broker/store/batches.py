@@ -331,7 +331,7 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         aside: RunAside,
     ) -> Waiting[PhysicalOffset]:
-        """Append all rows, one chunk a step, and have the log flushed; return where they end."""
+        """Append all rows, some of a chunk a step, and flush the log; return where they end."""
         yield from chunks.when_loaded()
         from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
 
@@ -343,16 +343,17 @@ class StagedBatches:
             yield from _beside(partial(self._read, name, read), aside)
             sizes, records = decode_sized(read[0])
             checked = yield from self._checked(records, sizes, are_known=True)
-            yield A_WHOLE_TURN
-            admit(checked.queue)
             checked.mark(batch.mark)
-            result = self._chunks.put_checked(checked)
-            if result.status is not PutMessageStatus.PUT_OK:
-                raise StoreError(result.remark or "messages are not taken")
-            put.append(_span(checked, result))
-            end_offset = result.end_offset
-            if result.message_count < checked.rows:
-                raise Lacking(f"only {result.message_count} of {checked.rows} messages had room")
+            for rows in checked.by_turns():
+                yield A_WHOLE_TURN
+                admit(rows.queue)
+                result = self._chunks.put_checked(rows)
+                if result.status is not PutMessageStatus.PUT_OK:
+                    raise StoreError(result.remark or "messages are not taken")
+                put.append(_span(rows, result))
+                end_offset = result.end_offset
+                if result.message_count < rows.rows:
+                    raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
             yield None
         if put:
             is_flushed = self._flushed(end_offset)
