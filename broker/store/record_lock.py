@@ -85,8 +85,8 @@ class RecordLock:
             OSError: It was moved away or deleted, or another one is in its place.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            opened, _ = _directories[self._identity]
-            if leads_to(self.directory, opened):
+            opened, _ = _directories.get(self._identity, (-1, 0))  # a child has let go of it
+            if opened >= 0 and leads_to(self.directory, opened):
                 return
         raise OSError(
             errno.ESTALE,

@@ -24,6 +24,21 @@ def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_aski
     held.release()
 
 
+def test_a_forked_child_that_would_write_is_told_that_the_directory_is_not_its_own(tmp_path):
+    held = RecordLock(tmp_path / "lock")
+    held.check_directory()
+    child = os.fork()
+    if child == 0:
+        try:
+            held.check_directory()
+        except OSError as error:
+            os._exit(0 if error.errno == errno.ESTALE else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    held.check_directory()
+    held.release()
+
+
 def test_two_files_of_one_directory_have_two_locks(tmp_path):
     held = [RecordLock(tmp_path / name) for name in "ab"]
     for lock in held:
