@@ -9,6 +9,8 @@ from stores import (
     LOG_FILE_BYTES,
     STORE_HOST,
     bodies,
+    crash,
+    encoded,
     message,
     open_store,
     put_batch,
@@ -19,6 +21,7 @@ from stores import (
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of
 from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
@@ -371,4 +374,42 @@ def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
     store.shutdown()
     again = open_store(tmp_path)
     assert bodies(again) == ["last"]
+    again.shutdown()
+
+
+def put_together(store, *messages):
+    assert put_later(store, *messages) == [None] * len(messages)
+    return store.write_out()
+
+
+def put_chunk(store, *messages):
+    records = [encoded(each) for each in messages]
+    return [store.put_chunk(b"".join(records), [len(each) for each in records])]
+
+
+WAYS = {
+    "one by one": lambda store, *messages: [store.put_message(each) for each in messages],
+    "later": put_together,
+    "a batch": lambda store, *messages: [put_batch(store, *messages)],
+    "a chunk": put_chunk,
+}
+
+
+@pytest.mark.parametrize("left", [0, 1, BLANK_BYTES - 1, BLANK_BYTES, BLANK_BYTES + 1])
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_messages_would_leave_of_a_file_a_start_finds_them_and_the_next(
+    tmp_path, way, left
+):
+    before, last = (len(encoded(message(text))) for text in ("first", ""))
+    texts = ["first", "second", "x" * (LOG_FILE_BYTES - 2 * before - last - 1 - left)]
+    store = open_store(tmp_path)
+    assert store.put_message(message("first")).status is Status.PUT_OK
+    put = WAYS[way](store, *map(message, texts[1:]))
+    assert {each.status for each in put} == {Status.PUT_OK}
+    assert store.put_message(message("next")).status is Status.PUT_OK
+    assert bodies(store) == [*texts, "next"]
+    crash(store)
+    again = open_store(tmp_path)
+    assert (bodies(again), again.state().holes) == ([*texts, "next"], ())
+    assert again.put_message(message("behind")).queue_offset == 4
     again.shutdown()
