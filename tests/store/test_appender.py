@@ -4,7 +4,7 @@ import os
 
 import pyarrow as pa
 import pytest
-from disks import Fault, FaultyDisk
+from disks import Fault, FaultIn, FaultyDisk
 from stores import (
     LOG_FILE_BYTES,
     STORE_HOST,
@@ -366,6 +366,29 @@ def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
     later(store, "new")
     assert [each.queue_offset for each in store.write_out()] == [0, 1, 0]
     assert bodies(store) == ["new"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_whatever_comes_of_what_waits_when_its_topic_is_deleted_the_next_one_is_seen_from_0(
+    tmp_path, is_refused
+):
+    full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    for text in ("0", "1", "2"):
+        store.put_message(message(text))
+    later(store, "waits", "waits as well")
+    disk.plan = (full,) if is_refused else ()
+    store.delete_topic("T")
+    later(store, "of the next topic")
+    waited = [each.queue_offset for each in store.write_out() if each.status is Status.PUT_OK]
+    disk.plan = ()
+    assert waited == ([] if is_refused else [3, 4, 0])
+    first = waited.count(0)
+    later(store, "new", "newer")
+    assert [each.queue_offset for each in store.write_out()] == [first, first + 1]
+    assert bodies(store) == [*["of the next topic"] * first, "new", "newer"]
+    store.shutdown()
 
 
 def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
