@@ -187,10 +187,11 @@ class StagedBatches:
             check = partial(self._staging.checked, sink, batch_id, attempts)
             found = yield from _beside(check, aside)
             if found:
-                batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=self._log.end_offset)
+                begins_at = self._appender.settled_end()
+                batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
                 yield from _beside(partial(self._table.begin, batch, len(found)), aside)
                 self._held_since = self._clock()
-                self._reput.hold_from(self._log.end_offset)
+                self._reput.hold_from(self._appender.settled_end())
                 rows = sum(each.rows for each in attempts)
                 yield from self._decided(batch, owner, rows, found, admit, aside, pause)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import shutil
 import threading
@@ -14,7 +15,7 @@ from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from logged_lines import lines_of
 from slow_disks import SlowDisk
 from staged_rows import Sink, admitted, at_once, no_pause, result_of
-from stores import Listener, bodies, crash, encoded, message, open_store
+from stores import Listener, bodies, crash, encoded, message, open_store, put_later
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
@@ -127,6 +128,49 @@ def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypa
         ("T", 1, 1),
         ("U", 0, 3),
     ]
+    store.shutdown()
+
+
+class Killed(BaseException):
+    """The end of a broker in the middle of a commit."""
+
+
+@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("end", [Killed, BatchRefused])
+def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refused(
+    tmp_path, step, end
+):
+    full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
+    disk, steps, admitted_rows = FaultyDisk(LocalDisk()), itertools.count(), itertools.count(1)
+    store = open_store(tmp_path, disk)
+    for number in range(6):  # the log's first file takes no rows
+        put(store, f"other {number}" + "x" * 900, "T", 0)
+    sink, seen = Sink(store), []
+    attempt = sink.stage(0, CHUNKS)
+
+    def beside():
+        at = next(steps)
+        if at == step:
+            disk.plan = (full,)
+            put_later(store, *[message("refused" + "x" * 300, "T", 1)] * 4)
+        elif at == step + 1:
+            store.write_out()
+            disk.plan = ()
+        store.reput()
+        seen.append(rows_seen(store))
+
+    def admit(_):
+        if next(admitted_rows) > len(CHUNKS):
+            raise end("behind the copy")
+
+    with pytest.raises((end, StoreError)):
+        sink.commit(0, attempt, between=beside, admit=admit)
+    disk.plan = ()
+    if end is Killed:
+        crash(store)
+        store = open_store(tmp_path)
+    assert [each for each in [*seen, rows_seen(store)] if each] == []
+    assert len(of_others(store)) == 6
     store.shutdown()
 
 
