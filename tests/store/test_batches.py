@@ -7,6 +7,7 @@ import itertools
 import random
 import shutil
 import threading
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from zlib import crc32
 
@@ -15,7 +16,7 @@ from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from lacking_disks import LackingDisk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
-from staged_rows import Sink, admitted, at_once, no_pause, result_of
+from staged_rows import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
 from stores import Listener, bodies, crash, encoded, message, open_store, put_later
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
@@ -263,6 +264,64 @@ def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
     assert sink.commit(0, attempt) == first
     assert store.batches.is_committed(sink.sink, 0, sink.owner)
     assert rows_seen(store) == ROWS
+
+
+def at_the_same_time(dice, *requests):
+    """Take steps of several requests by turns; return what each has returned or raised."""
+    under_way, awaited, ends = dict(enumerate(requests)), {}, {}
+    while under_way:
+        ready = [number for number in under_way if awaited.get(number, no_pause()).done()]
+        if not ready:
+            wait([awaited[number] for number in under_way], 5, FIRST_COMPLETED)
+            continue
+        number = dice.choice(ready)
+        try:
+            awaited[number] = next(under_way[number]) or no_pause()
+        except StopIteration as end:
+            ends[number] = end.value
+        except StoreError as error:
+            ends[number] = error
+        if number in ends:
+            del under_way[number]
+    return [ends[number] for number in range(len(requests))]
+
+
+def where_nothing_goes(job, then):
+    """Do a job at once; on this disk, what was staged cannot be deleted behind a commit."""
+    if then is not batches._drop:
+        at_once(job, then)
+
+
+@pytest.mark.parametrize("aside", [at_once, where_nothing_goes])
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_drivers_ask_at_the_same_time_a_batch_that_counts_is_there_once(
+    store, seed, aside
+):
+    dice, sink = random.Random(seed), Sink(store)
+    texts = {batch_id: [f"{row} of {batch_id}" for row in range(3)] for batch_id in (0, 1)}
+    staged = [
+        (batch_id, sink.stage(batch_id, [("T", 0, texts[batch_id]), ("T", 1, ["row"])], name))
+        for batch_id, name in [(0, "a"), (0, "b"), (1, "c")]
+    ]
+    asked = [*staged, dice.choice(staged), dice.choice(staged)]
+    requests = [
+        store.batches.commit(SINK, batch_id, OWNER, [attempt], admitted, aside, no_pause)
+        for batch_id, attempt in asked
+    ]
+    if seed % 2:
+        requests.append(store.batches.abort(SINK, 0, OWNER, at_once))
+    answers = at_the_same_time(dice, *requests)
+    committed = {
+        batch_id: answer
+        for (batch_id, _), answer in zip(asked, answers, strict=False)
+        if not isinstance(answer, StoreError)
+    }
+    expected = [text for each in committed for text in texts[each]]
+    assert sorted(bodies(store)) == sorted(expected)
+    assert bodies(store, "T", 1) == ["row"] * len(committed)
+    assert all(answer.batch_id == batch_id for batch_id, answer in committed.items())
+    last = [answer for (batch_id, _), answer in zip(asked, answers, strict=False) if batch_id]
+    assert last == [committed[1]] * len(last)  # who asks again hears the same
 
 
 def test_a_commit_leaves_nothing_staged_and_an_abort_neither(store, tmp_path):
