@@ -13,6 +13,7 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
@@ -28,6 +29,8 @@ Row = Mapping[str, object]
 _READABLE: Final = 12
 """A column of a table may be folded to this width: a word or two, or half of a time."""
 _BETWEEN: Final = 3
+_LISTED: Final = 10
+"""So many of a list are shown to people, as the topics of a group; programs get all."""
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -163,7 +166,8 @@ def cell(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={cell(each)}" for name, each in value.items()) or "-"
     if isinstance(value, (list, tuple, frozenset)):
-        return ", ".join(map(cell, value)) or "-"
+        more = f" and {len(value) - _LISTED:,} more" if len(value) > _LISTED else ""
+        return ", ".join(map(cell, islice(value, _LISTED))) + more or "-"
     return printable(str(value))
 
 

@@ -106,6 +106,8 @@ def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, w
     [
         (None, "-"), (True, "yes"), (0.5, "0.50"), ({"a": 1}, "a=1"), ({}, "-"),
         (Bytes(1536), "1.5 KiB"), (Bytes(3 << 40), "3.0 TiB"), ("a\tb", "a\\tb"),
+        ([], "-"), (["a", 1], "a, 1"), (list(range(10)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        (tuple(range(1_011)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,001 more"),
     ],
 )  # fmt: skip
 def test_a_cell_is_one_line(value, text):
