@@ -331,13 +331,14 @@ class MessageAppender:
             self._log.try_again()
 
     def numbers_of(self, topic: str) -> TopicNumbers:
-        """Return the end of the log, and the next offsets that are known of a topic's queues.
+        """Return the end of the log, and the next offsets of a topic's queues.
 
         What waits is written before: should that fail, others come to its places.
         """
         with self._lock:
             self._write_later()
-            return TopicNumbers(self._log.written_offset, self._numbers_of(topic))
+            numbers = {**self._queues.ends_of(topic), **self._numbers_of(topic)}
+            return TopicNumbers(self._log.written_offset, numbers)
 
     def settled_end(self) -> PhysicalOffset:
         """Return the end of the log, behind all that waits: it is written now, or refused."""

@@ -337,7 +337,7 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         aside: RunAside,
     ) -> Waiting[PhysicalOffset]:
-        """Append all rows, one chunk a step, and have the log flushed; return where they end."""
+        """Append all rows, some of a chunk a step, and flush the log; return where they end."""
         yield from chunks.when_loaded()
         end_offset = LOG_START
         # Should the batch be rolled back, its queues may have gaps, which must not be there.
@@ -347,16 +347,17 @@ class StagedBatches:
         while read is not None:
             checked = yield from read
             read = next(reads, None)  # begun while this one is appended
-            yield A_WHOLE_TURN
-            admit(checked.queue)
             checked.mark(batch.mark)
-            result = self._chunks.put_checked(checked)
-            if result.status is not PutMessageStatus.PUT_OK:
-                raise StoreError(result.remark or "messages are not taken")
-            put.append(_span(checked, result))
-            end_offset = result.end_offset
-            if result.message_count < checked.rows:
-                raise Lacking(f"only {result.message_count} of {checked.rows} messages had room")
+            for rows in checked.by_turns():
+                yield A_WHOLE_TURN
+                admit(rows.queue)
+                result = self._chunks.put_checked(rows)
+                if result.status is not PutMessageStatus.PUT_OK:
+                    raise StoreError(result.remark or "messages are not taken")
+                put.append(_span(rows, result))
+                end_offset = result.end_offset
+                if result.message_count < rows.rows:
+                    raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
             yield None
         if put:
             is_flushed = self._flushed(end_offset)

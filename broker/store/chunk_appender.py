@@ -38,8 +38,10 @@ Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
 
 
-RECORDS_MAX: Final = 65_536
+RECORDS_MAX: Final = 32_768
 """The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
+RECORDS_TOGETHER: Final = 16_384
+"""The number of records that one step appends where others may come between them."""
 _PART_RECORDS = 4_096
 _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
@@ -69,6 +71,18 @@ class Checked(NamedTuple):
         """Write into each record which commit it is of."""
         for part in self.parts:
             mark_rows(part.chunk, mark)
+
+    def by_turns(self) -> Iterator[Checked]:
+        """Yield all records in their order, as many at a time as one step appends of them."""
+        some: list[Part] = []
+        rows = 0
+        for part in self.parts:
+            if some and rows + len(part.chunk) > RECORDS_TOGETHER:
+                yield Checked(self.queue, some)
+                some, rows = [], 0
+            some.append(part)
+            rows += len(part.chunk)
+        yield Checked(self.queue, some)
 
 
 class ChunkAppender:
@@ -109,11 +123,12 @@ class ChunkAppender:
         """Check records, in steps; return what is to be appended, or why they cannot be.
 
         Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
-        sizes are looked at once more: what may be has other limits by now, perhaps.
+        sizes are looked at once more: what may be has other limits by now, perhaps. How many there
+        are counts only where they have to be appended in one step.
         """
         yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
-        if len(all_sizes) > RECORDS_MAX:
+        if len(all_sizes) > RECORDS_MAX and not are_known:
             return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
         parts: list[Part] = []
         queues: dict[QueueKey, None] = {}
