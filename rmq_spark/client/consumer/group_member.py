@@ -210,7 +210,7 @@ class GroupMember(ProcessBound, ABC):
                 raise
             self._has_joined = True
         except BaseException:
-            self._stop_threads()
+            self.end_threads()
             self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
             raise
         self._started_ms = time.time_ns() // 1_000_000
@@ -262,13 +262,13 @@ class GroupMember(ProcessBound, ABC):
         self._end()
 
     def _end(self) -> None:
-        do_all(self.group, self._stop_threads, self._instance.stop)
-        self._stop_threads(LAST_MS // 3)
+        do_all(self.group, self.end_threads, self._instance.stop)
+        self.end_threads(LAST_MS // 3)
 
-    def _stop_threads(self, wait_ms: int = 0) -> None:
-        self._services.stop(wait_ms)
-        self._lanes.stop(wait_ms)
-        self._retry_lanes.stop(wait_ms)
+    def end_threads(self, wait_ms: int = 0) -> None:
+        """Have all threads end but those of listeners; the instance has ended, or this member."""
+        for each in (self._services, self._lanes, self._retry_lanes):
+            each.stop(wait_ms)
 
     def _forked(self) -> None:
         """Leave a consumer that was started to the parent process; here it is silent."""
@@ -364,8 +364,8 @@ class GroupMember(ProcessBound, ABC):
             share = self._rule.share(topic, group)
         except ClientError as error:
             is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
-            # Brokers make retry topics; and a member that leaves is not answered any more.
-            level = logging.INFO if is_made_soon or not self.is_running else logging.WARNING
+            is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
+            level = logging.INFO if is_usual else logging.WARNING
             _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on

@@ -217,10 +217,12 @@ class ClientInstance(ProcessBound):
         for periodic in periodics:
             if periodic is not None:
                 periodic.stop()
-        producers, consumers = list(self._producers), list(self._consumers)
+        producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
         self._leave(producers, consumers)
+        for consumer in consumers.values():
+            consumer.end_threads()
         self._telling.stop()
         deadline = time.monotonic() + LAST_MS / 1000
         self.connections.shutdown(LAST_MS)

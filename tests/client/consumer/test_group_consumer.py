@@ -15,7 +15,7 @@ import pytest
 from broker_kinds import NAME, RocketPollBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
-from left_threads import threads_of_clients
+from left_threads import none_left, threads_of_clients
 from rocketmq_peer import free_port
 
 from rmq_spark.client.consumer import group_member
@@ -430,6 +430,32 @@ def test_behind_a_shutdown_there_is_no_thread_any_more_and_nothing_to_warn_of(
         left = threads_of_clients().keys() - before
         assert not left, (number, left)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["lite", "concurrent", "orderly"])
+def test_a_consumer_whose_instance_ends_goes_on_with_nothing_and_can_still_be_shut_down(
+    cluster, kind
+):
+    """Nobody has to shut it down: an instance ends at once for all its users."""
+    topic, got = cluster.topic(queues=QUEUES), []
+    cluster.send(topic, *range(20), queues=QUEUES)
+    client = cluster.instance()
+    if kind == "lite":
+        settings = LitePullSettings(consume_from_where=FIRST)
+        consumer = LitePullConsumer(cluster.group(), client, settings)
+    else:
+        name = "listener" if kind == "concurrent" else "orderly_listener"
+        settings = PushSettings(consume_from_where=FIRST)
+        listener = {name: lambda *_: got.append(1)}
+        consumer = PushConsumer(cluster.group(), client, settings=settings, **listener)
+    with none_left():
+        consumer.subscribe(topic)
+        consumer.start()
+        wait_until("its queues", consumer.assignment)
+        wait_until("messages", lambda: got or (kind == "lite" and consumer.poll(100)))
+        client.shutdown()
+    consumer.shutdown()
+    assert not consumer.is_running
 
 
 def test_what_users_call_is_what_the_kind_of_member_does_of_its_own(monkeypatch):
