@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -51,6 +51,7 @@ A_WHOLE_TURN: Final[Future[None]] = Future()
 turn of its loop of which nothing has been used."""
 A_WHOLE_TURN.set_result(None)
 
+Result = TypeVar("Result")
 Admit: TypeAlias = Callable[[], object]
 """A function that raises if messages may not be put now: their topic may be gone meanwhile."""
 
@@ -322,9 +323,7 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
     ]
 
 
-def finished(
-    steps: Generator[Future[None] | None, None, PutMessageResult],
-) -> PutMessageResult:
+def finished(steps: Generator[Future[None] | None, None, Result]) -> Result:
     """Take all steps at once, waiting in this thread where one has to, and return their result."""
     try:
         while True:
@@ -332,5 +331,5 @@ def finished(
             if awaited is not None:
                 awaited.exception()  # returns when it is done
     except StopIteration as end:
-        result: PutMessageResult = end.value
+        result: Result = end.value
         return result
