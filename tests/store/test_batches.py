@@ -155,8 +155,11 @@ def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_other
     store = open_store(tmp_path, disk, listener=listener)
     store._wake_reput = lambda: None
     sink = Sink(store)
+    sink.commit(0, sink.stage(0, [("V", 0, ["the log's first file is left"])]))
+    store.reput()
+    listener.arrivals.clear()
     texts = [str(row) for row in range(rows)]
-    sink.commit(0, sink.stage(0, [("T", queue_id, texts) for queue_id in range(3)]))
+    sink.commit(1, sink.stage(1, [("T", queue_id, texts) for queue_id in range(3)]))
     for spared in range(4):
         disk.lack(errno.ENOSPC, spared)
         store.reput()
