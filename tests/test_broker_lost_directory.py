@@ -99,7 +99,8 @@ def test_what_no_start_would_find_is_not_acknowledged(tmp_path, lose, flush_disk
                 codes, remark = asyncio.run(sent(broker.port, "after"))
         else:
             codes, _ = asyncio.run(sent(broker.port, "after 0"))
-            assert codes == [10]  # FLUSH_DISK_TIMEOUT: whether it is stored is not known
+            # FLUSH_DISK_TIMEOUT: whether it is stored is not known; or a checkpoint was quicker
+            assert codes in ([10], [14])
             codes, remark = asyncio.run(sent(broker.port, "after 1"))
         assert codes == [14]
         assert "the commit log is not flushed" in remark

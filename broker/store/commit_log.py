@@ -396,7 +396,7 @@ class CommitLog:
             self._files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
         except OSError as error:
             self.flushing.begin(error)
-            raise Lacking(what_is_wrong(error)) from error
+            raise Lacking(self.flushing.text) from error
         self._looked_ms = now_ms
 
     def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
