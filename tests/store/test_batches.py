@@ -21,7 +21,7 @@ from stores import Listener, bodies, crash, encoded, message, open_store, put_la
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store import batch_journal, batches, chunk_appender
+from rocketpoll.broker.store import batch_journal, batch_spans, batches, chunk_appender
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
@@ -85,7 +85,7 @@ def test_what_is_staged_is_not_seen_and_what_is_committed_is_seen_whole(store):
 
 
 def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypatch):
-    monkeypatch.setattr(batches, "_SPAN_ROWS_MAX", 3)
+    monkeypatch.setattr(batch_spans, "_ROWS_MAX", 3)
     sink, one = Sink(store), ("T", 0, ["a", "b"])
     committed = sink.commit(0, sink.stage(0, [one, ("T", 0, ["c"]), one, ("T", 1, ["d"])]))
     found = [(each.queue_id, each.queue_offset, each.count) for each in committed.spans]
