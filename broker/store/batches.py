@@ -40,7 +40,13 @@ from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batch_table import OpenBatch
-from rocketpoll.broker.store.chunk_appender import A_WHOLE_TURN, Checked, ChunkAppender, Sizes
+from rocketpoll.broker.store.chunk_appender import (
+    A_WHOLE_TURN,
+    Checked,
+    ChunkAppender,
+    Sizes,
+    finished,
+)
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
@@ -178,9 +184,8 @@ class StagedBatches:
                 raise StoreError(refusal)
             if attempts:
                 yield from chunks.when_loaded()
-            found: list[StagedName] = []
             check = partial(self._staging.checked, sink, batch_id, attempts)
-            yield from _beside(lambda: found.extend(check()), aside)
+            found = yield from _beside(check, aside)
             if found:
                 begins_at = self._appender.settled_end()
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
@@ -332,28 +337,27 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         aside: RunAside,
     ) -> Waiting[PhysicalOffset]:
-        """Append all rows, one chunk a step, and have the log flushed; return where they end."""
+        """Append all rows, some of a chunk a step, and flush the log; return where they end."""
         yield from chunks.when_loaded()
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
-
         end_offset = LOG_START
         # Should the batch be rolled back, its queues may have gaps, which must not be there.
         self._log.leave_first_file()
-        for name in names:
-            read: list[bytes] = []
-            yield from _beside(partial(self._read, name, read), aside)
-            sizes, records = decode_sized(read[0])
-            checked = yield from self._checked(records, sizes, are_known=True)
-            yield A_WHOLE_TURN
-            admit(checked.queue)
+        reads = (_begun(partial(self._read, name), aside) for name in names)
+        read = next(reads, None)
+        while read is not None:
+            checked = yield from read
+            read = next(reads, None)  # begun while this one is appended
             checked.mark(batch.mark)
-            result = self._chunks.put_checked(checked)
-            if result.status is not PutMessageStatus.PUT_OK:
-                raise StoreError(result.remark or "messages are not taken")
-            put.append(_span(checked, result))
-            end_offset = result.end_offset
-            if result.message_count < checked.rows:
-                raise Lacking(f"only {result.message_count} of {checked.rows} messages had room")
+            for rows in checked.by_turns():
+                yield A_WHOLE_TURN
+                admit(rows.queue)
+                result = self._chunks.put_checked(rows)
+                if result.status is not PutMessageStatus.PUT_OK:
+                    raise StoreError(result.remark or "messages are not taken")
+                put.append(_span(rows, result))
+                end_offset = result.end_offset
+                if result.message_count < rows.rows:
+                    raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
             yield None
         if put:
             is_flushed = self._flushed(end_offset)
@@ -363,8 +367,12 @@ class StagedBatches:
                 admit(queue)
         return end_offset
 
-    def _read(self, name: StagedName, into: list[bytes]) -> None:
-        into.append(self._staging.read(name))
+    def _read(self, name: StagedName) -> Checked:
+        """Return the records of a staged chunk, ready to be appended; in any thread."""
+        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # needs the tools for many records
+
+        sizes, records = decode_sized(self._staging.read(name))
+        return finished(self._checked(records, sizes, are_known=True))
 
     def _checked(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
@@ -415,9 +423,15 @@ class StagedBatches:
         return failure
 
 
-def _beside(job: Callable[[], object], aside: RunAside) -> Waiting[None]:
-    """Run a job in another thread, and go on behind it; raise what it has raised."""
+def _beside(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
+    """Run a job in another thread, and go on behind it; return or raise what it does."""
+    return (yield from _begun(job, aside))
+
+
+def _begun(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
+    """Begin a job in another thread now; the steps returned wait for its end, as in `_beside`."""
     done: Future[None] = Future()
+    answers: list[Answer] = []
     failures: list[BaseException] = []
 
     def tell(error: BaseException | None) -> None:
@@ -425,10 +439,14 @@ def _beside(job: Callable[[], object], aside: RunAside) -> Waiting[None]:
             failures.append(error)
         done.set_result(None)
 
-    aside(lambda: _drop(job()), tell)
-    yield done
-    if failures:
-        raise failures[0]
+    def wait() -> Waiting[Answer]:
+        yield done
+        if failures:
+            raise failures[0]
+        return answers[0]
+
+    aside(lambda: answers.append(job()), tell)
+    return wait()
 
 
 def _drop(_: object) -> None:

@@ -163,8 +163,11 @@ class Disk(Protocol):
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
 
-    def lock(self, path: Path) -> DiskLock:
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> DiskLock:
         """Lock a file, which is made if it is missing, against other processes and this one.
+
+        With it, its directory is locked, and those ``below``, as far as they exist: links may lead
+        to one of these from elsewhere.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -299,9 +302,9 @@ class LocalDisk:
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
         )
 
-    def lock(self, path: Path) -> RecordLock:
-        """Lock a file as Java does."""
-        lock = RecordLock(path)
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> RecordLock:
+        """Lock a file as Java does, and directories as well."""
+        lock = RecordLock(path, below)
         self._locks = (*(each for each in self._locks if each.is_held), lock)
         return lock
 

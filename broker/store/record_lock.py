@@ -9,8 +9,9 @@ touch the file a second time.
 
 Whoever takes the file for a stale one may delete it, and then anybody locks the next one of that
 name. So the directory is locked as well, by `flock`, which no RocketMQ does, and which the deletion
-of a file does not end. A child that is forked lets go of it; and where a file system cannot do that
-to a directory, it is left at the file.
+of a file does not end. Links can lead from several directories, each with a lock of its own, to one
+that all would write to: so those below it are locked in the same way. A child that is forked lets
+go of them; and where a file system cannot do that to a directory, it is left at the file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,8 +40,10 @@ _directories: dict[_Directory, tuple[int, int]] = {}
 class RecordLock:
     """A lock that is held from its making until `release`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, below: Sequence[Path] = ()) -> None:
         """Lock a file, which is made if it is missing, in a directory that exists.
+
+        With it, directories ``below`` are locked, as far as they exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -49,16 +53,19 @@ class RecordLock:
         """The open file; -1 once it is released."""
         self.directory = path.parent
         with _guard:
-            stats = path.parent.stat()
-            self._identity = (os.getpid(), stats.st_dev, stats.st_ino)
+            self._identity = _identity_of(path.parent)
             self._key = (*self._identity, path.name)
+            self._locked: list[_Directory] = []
             if self._key in _held:
                 raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(path))
             descriptor = _locked(path)
             try:
                 _lock_directory(path.parent, self._identity)
+                self._locked.append(self._identity)
+                self._lock_below(below)
             except BaseException:
                 os.close(descriptor)
+                self._let_go()
                 raise
             self.descriptor = descriptor
             _held.add(self._key)
@@ -91,7 +98,26 @@ class RecordLock:
                 _held.discard(self._key)
                 os.close(self.descriptor)
                 self.descriptor = -1
-                _let_go(self._identity)
+                self._let_go()
+
+    def _lock_below(self, directories: Sequence[Path]) -> None:
+        for directory in directories:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                identity = _identity_of(directory)
+                if identity in _directories:  # no two stores of one process may share it either
+                    raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
+                _lock_directory(directory, identity)
+                self._locked.append(identity)
+
+    def _let_go(self) -> None:
+        for identity in self._locked:
+            _let_go(identity)
+        self._locked.clear()
+
+
+def _identity_of(directory: Path) -> _Directory:
+    stats = directory.stat()
+    return os.getpid(), stats.st_dev, stats.st_ino
 
 
 def _locked(path: Path) -> int:

@@ -22,6 +22,7 @@ from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.queues import spans_from
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.message import Message
+from rmq_spark.errors import counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -138,7 +139,8 @@ def latency(
                 break
         sending.join(_PATIENCE_SECONDS)
     if not took:
-        raise Failure(f"none of {count} messages has arrived; rocketpoll cluster health says more")
+        sent = counted(count, "message")
+        raise Failure(f"none of {sent} has arrived; rocketpoll cluster health says more")
     show_document({"sent": count, "arrived": len(took), **_times(took)}, output)
 
 

@@ -18,6 +18,7 @@ from rmq_spark.cli.failures import UNHEALTHY
 from rmq_spark.cli.output import Row, output_option, show_rows, time_of
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import BrokerRefused, ClientError
+from rmq_spark.errors import counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -129,7 +130,7 @@ def _checks(access: Access) -> Iterator[Check]:
                 what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
             )
             continue
-        yield Check(what, f"answers, and knows {len(found)} broker{'' if len(found) == 1 else 's'}")
+        yield Check(what, f"answers, and knows {counted(len(found), 'broker')}")
         brokers.update({broker.address: broker for broker in found})
     if not brokers:
         yield Check("brokers", "none is known", "start one that registers there")

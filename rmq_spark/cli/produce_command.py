@@ -23,6 +23,7 @@ from rmq_spark.cli.output import json_line
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.errors import ClientError, PartlySent
 from rmq_spark.client.message import Message
+from rmq_spark.errors import counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.producer import Producer
@@ -114,8 +115,7 @@ class Sent:
         self._last = last or self._last
 
     def __str__(self) -> str:
-        what = "message was" if self.count == 1 else "messages were"
-        return f"{self.count} {what} sent to {self._topic}"
+        return f"{counted(self.count, 'message was', 'messages were')} sent to {self._topic}"
 
     @property
     def where(self) -> str:

@@ -2,9 +2,9 @@
 
     a look at all ends and offsets ──> another ──> rates between the two
 
-Each look asks each broker once for each topic, and twice for each group, whatever the number of
-their queues: thousands of them take a second or two, and the interval is from the end of a look to
-the next.
+Each look asks each broker once for each topic, once for the members of each group, and once for
+what all groups have committed: thousands of them take a second or two, and the interval is from the
+end of a look to the next.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def _look(admin: Admin) -> Look:
 
     brokers = asked_brokers(admin)
     own = {name for broker in brokers for name in (broker.name, broker.cluster) if name}
-    reports = [read_broker(admin, address) for address in admin.masters().values()]
+    addresses = admin.masters().values()
+    reports = [read_broker(admin, address, with_times=False) for address in addresses]
     ends: dict[str, tuple[int, int]] = {}
     groups: dict[str, tuple[int, int, int]] = {}
     for report in reports:

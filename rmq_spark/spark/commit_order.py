@@ -2,6 +2,8 @@
 
     a batch of a query ──> what has the query committed?
                              ├─ a later batch ──> refused: the checkpoint went back
+                             ├─ this one, with other rows, from a driver beside this one
+                             │       ──> refused: there are two copies of the checkpoint
                              ├─ this one, or earlier ones ──> goes on
                              └─ nothing ──> has another query its checkpoint, or its write's name?
                                               ├─ no ──> it is new, and goes on
@@ -12,8 +14,8 @@ A query has its id from its checkpoint: when that is deleted, the query that beg
 id, and what it reads again would count again. The origin is what stays: the checkpoint's location,
 or in foreachBatch the write's name.
 
-All of it is asked of the index of the commits topic's broker. Where that says that it has none,
-nothing is refused; a query of which nothing is known yet waits until the broker answers.
+All of it is asked of the index of the commits topic's broker, which is waited for: the manifest
+would wait for it as well. Where it says that it has no index, nothing is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
 
@@ -44,6 +47,11 @@ _ANOTHER_WRITE: Final = (
     "set option writeName to another name for each write. A write that foreachBatch starts in a "
     "thread of its own is not known to be of a batch: start it in the function's own thread"
 )
+TWO_COPIES: Final = (
+    "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, or "
+    "have one begin anew with a checkpoint of its own. If the checkpoint was only moved, start the "
+    "query once where it was"
+)
 _LATEST: Final = 8
 """Manifests of a query that are looked at: some may be repeats."""
 _PAUSE_SECONDS: Final = 0.1
@@ -62,6 +70,28 @@ def origin_of_write(name: str) -> str:
     return f"write:{name}"
 
 
+def counting(batch: ManifestId, own: Iterable[Manifest]) -> Manifest | None:
+    """Return the manifest of a batch that counts, which is the first; None if it has none."""
+    return next((each for each in own if each.id._replace(run_id=batch.run_id) == batch), None)
+
+
+def is_of_another_driver(
+    first: Manifest, batch: ManifestId, origin: str, own: Iterable[Manifest]
+) -> bool:
+    """Return whether a driver beside the one that asks has committed a batch.
+
+    A driver that starts again repeats the batch that it finds in its checkpoint; so the one that
+    committed it may be dead. It is another one that goes on with a copy of the checkpoint, if that
+    lies elsewhere, or if this driver has committed an earlier batch: then it repeats none.
+    """
+    if first.id == batch:
+        return False
+    lies_elsewhere = bool(origin and first.origin) and first.origin != origin
+    return lies_elsewhere or any(
+        each.id.run_id == batch.run_id and each.id.batch_id < batch.batch_id for each in own
+    )
+
+
 class CommitOrder:
     """The content of a commits topic so far, as far as its broker's index tells."""
 
@@ -76,29 +106,48 @@ class CommitOrder:
             pause_seconds=_PAUSE_SECONDS,
         )
 
-    def check_batch(self, batch: ManifestId, origin: str) -> None:
+    def check_batch(self, batch: ManifestId, origin: str) -> list[Manifest]:
         """Refuse a query's batch behind one that counts, and one of a query that begins again.
+
+        Returns the latest manifests of the query.
 
         Raises:
             WriteError: With the remedy; or nobody tells what counts already.
         """
-        found = self._found(batch, batch.query_key, _LATEST, is_needed=False)
-        own = [each.id.batch_id for each in found if each.id.query_id == batch.query_id]
+        own = self.latest_of(batch)
         if own:
-            self._refuse_earlier(batch, max(own))
+            self._refuse_earlier(batch, max(each.id.batch_id for each in own))
         elif origin:
             self._refuse_begun_again(batch, origin)
+        return own
+
+    def check_manifest(self, manifest: Manifest, *, is_visible: bool = False) -> None:
+        """Refuse what `check_batch` refuses, and rows for which others count already.
+
+        What a broker has made visible counts, whoever has begun again or had other rows.
+
+        Raises:
+            WriteError: With the remedy; or nobody tells what counts already.
+        """
+        own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
+        if not is_visible:
+            self._refuse_others(manifest, own)
+
+    def latest_of(self, batch: ManifestId, count: int = _LATEST) -> list[Manifest]:
+        """Return the latest manifests of a batch's query, oldest first; none where nobody tells."""
+        found = self._found(batch, batch.query_key, count)
+        return [each for each in found if each.id.query_id == batch.query_id]
 
     def check_write(self, manifest: Manifest) -> None:
         """Refuse a write when another one of the same batch and run has its name, and other rows.
 
         It would be taken for a repeat, and its rows would not count.
         """
-        found = self._found(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX, is_needed=False)
+        found = self._found(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
         for other in found:
-            if other.id != manifest.id or other.parts:
+            if other.id != manifest.id:
                 continue
-            if _sums_of(other) != _sums_of(manifest):
+            if not _has_rows_of(other, manifest):
                 raise WriteError(
                     f"{manifest.id} has written other rows to {manifest.topic} already, and they "
                     f"count: {_ANOTHER_NAME if other.id.query_id else _ANOTHER_WRITE}"
@@ -113,8 +162,18 @@ class CommitOrder:
                 "another, and its rows are new rows"
             )
 
+    def _refuse_others(self, manifest: Manifest, own: Sequence[Manifest]) -> None:
+        first = counting(manifest.id, own)
+        if first is None or _has_rows_of(first, manifest):
+            return
+        if is_of_another_driver(first, manifest.id, manifest.origin, own):
+            raise WriteError(
+                f"{manifest.id} does not count: it is in {self._queue.topic} already, with other "
+                f"rows. {TWO_COPIES}"
+            )
+
     def _refuse_begun_again(self, batch: ManifestId, origin: str) -> None:
-        found = self._found(batch, Manifest.key_of(origin), _LATEST, is_needed=True)
+        found = self._found(batch, Manifest.key_of(origin), _LATEST)
         others = [
             each.id
             for each in found
@@ -134,21 +193,19 @@ class CommitOrder:
             f"{another}. If both queries are to write, each needs a {another} of its own"
         )
 
-    def _found(self, batch: ManifestId, key: str, count: int, *, is_needed: bool) -> list[Manifest]:
-        """Return the newest manifests with a key; if needed, wait for a broker that is away."""
+    def _found(self, batch: ManifestId, key: str, count: int) -> list[Manifest]:
+        """Return the newest manifests with a key, oldest first; wait for a broker that is away."""
         while True:
             try:
                 return self._ask(key, count)
-            except ClientError as error:  # noqa: PERF203  # asked again
-                is_away = is_needed and isinstance(error, AWAY)
-                if is_away and self._patience.pause():
-                    continue
-                if is_away:
+            except AWAY as error:  # noqa: PERF203  # asked again
+                if not self._patience.pause():
                     raise WriteError(
-                        f"{batch} does not count: it cannot be seen in {self._queue.topic} whether "
-                        f"its query begins again: {error}; see that the broker runs, or raise "
-                        "option retryTimeoutMs"
+                        f"it is not known whether {batch} counts: it cannot be seen in "
+                        f"{self._queue.topic} what was committed before: {error}; see that the "
+                        "broker runs, or raise option retryTimeoutMs"
                     ) from error
+            except ClientError as error:
                 _log.info("nobody says what was committed before %s: %s", batch, error)
                 return []
 
@@ -169,7 +226,7 @@ class CommitOrder:
         except WireError as error:
             raise ManifestError(f"{topic} cannot be read at {name}: {error}") from error
         found = []
-        for message in messages:
+        for message in sorted(messages, key=lambda each: each.queue_offset):
             if message.topic != topic or key not in message.keys:
                 continue
             try:
@@ -179,7 +236,16 @@ class CommitOrder:
         return [manifest for manifest in found if manifest is not None]
 
 
+def _has_rows_of(stored: Manifest, manifest: Manifest) -> bool:
+    """Return whether a stored manifest has the rows of another, in whatever order they are stored.
+
+    Of one that has parts only their number is known, without asking for these.
+    """
+    if stored.parts:
+        return stored.stated[0] == manifest.row_count
+    return _sums_of(stored) == _sums_of(manifest)
+
+
 def _sums_of(manifest: Manifest) -> tuple[int, int, int]:
-    """Return what rows come to, in whatever order they are stored."""
     crc = reduce(added, (span.crc for span in manifest.spans), 0)
     return manifest.row_count, manifest.body_bytes, crc

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from rmq_spark.client.admin.message_lookups import QUERY_MESSAGES_MAX
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
@@ -75,6 +76,12 @@ def check_begins(options: WriteOptions, manifest_id: ManifestId, origin: str) ->
     CommitOrder(options, queue).check_batch(manifest_id, origin)
 
 
+def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> list[Manifest]:
+    """Return the latest manifests of a batch's query in a topic; none where nobody tells."""
+    order = CommitOrder(options, _queue(options, commits_topic(topic)))
+    return order.latest_of(batch, QUERY_MESSAGES_MAX)
+
+
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
     """Return whether a topic's commits topic is there, or nobody can tell now."""
     try:
@@ -118,11 +125,13 @@ def commit(
     topic: str | None = None,
     *,
     origin: str = "",
+    is_visible: bool = False,
 ) -> None:
     """Have rows count: store their manifest, and return when it is; no rows need none.
 
     The rows are of one topic, by default the sink's. By ``origin`` a query is known again that
-    begins anew; without it, nobody looks.
+    begins anew; without it, nobody looks. Nor does anybody where the rows are visible already: the
+    broker that has shown them has looked.
 
     Raises:
         WriteError: The manifest is not known to be stored, or would not count.
@@ -134,7 +143,7 @@ def commit(
     queue = _queue(options, commits)
     order = CommitOrder(options, queue)
     if manifest_id.query_key:
-        order.check_batch(manifest_id, origin)
+        order.check_manifest(manifest, is_visible=is_visible)
     if options.write_name is not None:
         order.check_write(manifest)
     early, last = manifest.messages(min(options.max_message_bytes, MANIFEST_BYTES_MAX))

@@ -20,16 +20,17 @@ from functools import reduce
 from itertools import chain
 from typing import Final
 
-from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.errors import ClientError, ManifestError, MessageIllegal, MessageRejected
-from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
+from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
+from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
 from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.spark.commit_order import TWO_COPIES, counting, is_of_another_driver
 from rmq_spark.spark.committed_spans import Sums
 from rmq_spark.spark.committing import (
     commit,
     has_commits_topic,
+    latest_manifests,
     make_commits_topic,
 )
 from rmq_spark.spark.errors import OptionError, WriteError
@@ -59,9 +60,15 @@ _COPIED_BYTES_PER_MS: Final = 10_000
 
 
 def commit_staged(
-    options: WriteOptions, manifest_id: ManifestId, reports: Sequence[TaskStaged]
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    reports: Sequence[TaskStaged],
+    *,
+    origin: str = "",
 ) -> None:
     """Make all rows that tasks report visible, and return when their manifests are stored.
+
+    ``origin`` is where the query's checkpoint lies, by which a copy of it is known.
 
     Raises:
         WriteError: It is not known whether they are; or they are not, and the error says why.
@@ -79,9 +86,11 @@ def commit_staged(
             CommittedSpan(queue, span.queue_offset, span.count, span.crc, span.body_bytes)
         )
     topics = [topic for topic in spans if _has_commits(options, topic)]
-    _refuse_others(options, manifest_id, some, topics, [*chain(*spans.values())])
+    if manifest_id.query_key and not _are_rows_of(some, [*chain(*spans.values())]):
+        for topic in topics:
+            _refuse_others(options, manifest_id, batch, topic, origin)
     for topic in topics:
-        commit(options, manifest_id, spans[topic], topic=topic)
+        commit(options, manifest_id, spans[topic], topic=topic, origin=origin, is_visible=True)
 
 
 def abort_staged(options: WriteOptions, reports: Sequence[TaskStaged]) -> None:
@@ -190,25 +199,18 @@ def _explain(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
             check_order(batch, last)
 
 
-def _refuse_others(
-    options: WriteOptions,
-    manifest_id: ManifestId,
-    reports: Sequence[TaskStaged],
-    topics: Sequence[str],
-    committed: Sequence[CommittedSpan],
-) -> None:
-    """Refuse a second write of a batch under the same sink, which has other rows than the first.
+def _are_rows_of(reports: Sequence[TaskStaged], committed: Sequence[CommittedSpan]) -> bool:
+    """Return whether the rows that a broker has committed are those that tasks report.
 
-    Those of a batch that is run again may be others, too: it is not of the same run.
+    Of rows that were staged only the number is known here, and of a batch that was committed amid
+    its tasks nothing.
     """
     sums = [report.sums for report in reports if report.sums is not None]
-    if len(sums) < len(reports) or reduce(Sums.plus, sums, Sums()) == _sums_of(committed):
-        return
-    if any(_is_of_this_run(options, topic, manifest_id) for topic in topics):
-        raise WriteError(
-            f"sink {reports[0].batch.sink} has written other rows of {manifest_id} already, and "
-            "they count: set option sinkName to another name for each write of a batch"
-        )
+    there = _sums_of(committed)
+    if len(sums) == len(reports):
+        return reduce(Sums.plus, sums, Sums()) == there
+    staged = [report.attempt.rows for report in reports if report.attempt is not None]
+    return len(staged) < len(reports) or sum(staged) == there.rows
 
 
 def _sums_of(spans: Iterable[CommittedSpan]) -> Sums:
@@ -216,16 +218,30 @@ def _sums_of(spans: Iterable[CommittedSpan]) -> Sums:
     return reduce(Sums.plus, each, Sums())
 
 
-def _is_of_this_run(options: WriteOptions, topic: str, manifest_id: ManifestId) -> bool:
-    """Return whether a batch has a manifest of this run; False where the index does not tell."""
-    admin = Admin(instance=producer_of(options).instance)
-    try:
-        found = admin.messages_by_key(commits_topic(topic), manifest_id.key)
-        known = [decoded(bytes(message.body)) for message in found]
-    except (ClientError, ManifestError) as error:
-        _log.info("nobody says whether %s was written before: %s", manifest_id, error)
-        return False
-    return any(each is not None and each.id == manifest_id for each in known)
+def _refuse_others(
+    options: WriteOptions,
+    manifest_id: ManifestId,
+    batch: BatchRequestHeader,
+    topic: str,
+    origin: str,
+) -> None:
+    """Refuse rows of a batch that has others, unless they may be those of a batch run again.
+
+    They are not if it is a second write of the batch under the same sink, or if another driver goes
+    on with a copy of the checkpoint. Where the index does not tell, nothing is refused.
+    """
+    own = latest_manifests(options, manifest_id, topic)
+    if any(each.id == manifest_id for each in own):
+        raise WriteError(
+            f"sink {batch.sink} has written other rows of {manifest_id} already, and they count: "
+            "set option sinkName to another name for each write of a batch"
+        )
+    first = counting(manifest_id, own)
+    if first is not None and is_of_another_driver(first, manifest_id, origin, own):
+        raise WriteError(
+            f"{manifest_id} does not count: sink {batch.sink} has committed it already, with other "
+            f"rows. {TWO_COPIES}"
+        )
 
 
 def _has_commits(options: WriteOptions, topic: str) -> bool:

@@ -214,7 +214,8 @@ class _Writing:
             if self.options.sink_name is None:
                 commit(self.options, manifest_id, spans, origin=self._origin_of(manifest_id))
             else:
-                commit_staged(self.options, manifest_id, _staged(messages))
+                origin = self._origin_of(manifest_id)
+                commit_staged(self.options, manifest_id, _staged(messages), origin=origin)
 
     def _check_begins(self, part_of: ManifestId) -> None:
         """Refuse a query that begins again, before it sends rows; a broker that stages sees it."""

@@ -133,7 +133,7 @@ def test_a_group_that_is_online_is_neither_deleted_nor_overwritten(run, cluster,
     for command in (("delete", online, "--yes"), ("clone", billing[0], online)):
         ran = run("group", *command)
         assert ran.code == 1
-        assert "has 1 members online: stop them first" in ran.err
+        assert "has 1 member online: stop its consumers first" in ran.err
 
 
 @pytest.mark.parametrize(

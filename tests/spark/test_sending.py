@@ -247,7 +247,7 @@ def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monke
     with FakeCluster(a=lambda number: 13 if number == 2 else 0) as cluster:
         problem = refused(options_of(cluster.address), rows)
     assert problem.startswith(
-        "partition 2, row 0 or after it: 4000 messages were sent, then sending to T failed"
+        "partition 2, row 0 or after it: 4,000 messages sent, then sending to T failed"
     )
     assert "4000 rows of this partition are stored and stay" in problem
 

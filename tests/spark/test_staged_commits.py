@@ -274,6 +274,42 @@ def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(
     assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
 
 
+def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(
+    made, seen, manifests
+):
+    """Tasks that hear of it count their rows; tasks that have staged theirs before know how many
+    these are."""
+    first = made(checkpointLocation="here")
+    first.write(0, first.rows(1))
+    copy, again = made(checkpointLocation="elsewhere"), made(checkpointLocation="here")
+    copy.run, again.run = "run-of-a-copy", "run-1"
+    staged = again.send(1, again.rows(3))
+    copy.write(1, copy.rows(2))
+    told = again.send(1, again.rows(2))
+    for sent in (staged, told):
+        with pytest.raises(
+            WriteError, match=r"batch 1 .* has committed it already, with other row"
+        ):
+            again.commit(1, sent)
+    assert len(seen()) == 3
+    assert [each.row_count for each in manifests()] == [1, 2]
+
+
+def test_a_batch_that_is_repeated_with_other_rows_goes_on_also_where_it_was_moved_with_the_same(
+    made, seen, manifests
+):
+    killed = made(checkpointLocation="here")
+    rows = killed.rows(2, 1)
+    killed.write(0, rows)
+    again, moved = made(checkpointLocation="here"), made(checkpointLocation="elsewhere")
+    again.run, moved.run = "run-1", "run-2"
+    again.write(0, again.rows(4))
+    moved.write(0, [rows[1], rows[0]])
+    moved.write(1, moved.rows(1))
+    assert len(seen()) == 4
+    assert [each.row_count for each in manifests()] == [3, 3, 3, 1]
+
+
 def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
     made, rocketpoll_broker
 ):

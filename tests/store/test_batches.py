@@ -13,6 +13,7 @@ from zlib import crc32
 
 import pytest
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from lacking_disks import LackingDisk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
 from staged_rows import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
@@ -20,8 +21,10 @@ from stores import Listener, bodies, crash, encoded, message, open_store, put_la
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store import batch_journal, batches
+from rocketpoll.broker.store import batch_journal, batches, chunk_appender
+from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import FlushFailed, Lacking, is_lack
@@ -87,6 +90,85 @@ def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypat
     committed = sink.commit(0, sink.stage(0, [one, ("T", 0, ["c"]), one, ("T", 1, ["d"])]))
     found = [(each.queue_id, each.queue_offset, each.count) for each in committed.spans]
     assert found == [(0, 0, 3), (0, 3, 2), (1, 0, 1)]
+
+
+@pytest.fixture
+def many_rows(monkeypatch):
+    """Rows of a few queues, of which a step appends or carries at most five."""
+    monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
+    monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 5)
+    return {("T", n % 2): [f"{n} {row}" for row in range(17)] for n in range(2)}
+
+
+def test_a_step_of_a_commit_appends_few_rows_and_a_step_of_reput_writes_few_entries(
+    tmp_path, many_rows, monkeypatch
+):
+    appended, entries, listener = [], [], Listener()
+    append, write = MessageAppender.in_turn, ConsumeQueue._write
+
+    def counting(appender, queue, put, rows):
+        appended.append(rows)
+        return append(appender, queue, put, rows)
+
+    def counting_write(queue, queue_offset, data):
+        entries[-1] += len(data) // ENTRY_BYTES
+        write(queue, queue_offset, data)
+
+    store = open_store(tmp_path, listener=listener)
+    store._wake_reput = lambda: None
+    monkeypatch.setattr(MessageAppender, "in_turn", counting)
+    monkeypatch.setattr(ConsumeQueue, "_write", counting_write)
+    sink = Sink(store)
+    committed = sink.commit(0, sink.stage(0, [(*key, rows) for key, rows in many_rows.items()]))
+    assert [(each.queue_id, each.count) for each in committed.spans] == [(0, 17), (1, 17)]
+    assert sum(appended) == 34
+    assert max(appended) <= 5
+    while not listener.arrivals:
+        assert not bodies(store, "T", 0)
+        entries.append(0)
+        store.reput(lambda: True)
+    assert sum(entries) == 34
+    assert max(entries) <= 5
+    assert {key: bodies(store, *key) for key in many_rows} == many_rows
+    assert [each[:3] for each in listener.arrivals] == [("T", 0, 17), ("T", 1, 17)]
+    store.shutdown()
+
+
+def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, monkeypatch):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    monkeypatch.setattr(chunk_appender, "RECORDS_MAX", 2)
+    with pytest.raises(BatchRefused, match="a chunk of 3 messages is over 2"):
+        sink.stage(1, CHUNKS)
+    sink.commit(0, attempt)
+    assert rows_seen(store) == ROWS
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_others(
+    tmp_path, rows, monkeypatch
+):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 16)
+    disk, listener = LackingDisk(), Listener()
+    store = open_store(tmp_path, disk, listener=listener)
+    store._wake_reput = lambda: None
+    sink = Sink(store)
+    texts = [str(row) for row in range(rows)]
+    sink.commit(0, sink.stage(0, [("T", queue_id, texts) for queue_id in range(3)]))
+    for spared in range(4):
+        disk.lack(errno.ENOSPC, spared)
+        store.reput()
+        if not disk.is_lacking:
+            break
+        assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [[]] * 3
+        assert not listener.arrivals
+    disk.lack(None)
+    store.reput()
+    assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [texts] * 3
+    assert [each[:3] for each in listener.arrivals] == [("T", n, rows) for n in range(3)]
+    store.shutdown()
 
 
 def test_at_each_step_of_a_commit_all_rows_are_seen_or_none_and_others_go_on(store):

@@ -205,6 +205,7 @@ def _exactly_once(dice, writes, own_dice):
             "deaths": dice.choice([0, 0.2, 0.4]),
             "zombies": dice.choice([0, 0.3]),
             "deletions": own_dice.choice([0, 0.3]),
+            "copies": own_dice.choice([0, 0, 0.3]),
         },
     )
     return Client(writes.name, (sink, *steps))

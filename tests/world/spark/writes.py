@@ -9,7 +9,8 @@ A stream that writes exactly once is killed before and behind its commits as wel
 are others when a batch is run again, as after a shuffle, and a driver that was replaced commits
 late. Where all see a batch at once, it gives up late as well, and nothing of what another stages
 may go by that. Its checkpoint is deleted now and then: the query that begins again is refused, and
-then the checkpoint is put back.
+then the checkpoint is put back. Or another driver goes on from a copy of it, and has other rows for
+the last batch: they are refused as well.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _AMID_SECONDS = (0.002, 0.005, 0.01, 0.05)
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
+_PROPERTIES = (_QUERY_ID, _BATCH_ID, _RUN_ID)
 
 
 class TaskContext:
@@ -90,6 +93,7 @@ class Writes(Application):
         self._deaths = sink.arguments.get("deaths", 0)
         self._zombies = sink.arguments.get("zombies", 0)
         self._deletions = sink.arguments.get("deletions", 0)
+        self._copies = sink.arguments.get("copies", 0)
         self._reported = []  # reports that a driver has had, with their batch
         self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
@@ -109,14 +113,28 @@ class Writes(Application):
             self._left.pop(0)
             if self.model.counted_rows and self.dice.random() < self._deletions:
                 await self._begin_again()
+            if self._copies and any(self._rows[batch]) and self.dice.random() < self._copies:
+                await self._go_on_from_a_copy(batch)
         self.is_wanted = False
 
     async def _begin_again(self):
         """Write batch 0 as a query whose checkpoint was deleted: it is to be refused."""
         self.world.note(f"{self.run.name}: its checkpoint is deleted")
+        query = f"another-id-of-{self.name}-{next(self._numbers)}"
+        await self._be_refused(query, 0, self._options)
+
+    async def _go_on_from_a_copy(self, batch):
+        """Write the last batch with other rows, from a copy of the checkpoint: it is to be
+        refused."""
+        self.world.note(f"{self.run.name}: another driver has a copy of the checkpoint")
+        elsewhere = self._options | {"checkpointLocation": "elsewhere"}
+        await self._be_refused(f"id-of-{self.name}", batch, elsewhere)
+
+    async def _be_refused(self, query, batch, options):
+        """Write a row as part of a batch, as another driver."""
         run, rows = self.run, [self._some(1)]
-        source = pickle.dumps(RocketPollDataSource(self._options))
-        properties = {_QUERY_ID: f"another-id-of-{self.name}-{next(self._numbers)}", _BATCH_ID: "0"}
+        source = pickle.dumps(RocketPollDataSource(options))
+        properties = {_QUERY_ID: query, _BATCH_ID: str(batch), _RUN_ID: "another driver's"}
         try:
             writer = await run.answer(
                 run.worker("plan"), lambda: pickle.dumps(self._writer(source))
@@ -125,14 +143,14 @@ class Writes(Application):
             sent = await run.tasks(tasks, rows)
             if self._is_disturbed:  # what has counted may be gone: nobody can know
                 return
-            await self._tell(source, writer, "commit", sent, 0)
+            await self._tell(source, writer, "commit", sent, batch)
         except QueryFailed as failed:
             if not isinstance(failed.__cause__, (RocketPollError, Crashed)):
                 raise
             return
         if not self._is_disturbed:
-            self.world.ledger.complain(f"{self.name} begins again, and nobody notices")
-        self.model.tells(properties[_QUERY_ID], rows)
+            self.world.ledger.complain(f"nobody notices batch {batch} of {query} by another driver")
+        self.model.tells(query, rows)
 
     @property
     def _is_disturbed(self):
@@ -170,9 +188,8 @@ class Writes(Application):
         source = pickle.dumps(RocketPollDataSource(self._options))
         plan = run.worker("plan")
         writer = await run.answer(plan, lambda: pickle.dumps(self._writer(source)))
-        properties = (
-            {_QUERY_ID: f"id-of-{self.name}", _BATCH_ID: str(batch)} if self._is_stream else {}
-        )
+        given = (f"id-of-{self.name}", str(batch), run.name)
+        properties = dict(zip(_PROPERTIES, given, strict=True)) if self._is_stream else {}
         tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
         try:
             sent = await run.tasks(tasks, partitions)
