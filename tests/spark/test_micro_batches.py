@@ -231,6 +231,9 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         clock.now += 60
         found = batches.latest(end, NO_LIMITS)
         assert spans(batches.pieces(end, found)) == [(0, 0, 3)]
+        last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
+        position = found.positions[queue_of(rocketpoll_topic)]
+        assert position[:2] == (last.queue_offset + 1, last.store_timestamp)
         clock.now += 60
         assert batches.latest(found, NO_LIMITS) == found
 

@@ -104,6 +104,17 @@ def test_offsets_that_a_broker_leaves_out_are_a_loss(
         assert "has lost offsets 2 to 3" in caplog.text
 
 
+def test_a_piece_that_ends_early_is_a_loss_behind_what_was_given(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    records = [record(rocketpoll_topic, number) for number in range(2)]
+    options = options_for(rocketpoll_broker, rocketpoll_topic)
+    chunks = chunks_given(monkeypatch, rocketpoll_topic, options, 5, *records, next_offset=2)
+    assert next(chunks)[1] == 2
+    with pytest.raises(DataLoss, match="has lost offsets 2 to 4"):
+        next(chunks)
+
+
 def test_a_last_message_of_another_time_is_that_of_a_topic_made_again(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):

@@ -10,11 +10,14 @@ from middle_boxes import Nat
 from source_parts import Clock, options_for, queue_of, schema_of, send
 
 from rmq_spark.client.reading import readable_chunks
+from rmq_spark.client.requests.name_server_calls import NameServerCalls
 from rmq_spark.spark import piece_chunks, tasks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.tasks import addresses_of, read_piece
+from rmq_spark.wire.bodies.lists import ClusterInfo
+from rmq_spark.wire.bodies.routes import BrokerData
 from rocketpoll.broker.embedded import EmbeddedBroker
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
@@ -155,6 +158,29 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
             away.enter_context(broker.away())
             clock.now += 1_000
             assert next(rows).column("body").to_pylist() == [b"c" if left == 1 else b"b"]
+
+
+def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypatch):
+    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
+    clock = Clock()
+
+    def sleep(seconds):
+        clock.now += seconds
+
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    with EmbeddedBroker() as before, EmbeddedBroker() as now:
+        for broker, sent in ((before, "a"), (now, "ab")):
+            broker.create_topic("T", 1)
+            send(broker, "T", 0, *sent)
+        rows = read_piece(
+            options_for(before, "T", retryTimeoutMs="5000"), SCHEMA, Piece(queue_of("T"), 0, 2)
+        )
+        assert next(rows).column("body").to_pylist() == [b"a"]
+        place = BrokerData(broker_name="broker-a", broker_addrs={0: now.address})
+        told = ClusterInfo(broker_addr_table={"broker-a": place})
+        monkeypatch.setattr(NameServerCalls, "cluster_info", lambda _: told)
+        with before.away():
+            assert next(rows).column("body").to_pylist() == [b"b"]
 
 
 @pytest.mark.timeout(20)  # a pull's own time is 30 s
