@@ -17,7 +17,7 @@ from lacking_disks import LackingDisk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
 from staged_rows import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
-from stores import Listener, bodies, crash, encoded, message, open_store, put_later
+from stores import Listener, bodies, crash, encoded, message, open_store, put_later, read_all
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
@@ -255,6 +255,52 @@ def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refuse
     assert [each for each in [*seen, rows_seen(store)] if each] == []
     assert len(of_others(store)) == 6
     store.shutdown()
+
+
+@pytest.mark.parametrize("pieces", range(1, 6))
+def test_a_topic_that_goes_while_rows_wait_to_come_at_once_takes_its_own_along(
+    tmp_path, monkeypatch, pieces
+):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    store = open_store(tmp_path)
+    store._wake_reput = lambda: None
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, CHUNKS))
+    for _ in range(pieces):
+        store.reput(lambda: True)
+    store.delete_topic("T")
+    store.reput()
+    assert rows_seen(store) == {("U", 0): ROWS["U", 0]}
+    assert store.put_message(message("new")).queue_offset == 0
+    store.reput()
+    assert bodies(store) == ["new"]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("between", [None, 3, 5, 7, 9])
+def test_a_batch_that_is_rolled_back_leaves_gaps_only_before_what_others_have_put(store, between):
+    """Its offsets go to who comes next, unless somebody has come behind one already."""
+    sink, steps, admissions = Sink(store), itertools.count(), itertools.count(1)
+    chunks = [("T", 0, [f"{number}", "row"]) for number in range(4)]
+    attempt = sink.stage(0, chunks)
+
+    def beside():
+        if next(steps) == between:
+            put(store, "other", "T", 0)
+
+    def admit(_):
+        if next(admissions) > len(chunks):
+            raise BatchRefused("behind the copy")
+
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, between=beside, admit=admit)
+    put(store, "next", "T", 0)
+    others = ["other"] * (between is not None)
+    assert bodies(store) == [*others, "next"]
+    first, *behind = (each.queue_offset for each in read_all(store, "T", 0))
+    assert (first == 0) or others
+    assert [each - first for each in behind] == [1] * len(others)
 
 
 def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):

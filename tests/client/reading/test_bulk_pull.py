@@ -197,16 +197,17 @@ def test_a_topic_that_is_not_there_is_an_error(api, address):
 class Broker:
     """Gives out a queue of ten messages, two at a time."""
 
-    def __init__(self, next_of=lambda offset: offset + 2, deaths=0):
+    def __init__(self, next_of=lambda offset: offset + 2, deaths=0, dies=lambda _: False):
         self.deaths = deaths
+        self._dies, self._numbers = dies, itertools.count()
         self.asked = []
         self._next_of = next_of
 
     def __call__(self, request):
         if request.code != 11:
             return None
-        if self.deaths:
-            self.deaths -= 1
+        if self.deaths or self._dies(next(self._numbers)):
+            self.deaths -= bool(self.deaths)
             raise OSError("gone")
         start = int(request.ext_fields["queueOffset"])
         wanted = int(request.ext_fields["maxMsgNums"])
@@ -250,6 +251,13 @@ def test_a_connection_that_fails_is_made_again(plain):
     broker = Broker(deaths=2)
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
+
+
+def test_one_that_fails_every_now_and_then_is_made_again_each_time(plain):
+    broker, rules = Broker(dies=lambda number: number % 2 == 0), PullRules(in_flight=1)
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10, rules)) == list(range(10))
+    assert len(broker.asked) == 5
 
 
 def test_one_that_fails_again_and_again_is_an_error(plain):
