@@ -9,10 +9,11 @@ them is added here. This module must not ask a broker.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
+from contextlib import contextmanager
+from typing import Final, TextIO
 
 import click
 
@@ -76,8 +77,18 @@ def line_of(error: RocketPollError) -> str:
 def complain(program: str, message: str) -> None:
     """Write one line to stderr, in the name of a command; where there is no room, none."""
     sys.stdout.flush()
-    with suppress(OSError):
+    try:
         sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+        sys.stderr.flush()
+    except OSError:
+        forget(sys.stderr)
+
+
+def forget(stream: TextIO) -> None:
+    """Have what is still to be written go nowhere, so that the end of Python is quiet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import shell_complete
 
 from rmq_spark import __version__
-from rmq_spark.cli.failures import FAILED, INTERRUPTED, USAGE, complain, line_of
+from rmq_spark.cli.failures import FAILED, INTERRUPTED, USAGE, complain, forget, line_of
 from rmq_spark.cli.tree import Leaf, Tree
 from rmq_spark.errors import RocketPollError
 
@@ -112,10 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(tree, given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, as `head`, has seen enough
-        _forget_stdout()
+        forget(sys.stdout)
         return 0
     except OSError as error:  # a full disk behind stdout, for example
-        _forget_stdout()
+        forget(sys.stdout)
         complain(_path(given), str(error))
         return FAILED
     return code
@@ -175,10 +175,3 @@ def _is_open(descriptor: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _forget_stdout() -> None:
-    """Have what is still to be written go nowhere, so that the end of Python is quiet."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -80,6 +80,14 @@ def test_a_format_says_what_is_printed(run, filled, cluster):
     assert ran.out == f"{filled} {cluster.broker_name} 0 0 k0 red 0 1 id-0 size=0%\t|\n"
 
 
+@pytest.mark.parametrize("how", [("consume",), ("consume", "--follow"), ("tail",)])
+@pytest.mark.parametrize("condition", ["size = 'b", "size >", "1"])
+def test_a_condition_that_cannot_be_read_shows_no_message(run, filled, cluster, how, condition):
+    ran = run(*how, filled, "-n", 1, "--sql", condition)
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_following_goes_on_with_what_comes(run, cluster):
     topic, other = cluster.topic(queues=1), cluster.topic(queues=1)
     cluster.send(topic, "before", queues=1)

@@ -79,17 +79,21 @@ def test_a_second_process_is_kept_out_where_somebody_has_deleted_the_lock(tmp_pa
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
     held = lock(tmp_path)
     read_end, write_end = os.pipe()
+    is_there, says_so = os.pipe()
     child = os.fork()
     if child == 0:  # it lives on when its parent has let go
         os.close(write_end)
+        os.write(says_so, b".")
         os.read(read_end, 1)
         os._exit(0)
+    os.read(is_there, 1)  # it may keep the lock until it has begun
     held.release()
     with another_process(HOLDER, tmp_path):
         pass
     os.close(write_end)
     assert os.waitpid(child, 0)[1] == 0
-    os.close(read_end)
+    for descriptor in (read_end, is_there, says_so):
+        os.close(descriptor)
 
 
 def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
