@@ -36,6 +36,7 @@ from rmq_spark.client.errors import (
     RequestTimeout,
 )
 from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
+from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -111,7 +112,7 @@ class Connection:
         name = f"rocketpoll reader {address}"
         self._reader = threading.Thread(target=self._read_on, name=name, daemon=True)
         if not reads_itself:
-            self._reader.start()
+            start_thread(self._reader)
 
     @classmethod
     def connect(

@@ -187,8 +187,8 @@ class Lines(ProcessBound):
                 dial = self._dial_broker if is_broker else self._dial
                 name, args = f"rocketpoll dials {address}", (address, dialled)
                 thread = threading.Thread(target=dial, args=args, name=name, daemon=True)
-                start_thread(thread)  # in here, so that a shutdown knows of it
                 self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
+            start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
             self._has_come(key, dialled, failed)
@@ -199,6 +199,8 @@ class Lines(ProcessBound):
 
     def _dial(self, address: str, dialled: Future[Line]) -> None:
         try:
+            if self._is_shut_down:
+                raise ClientShutDown  # noqa: TRY301  # it is told below
             line: Line | Exception = Line(self._connect(address, self._forget))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
@@ -272,7 +274,8 @@ class Lines(ProcessBound):
             line.connection.close(_SHUT_DOWN)
         deadline = time.monotonic() + wait_ms / 1000
         for dialer in self._dialers:
-            dialer.join(max(deadline - time.monotonic(), 0))
+            if dialer.is_alive():  # one that is about to begin comes to its end at once
+                dialer.join(max(deadline - time.monotonic(), 0))
         for line in lines if wait_ms else ():
             line.connection.join(deadline)
 

@@ -3,13 +3,17 @@
 A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
 ends the client; the caller waits for it, and no longer than is said. Who is interrupted while it
 begins, as by Ctrl-C, leaves it under way all the same. A program that ends meanwhile waits once
-more for as long, so that the last words to brokers are sent. Nothing here knows what is ended.
+more for as long, so that the last words to brokers are sent.
+
+Behind that, in ``__del__`` of what is left, nothing is done: a thread that Python has stopped may
+hold any lock, and brokers notice the end of a process. Nothing here knows what is ended.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +38,7 @@ class Ending:
 
     def run(self) -> None:
         """Begin, unless another has; return when it is done, or the time is over."""
-        if self._ender is threading.current_thread():
+        if self._ender is threading.current_thread() or sys.is_finalizing():
             return
         try:
             if self._still_to_begin:  # also where a signal came before a thread had begun
@@ -48,7 +52,7 @@ class Ending:
     def _begin(self) -> None:
         try:
             start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
-        except RuntimeError:  # at a limit, or so late that Python makes no thread any more
+        except RuntimeError:  # at a limit
             self._run()
 
     def _wait(self) -> None:
@@ -69,7 +73,9 @@ class Ending:
         try:
             self._end()
         finally:
-            del _under_way[thread]
+            _under_way.pop(
+                thread, None
+            )  # without threads, one of this thread's may be within another
             self._is_over = True
             with suppress(RuntimeError):  # who waited has let go
                 self._under_way.release()

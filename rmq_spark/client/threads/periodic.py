@@ -13,6 +13,7 @@ from typing import Final
 
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.threads.mutex import waited_mutex
+from rmq_spark.client.threads.starting import start_thread
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Periodic:
 
     def start(self) -> None:
         """Start the thread; the job runs for the first time after a period."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def soon(self) -> None:
         """Run the job now, or after the gap if it was run only just now."""

@@ -1,0 +1,57 @@
+"""What still uses a client when a program is at its very end: its ``__del__`` is called then.
+
+No other thread of the program runs any more. Nothing may wait for one for ever.
+"""
+
+from __future__ import annotations
+
+import pytest
+from python_programs import last_line_of
+
+PATIENCE_S = 60
+PROGRAM = """
+import sys
+from rocketpoll import Admin, ClientInstance, LitePullConsumer, Message, Producer, PushConsumer
+
+address, topic, made = sys.argv[1:]
+
+
+class Owner:
+    def __init__(self):
+        self.client = {
+            "producer": lambda: Producer("P", address),
+            "lite consumer": lambda: LitePullConsumer("L", address),
+            "push consumer": lambda: PushConsumer("C", address, listener=lambda *_: None),
+            "instance": lambda: ClientInstance(address),
+            "admin": lambda: Admin(address),
+        }[made]()
+        self.client.__enter__()
+        if made == "producer":
+            self.client.send(Message(topic, b"first"))
+        elif "consumer" in made:
+            self.client.subscribe(topic)
+
+    def __del__(self, write=sys.stdout.write, flush=sys.stdout.flush):
+        try:
+            if made == "producer":
+                self.client.send(Message(topic, b"last"), timeout_ms=500)
+        except Exception:
+            pass
+        finally:
+            self.client.shutdown() if hasattr(self.client, "shutdown") else self.client.close()
+            write('"it has come to its end"\\n')
+            flush()
+
+
+sys.modules["kept until the very end"] = Owner()
+"""
+
+
+@pytest.mark.parametrize("made", ["producer", "lite consumer", "push consumer", "instance"])
+def test_a_client_that_is_shut_down_by_the_last_del_lets_its_program_end(cluster, tmp_path, made):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    line = last_line_of(
+        str(program), cluster.name_server, cluster.topic(), made, seconds=PATIENCE_S
+    )
+    assert line == "it has come to its end"
