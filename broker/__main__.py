@@ -36,7 +36,14 @@ _INPUT_BYTES = 4_096
 
 
 class _NotInOrder(RocketPollError):
-    """A broker could not save what it should when it stopped."""
+    """A broker could not save what it should when it stopped, which is what this is made of."""
+
+    def __str__(self) -> str:
+        """Return what is said of it."""
+        return (
+            f"the broker has stopped, but not in order: {super().__str__()}; the next start is one "
+            "as after a crash"
+        )
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m rocketpoll.broker") -> int:
@@ -184,12 +191,11 @@ async def serve(
     log_stop(controller)
     began = time.perf_counter()
     try:
-        await controller.stop()
+        unsaved = await controller.stop()
     except (RocketPollError, OSError) as error:
-        raise _NotInOrder(
-            f"the broker has stopped, but not in order: {what_is_wrong(error)}; the next start is "
-            "one as after a crash"
-        ) from error
+        raise _NotInOrder(what_is_wrong(error)) from error
+    if unsaved is not None:
+        raise _NotInOrder(unsaved)
     manager.end()
     log_end(time.perf_counter() - began)
 

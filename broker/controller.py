@@ -45,7 +45,7 @@ from rocketpoll.broker.state_tables import StateTables
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
-from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack
+from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, what_is_wrong
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.table_check import TableCheck
 
@@ -209,10 +209,14 @@ class BrokerController:
                 error.__cause__,
             )
 
-    async def stop(self) -> None:
-        """Stop in order: every request gets an answer, and nothing acknowledged is lost."""
+    async def stop(self) -> str | None:
+        """Stop in order: every request gets an answer, and nothing acknowledged is lost.
+
+        Returns:
+            What could not be saved, and why; None if all was.
+        """
         if self._is_stopping:
-            return
+            return None
         self._is_stopping = True
         # Metrics stay to the end: who asks for them learns that the broker is stopping.
         self.server.stop_listening()
@@ -228,17 +232,22 @@ class BrokerController:
         with suppress(StoreError):  # the store's own end tells of it
             # Wait even for a slow disk: offsets that are not saved deliver messages once more.
             self.store.settle()
+        unsaved: list[str] = []
         try:
             self.tables.save()
             self.schedule.save_in_order()
         except (OSError, Lacking) as error:
             if isinstance(error, OSError) and not is_lack(error):
                 raise
-            _log.warning("what has changed of configurations and offsets is not saved: %s", error)
+            why = what_is_wrong(error)
+            unsaved.append(f"what has changed of configurations and offsets is not saved: {why}")
         finally:
             if self._metrics is not None:
                 self._metrics.stop()
-            self.store.shutdown()
+            of_store = self.store.shutdown()
+        if of_store is not None:
+            unsaved.append(of_store)
+        return "; ".join(unsaved) or None
 
     def reload(self, config: BrokerConfig) -> Reload:
         """Go on with what a running broker can take of another configuration; say what that is."""

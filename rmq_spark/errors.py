@@ -137,6 +137,17 @@ def legible(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def counted(count: int, what: str, several: str = "") -> str:
+    """Return a number of things in words: ``1 queue``, ``2,000 queues``.
+
+    Args:
+        count: The number.
+        what: Word for one of them.
+        several: Word for several; by default that for one, with an s.
+    """
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
+
+
 def _rebuilt(
     kind: type[WireError], subject: str, at: int | str, needed: str, found: str
 ) -> WireError:

@@ -101,6 +101,11 @@ class BrokerProcess:
         is to be found."""
         return Path(f"/proc/{self._process.pid}/root{path}")
 
+    def in_its_mounts(self, *command):
+        """Carry out a command that sees the disks which are mounted for it alone."""
+        enter = ["nsenter", "--mount", "--target", str(self._process.pid)]
+        subprocess.run([*enter, *command], check=True, timeout=_PATIENCE_SECONDS)
+
     def descriptors(self):
         """The numbers of what it has open."""
         return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]

@@ -133,8 +133,11 @@ def staged(cluster, count=12):
     return Staged(topic, group, cluster.broker_name)
 
 
-def with_topics(directory, count, *, queues=1, groups=0):
-    """A store's directory whose broker has so many topics from its start, and groups in them."""
+def with_topics(directory, count, *, queues=1, groups=0, committed=()):
+    """A store's directory whose broker has so many topics from its start, and groups in them.
+
+    Each group has an offset of 0 in the queues of the first topic that are ``committed``.
+    """
     names = [f"topic-{number:05}" for number in range(count)]
     topics = {
         name: {
@@ -144,11 +147,13 @@ def with_topics(directory, count, *, queues=1, groups=0):
         for name in names
     }  # fmt: skip
     subscriptions = {f"group-{n:05}": {"groupName": f"group-{n:05}"} for n in range(groups)}
+    offsets = {f"{names[0]}@{group}": dict.fromkeys(committed, 0) for group in subscriptions}
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
     (directory / "config").mkdir(parents=True)
     for name, table in (
         ("topics", {"topicConfigTable": topics}),
         ("subscriptionGroup", {"subscriptionGroupTable": subscriptions}),
+        ("consumerOffset", {"offsetTable": offsets if committed else {}}),
     ):
         text = json.dumps({"dataVersion": version, **table})
         (directory / "config" / f"{name}.json").write_text(text, encoding="utf-8")

@@ -48,6 +48,23 @@ def good_stores(tmp_path_factory):
     return roots
 
 
+MOUNTING = (
+    ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
+)
+"""A disk of its own for one process; nobody else sees it, and it goes with the process."""
+CAN_MOUNT = not subprocess.run(
+    [*MOUNTING, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+).returncode
+needs_mounts = pytest.mark.skipif(
+    not CAN_MOUNT, reason="nobody may mount anything here, not even for himself"
+)
+
+
+def mounted(*commands):
+    """A command that becomes another, once these commands of a shell have been carried out."""
+    return [*MOUNTING, "sh", "-c", f'{" && ".join(commands)} && exec "$@"', "sh"]
+
+
 AFTER_BOTH_ENDS = pytest.mark.parametrize("good", ["stop", "kill"], indirect=True)
 
 
@@ -62,6 +79,11 @@ def good(good_stores, request):
 def store(good, tmp_path):
     """A copy of it, to be broken."""
     return shutil.copytree(good, tmp_path / "store")
+
+
+async def put_some(broker, *texts):
+    async with BrokerClients(broker.port) as clients:
+        await (await clients.connect()).put(*texts)
 
 
 async def send_all(broker):
@@ -306,6 +328,34 @@ def test_a_log_file_at_an_end_that_the_last_checkpoint_knew_is_missed_aloud(
     assert f"{store / name} is missing" in said
 
 
+def bind(source, target):
+    """A command that becomes another, for which one directory is another as well."""
+    target.mkdir()
+    return mounted(f"mount --bind {source} {target}")
+
+
+def link(source, target):
+    target.symlink_to(source)
+    return ()
+
+
+@pytest.mark.parametrize("name", ["commitlog", "config"])
+@pytest.mark.parametrize("lead", [link, pytest.param(bind, marks=needs_mounts)])
+def test_what_one_broker_writes_to_is_no_others_whatever_way_leads_there(tmp_path, lead, name):
+    with BrokerProcess(tmp_path) as broker:
+        asyncio.run(put_some(broker, "acknowledged"))
+        store, other = tmp_path / "store", tmp_path / "other"
+        other.mkdir()
+        by = lead(store / name, other / name)
+        code, _, said = run_broker(f"storePathRootDir={other}", "listenPort=0", by=by)
+        assert code == 1
+        assert f"{other} is in use by another process, which has locked {other / name}" in said
+        assert "Traceback" not in said
+        assert found_in(broker) == ["acknowledged"]
+        assert broker.stop() == 0
+    shutil.rmtree(other)
+
+
 def test_a_store_may_lie_behind_a_link(good, store, tmp_path):
     store.rename(tmp_path / "real")
     store.symlink_to("real")
@@ -351,23 +401,6 @@ def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store,
     assert served(store.parent)[0] == SENT
 
 
-MOUNTING = (
-    ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
-)
-"""A disk of its own for one process; nobody else sees it, and it goes with the process."""
-CAN_MOUNT = not subprocess.run(
-    [*MOUNTING, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
-).returncode
-needs_mounts = pytest.mark.skipif(
-    not CAN_MOUNT, reason="nobody may mount anything here, not even for himself"
-)
-
-
-def mounted(*commands):
-    """A command that becomes another, once these commands of a shell have been carried out."""
-    return [*MOUNTING, "sh", "-c", f'{" && ".join(commands)} && exec "$@"', "sh"]
-
-
 async def sent_until_it_is_full(broker):
     """What is acknowledged of messages that are sent from when there is room
     until there is none."""
@@ -409,8 +442,9 @@ def test_a_store_that_would_have_to_be_changed_first_waits_on_a_disk_that_is_rea
     with BrokerProcess(store.parent, by=read_only(store), **SIZES) as broker:
         for answer in (answer_to(broker, pull_request(0)), answer_to_one_more(broker)):
             assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
-        assert broker.stop() == 0
+        assert broker.stop() == 1  # its clients' groups are not saved
         said = broker.log()
+    assert "what has changed of configurations and offsets is not saved" in said[-1]
     assert any("the disk is read-only" in line and str(store) in line for line in said)
     assert not any("Traceback" in line for line in said)
     assert served(store.parent) == (SENT, [])
@@ -424,8 +458,9 @@ def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_s
         assert found_in(broker) == SENT
         answer = answer_to_one_more(broker)
         assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
-        assert broker.stop() == 0
+        assert broker.stop() == 1  # its clients' groups are not saved
         said = broker.log()
+    assert "what has changed of configurations and offsets is not saved" in said[-1]
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
     assert any("the disk is read-only" in line and str(store) in line for line in said)
     assert not any("Traceback" in line for line in said)

@@ -129,6 +129,20 @@ def test_the_unit_is_one_that_is_told_and_watched():
     config = load_config()
     wanted = config.server.max_connections + config.store.open_files_max
     assert int(service["LimitNOFILE"]) > wanted + 100
+    assert not re.search(r"^Documentation=file:", UNIT.read_text(encoding="utf-8"), re.MULTILINE), (
+        "pages are not installed"
+    )
+
+
+def test_the_unit_starts_no_broker_again_whose_settings_are_wrong(tmp_path):
+    (tmp_path / "broker.conf").write_text("listenPort=x\n", encoding="utf-8")
+    for conf in (tmp_path / "broker.conf", tmp_path / "missing.conf"):
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketpoll", "broker", "-c", conf],
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert f"RestartPreventExitStatus={done.returncode}\n" in UNIT.read_text(encoding="utf-8")
+        assert done.returncode == 2
 
 
 def checked(*command, said=None):

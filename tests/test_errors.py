@@ -18,6 +18,7 @@ from rmq_spark.errors import (
     RocketPollError,
     Verbatim,
     WireError,
+    counted,
     excerpt,
     legible,
 )
@@ -139,3 +140,16 @@ def test_the_pages_are_where_the_project_is_kept():
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     repository = re.search(r'^repository = "(.*)"$', metadata, re.MULTILINE)[1].rstrip("/")
     assert (f"{repository}/blob/HEAD/docs/" if repository else "docs/") == PAGES
+
+
+@pytest.mark.parametrize(
+    ("count", "several", "text"),
+    [
+        (0, "", "0 entrys"),
+        (1, "", "1 entry"),
+        (1, "entries", "1 entry"),
+        (2_000, "entries", "2,000 entries"),
+    ],
+)
+def test_one_thing_is_not_several(count, several, text):
+    assert counted(count, "entry", several) == text

@@ -20,7 +20,7 @@ class Scale(NamedTuple):
     messages: int = 20_000
     requests: int = 200
     batch: int = 65_000
-    chunk: int = 65_000
+    chunk: int = 32_768
     message_bytes: int = 4_000_000
     json_bytes: int = 262_000
     queues: int = 4_096

@@ -26,7 +26,7 @@ _COPY_BYTES = 1 << 20
 class Closes(Protocol):
     """An object, such as a store, that has to be shut down before its directory is deleted."""
 
-    def shutdown(self) -> None:
+    def shutdown(self) -> object:
         """Shut the object down; called once."""
 
 

@@ -5,7 +5,7 @@ The store defines a `MessageArrivingListener` and knows nothing of this room; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 
@@ -23,8 +23,11 @@ class NotifyMessageArrivingListener:
         self._others = others
 
     def arriving(
-        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
     ) -> None:
-        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new.
+
+        None for the codes: it may be any.
+        """
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._others(topic, queue_id)

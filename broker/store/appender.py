@@ -233,8 +233,7 @@ class MessageAppender:
         except Exception as error:  # noqa: BLE001  # whatever it is, none of them may be left without a word
             self._log.give_up_later()
             for queue, queue_offset, _, _, _ in reversed(later):
-                if queue in self._next_offsets:  # else its topic was deleted meanwhile
-                    self._next_offsets[queue] = queue_offset
+                self._next_offsets[queue] = queue_offset
             self._put_later += [unavailable(what_is_wrong(error))] * len(later)
             return
         self._put_later = results
@@ -332,9 +331,20 @@ class MessageAppender:
             self._log.try_again()
 
     def numbers_of(self, topic: str) -> TopicNumbers:
-        """Return the end of the log, and the next offsets that are known of a topic's queues."""
+        """Return the end of the log, and the next offsets of a topic's queues.
+
+        What waits is written before: should that fail, others come to its places.
+        """
         with self._lock:
-            return TopicNumbers(self._log.end_offset, self._numbers_of(topic))
+            self._write_later()
+            numbers = {**self._queues.ends_of(topic), **self._numbers_of(topic)}
+            return TopicNumbers(self._log.written_offset, numbers)
+
+    def settled_end(self) -> PhysicalOffset:
+        """Return the end of the log, behind all that waits: it is written now, or refused."""
+        with self._lock:
+            self._write_later()
+            return self._log.written_offset
 
     def forget_topic(self, topic: str, ended: TopicNumbers) -> None:
         """Forget the next offsets of a deleted topic, but for queues that have got more since."""

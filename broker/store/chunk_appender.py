@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -38,8 +38,10 @@ Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
 
 
-RECORDS_MAX: Final = 65_536
+RECORDS_MAX: Final = 32_768
 """The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
+RECORDS_TOGETHER: Final = 16_384
+"""The number of records that one step appends where others may come between them."""
 _PART_RECORDS = 4_096
 _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
@@ -49,6 +51,7 @@ A_WHOLE_TURN: Final[Future[None]] = Future()
 turn of its loop of which nothing has been used."""
 A_WHOLE_TURN.set_result(None)
 
+Result = TypeVar("Result")
 Admit: TypeAlias = Callable[[], object]
 """A function that raises if messages may not be put now: their topic may be gone meanwhile."""
 
@@ -68,6 +71,18 @@ class Checked(NamedTuple):
         """Write into each record which commit it is of."""
         for part in self.parts:
             mark_rows(part.chunk, mark)
+
+    def by_turns(self) -> Iterator[Checked]:
+        """Yield all records in their order, as many at a time as one step appends of them."""
+        some: list[Part] = []
+        rows = 0
+        for part in self.parts:
+            if some and rows + len(part.chunk) > RECORDS_TOGETHER:
+                yield Checked(self.queue, some)
+                some, rows = [], 0
+            some.append(part)
+            rows += len(part.chunk)
+        yield Checked(self.queue, some)
 
 
 class ChunkAppender:
@@ -108,11 +123,12 @@ class ChunkAppender:
         """Check records, in steps; return what is to be appended, or why they cannot be.
 
         Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
-        sizes are looked at once more: what may be has other limits by now, perhaps.
+        sizes are looked at once more: what may be has other limits by now, perhaps. How many there
+        are counts only where they have to be appended in one step.
         """
         yield from chunks.when_loaded()
         all_sizes = np.asarray(sizes)
-        if len(all_sizes) > RECORDS_MAX:
+        if len(all_sizes) > RECORDS_MAX and not are_known:
             return illegal(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
         parts: list[Part] = []
         queues: dict[QueueKey, None] = {}
@@ -307,9 +323,7 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
     ]
 
 
-def finished(
-    steps: Generator[Future[None] | None, None, PutMessageResult],
-) -> PutMessageResult:
+def finished(steps: Generator[Future[None] | None, None, Result]) -> Result:
     """Take all steps at once, waiting in this thread where one has to, and return their result."""
     try:
         while True:
@@ -317,5 +331,5 @@ def finished(
             if awaited is not None:
                 awaited.exception()  # returns when it is done
     except StopIteration as end:
-        result: PutMessageResult = end.value
+        result: Result = end.value
         return result

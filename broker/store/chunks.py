@@ -20,14 +20,15 @@ from rocketpoll.broker.store.lacks import Hindrance, is_lack
 if TYPE_CHECKING:
     from pyarrow import py_buffer
 
-    from rmq_spark.wire.chunk import COLUMNS, RecordChunk
     from rmq_spark.wire.chunk.checksums import Sealing, intact_records, with_empty_checksums
+    from rmq_spark.wire.chunk.columns import COLUMNS
+    from rmq_spark.wire.chunk.decode import RecordChunk
     from rmq_spark.wire.chunk.gather import take_bytes
     from rocketpoll.broker.store.java_hash import hash_index_keys, rows_within
 
 _HOMES = {
-    "COLUMNS": "rmq_spark.wire.chunk",
-    "RecordChunk": "rmq_spark.wire.chunk",
+    "COLUMNS": "rmq_spark.wire.chunk.columns",
+    "RecordChunk": "rmq_spark.wire.chunk.decode",
     "py_buffer": "pyarrow",
     "Sealing": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "rocketpoll.broker.store.java_hash",

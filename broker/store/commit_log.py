@@ -55,6 +55,8 @@ _IS_LEFT = (
     "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
     "could not be wiped, and the next start may find them"
 )
+LOOK_MS = 10
+"""Milliseconds after which the file that is written to is looked for again: some microseconds."""
 _STILL_FULL_MS = 10_000
 """So long a disk counts as full where only less than was refused has found room,
 as little may always."""
@@ -108,11 +110,22 @@ class CommitLog:
     """The log. The caller has to ensure that only one thread appends at a time."""
 
     def __init__(
-        self, pool: FilePool, directory: Path, file_size: int, now_ms: Callable[[], int]
+        self,
+        pool: FilePool,
+        directory: Path,
+        file_size: int,
+        now_ms: Callable[[], int],
+        look_ms: int | None = None,
     ) -> None:
-        """Prepare without touching the disk, until the log is loaded or appended to."""
+        """Prepare without touching the disk, until the log is loaded or appended to.
+
+        With ``look_ms``, what is written need not be flushed to count. So before a write, if the
+        last look is so long ago, it is made sure that the file is where a start looks for it.
+        """
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self._now_ms = now_ms
+        self._look_ms = look_ms
+        self._looked_ms = 0
         self._last_timestamp = 0
         self._to_wipe: tuple[PhysicalOffset, PhysicalOffset] | None = None
         self._later: list[Buffer] = []
@@ -355,6 +368,8 @@ class CommitLog:
         placed = position, position + size, timestamp
         if self._to_wipe is not None:
             self._wipe_first()
+        if self._look_ms is not None:
+            self._look(self._look_ms)
         if position != self.written_offset:
             # If writing the records fails, this blank is overwritten, or written again.
             blank = encode_blank(position - self.written_offset)
@@ -367,6 +382,22 @@ class CommitLog:
                 self.writing.end()
         self.written_offset = placed[1]
         return placed
+
+    def _look(self, look_ms: int) -> None:
+        """Make sure that the file that was written to last is in its place, after so long a time.
+
+        If not, nothing is taken until a flush finds it there.
+        """
+        now_ms = self._now_ms()
+        if 0 <= now_ms - self._looked_ms < look_ms:
+            return
+        end_offset = self.written_offset
+        try:
+            self._files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
+        except OSError as error:
+            self.flushing.begin(error)
+            raise Lacking(what_is_wrong(error)) from error
+        self._looked_ms = now_ms
 
     def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
         """Write data. Until it counts as written, remember what a later recovery must not find."""

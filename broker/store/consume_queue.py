@@ -201,13 +201,22 @@ class ConsumeQueue:
         known = self.max_offset - queue_offset
         if known < 0:
             raise ValueError(f"entries from {queue_offset} on leave a gap behind {self.max_offset}")
-        if known > 0:
-            entries = memoryview(entries)[known * ENTRY_BYTES :]
-            queue_offset = self.max_offset
+        self.max_offset = self.write_ahead(self.max_offset, queue_offset, entries)
+
+    def write_ahead(
+        self, end: QueueOffset, queue_offset: QueueOffset, entries: Buffer
+    ) -> QueueOffset:
+        """Write entries from an offset on, except those before an end; return the end of all.
+
+        Nobody sees them before `max_offset` is moved there.
+        """
+        if queue_offset < end:
+            entries = memoryview(entries)[(end - queue_offset) * ENTRY_BYTES :]
+            queue_offset = end
         if not len(entries):
-            return
+            return end
         self._write(queue_offset, entries)
-        self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
+        return queue_offset + len(entries) // ENTRY_BYTES
 
     def last_entry(self) -> tuple[QueueOffset, PhysicalOffset, int] | None:
         """Return the offset of the last entry that is not blank, and its record's place and size.

@@ -2,9 +2,10 @@
 
 ``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
 kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
-nevertheless. ``abort`` is there while a broker runs and is removed at a clean stop; a start that
-finds it follows a crash. Each start writes something else into it, so that who reads it there sees
-the files of that very broker. No other file of the store is known here.
+nevertheless, as is one whose directory has links that lead into ours. ``abort`` is there while a
+broker runs and is removed at a clean stop; a start that finds it follows a crash. Each start writes
+something else into it, so that who reads it there sees the files of that very broker. No other file
+of the store is known here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,18 +31,21 @@ _NONCE_BYTES: Final = 16
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 
 
-def make_root(disk: Disk, root: Path) -> None:
+def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
     """Make a store's directory, if it is missing, in a way that survives a power loss.
 
     A start may be killed between a directory and the flush of its name. So as long as none has come
     to its end, every name above is flushed; those in directories that we may not open are not our
-    making.
+    making. Those of these ``names`` below it are made as well, and returned, to be locked; who goes
+    on flushes their names.
     """
-    disk.make_directory(root)
-    if CHECKPOINT in disk.names(root):
-        return
-    for directory in root.absolute().parents:
-        _flush_if_ours(disk, directory)
+    below = [root / name for name in names]
+    for directory in (root, *below):
+        disk.make_directory(directory)
+    if CHECKPOINT not in disk.names(root):
+        for directory in root.absolute().parents:
+            _flush_if_ours(disk, directory)
+    return below
 
 
 def _flush_if_ours(disk: Disk, directory: Path) -> None:
@@ -52,8 +56,8 @@ def _flush_if_ours(disk: Disk, directory: Path) -> None:
             raise
 
 
-def lock_directory(disk: Disk, root: Path) -> DiskLock:
-    """Lock a directory, which must exist, until the lock is released.
+def lock_directory(disk: Disk, root: Path, below: Sequence[Path] = ()) -> DiskLock:
+    """Lock a directory, which must exist, and those ``below`` that do, until they are released.
 
     Raises:
         StoreInUse: Another process has locked it, or this one already.
@@ -61,7 +65,7 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
     """
     path = root / LOCK
     try:
-        return disk.lock(path)
+        return disk.lock(path, below)
     except BlockingIOError as error:
         locked = error.filename or str(path)
         raise StoreInUse(
@@ -72,8 +76,9 @@ def lock_directory(disk: Disk, root: Path) -> DiskLock:
     except OSError as error:
         if error.errno != errno.EDEADLK:
             raise
+        what = root if error.filename == str(path) else error.filename
         raise StoreInUse(
-            f"{root} is in use by this process already: close the store that has it first"
+            f"{what} is in use by this process already: close the store that has it first"
         ) from None
 
 

@@ -12,6 +12,7 @@ there.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,9 @@ from rocketpoll.broker.store.lacks import FlushFailed
 from rocketpoll.broker.store.local_file import LocalFile
 from rocketpoll.broker.store.record_lock import RecordLock
 
+_log = logging.getLogger(__name__)
+_unflushed_devices: set[int] = set()
+"""The devices of which it was logged that they flush no directories."""
 _LOOKED_INTO = 128
 """Directories that one thread looks into without a word to the others."""
 
@@ -163,8 +167,11 @@ class Disk(Protocol):
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
 
-    def lock(self, path: Path) -> DiskLock:
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> DiskLock:
         """Lock a file, which is made if it is missing, against other processes and this one.
+
+        With it, its directory is locked, and those ``below``, as far as they exist: links may lead
+        to one of these from elsewhere.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -239,7 +246,7 @@ class LocalDisk:
         self._check_directory(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _flush(descriptor, path)
+            _flush_names(descriptor, path)
         finally:
             os.close(descriptor)
 
@@ -299,9 +306,9 @@ class LocalDisk:
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
         )
 
-    def lock(self, path: Path) -> RecordLock:
-        """Lock a file as Java does."""
-        lock = RecordLock(path)
+    def lock(self, path: Path, below: Sequence[Path] = ()) -> RecordLock:
+        """Lock a file as Java does, and directories as well."""
+        lock = RecordLock(path, below)
         self._locks = (*(each for each in self._locks if each.is_held), lock)
         return lock
 
@@ -342,6 +349,23 @@ def _flush(descriptor: int, path: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         raise FlushFailed(error.errno, error.strerror, str(path)) from error
+
+
+def _flush_names(descriptor: int, path: Path) -> None:
+    """Flush a directory, on a file system that does so."""
+    try:
+        _flush(descriptor, path)
+    except FlushFailed as error:
+        if error.errno != errno.EINVAL:
+            raise
+        device = os.fstat(descriptor).st_dev
+        if device not in _unflushed_devices:
+            _unflushed_devices.add(device)
+            _log.warning(
+                "the file system of %s flushes no directories: whether names of new files outlive "
+                "a power loss is left to it",
+                path,
+            )
 
 
 def _do(jobs: Iterator[Callable[[], object]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -56,9 +56,16 @@ class MessageArrivingListener(Protocol):
     """A listener for new messages in queues: the store's only word to the outside."""
 
     def arriving(
-        self, topic: str, queue_id: int, max_offset: QueueOffset, tags_codes: Sequence[int]
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: QueueOffset,
+        tags_codes: Collection[int] | None,
     ) -> None:
-        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new."""
+        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new.
+
+        None for the codes: there are very many.
+        """
 
 
 class QueueEntries(NamedTuple):

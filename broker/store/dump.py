@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for line in dump_lines(given.directory, given.limit):
             print(line)
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

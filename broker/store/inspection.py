@@ -6,9 +6,12 @@ well; its newest messages may then be missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import Final
 
+from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 from rocketpoll.broker.store.checkpoint import CHECKPOINT, Checkpoint, load_checkpoint
 from rocketpoll.broker.store.commit_log import BLANK_BYTES
@@ -28,6 +31,8 @@ from rocketpoll.broker.store.recovery import (
 )
 from rocketpoll.broker.store.tables import JsonTable
 
+_TOPICS: Final = "topics.json"
+
 
 class StoreInspection:
     """The log and the consume queues of a directory."""
@@ -38,6 +43,7 @@ class StoreInspection:
         Raises:
             ForeignFile: There is no store, or one that a start would have to repair first.
             DamagedTable: The manifest cannot be read.
+            OSError: The disk refuses.
         """
         self.root = root
         self._disk = LocalDisk()
@@ -92,21 +98,57 @@ class StoreInspection:
         first = PhysicalOffset(self.log.first_offset)
         return max(first, self._manifest.deleted_topics.get(topic, first))
 
+    def is_known(self, topic: str) -> bool:
+        """Return whether a broker has this topic, or has lost it; False if RocketMQ deleted it.
+
+        RocketMQ takes the topic out of its table, and notes no more. Our broker notes deletions in
+        the manifest: where the last checkpoint is its own, nothing else is believed.
+
+        Raises:
+            DamagedTable: The table of topics cannot be read.
+        """
+        return self.checkpoint is not None or not self._topics or topic in self._topics
+
+    @cached_property
+    def _topics(self) -> Collection[str]:
+        table = JsonTable(self._disk, self.root / "config" / _TOPICS, TopicConfigSerializeWrapper)
+        return table.look(TopicConfigSerializeWrapper()).topic_config_table.keys()
+
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Yield topic, number and queue of each consume queue that has files."""
+        """Yield topic, number and queue of each consume queue that has files.
+
+        Raises:
+            ForeignFile: Something else lies there.
+        """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
-            for name in sorted(self._disk.names(directory / topic), key=int):
-                path = directory / topic / name
+            for path in sorted(_directories(directory / topic), key=_number):
                 if self._disk.names(path):
                     queue = ConsumeQueue(group, path, _file_size(path))
                     queue.load()
-                    yield topic, int(name), queue
+                    yield topic, _number(path), queue
+
+
+def _directories(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
+    return list(directory.iterdir())
+
+
+def _number(path: Path) -> int:
+    """Return the number of the queue whose directory this is."""
+    if not (path.name.isdecimal() and path.is_dir()):
+        raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+    return int(path.name)
 
 
 def _file_size(directory: Path) -> int:
     """Return the common size of the files in a directory."""
-    sizes = {path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else set()
+    sizes = set()
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if not path.is_file():  # to open a pipe would be to wait
+            raise ForeignFile(f"{path} is no file: those of a store were expected")
+        sizes.add(path.stat().st_size)
     if len(sizes) != 1 or 0 in sizes:
         raise ForeignFile(
             f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of "

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -34,11 +33,11 @@ from rocketpoll.broker.store.errors import StoreError, StoreFailed
 from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.flush import FlushService
 from rocketpoll.broker.store.key_query import KeyQuery
-from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later
+from rocketpoll.broker.store.lacks import Hindrance, is_lack, may_succeed_later, what_is_wrong
 from rocketpoll.broker.store.message_filter import MessageFilter
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.opening import open_parts
-from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.parts import WRITTEN_DIRECTORIES, StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
 from rocketpoll.broker.store.reader import MessageReader
 from rocketpoll.broker.store.records.record_draft import RecordDraft
@@ -86,8 +85,8 @@ class MessageStore:
             "what the start has found is not made good, so that nothing is taken"
         )
         root = config.store_path_root_dir
-        make_root(disk, root)
-        self._lock = lock_directory(disk, root)
+        below = make_root(disk, root, WRITTEN_DIRECTORIES)
+        self._lock = lock_directory(disk, root, below)
         self._parts = parts = StoreParts.build(config, disk, now_ms)
         self._log, self._queues, self._index = parts.log, parts.queues, parts.index
         self._reput, self._dispatcher, self._is_sync = parts.reput, parts.dispatcher, parts.is_sync
@@ -246,7 +245,7 @@ class MessageStore:
             return result
         try:
             self.flushed(result.end_offset).result(timeout_seconds)
-        except FutureTimeoutError:
+        except TimeoutError:
             return result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT)
         except StoreError as error:
             return result._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
@@ -354,8 +353,7 @@ class MessageStore:
     def save_checkpoint(self) -> bool:
         """Make log, queues and index durable, and note that; return False if something lacks.
 
-        It ends early when the store is to take no more. After a failed flush of theirs, the content
-        of the disk is unknown, and nothing more is taken.
+        It ends early when the store is to take no more; after a failed flush, nothing is taken.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -465,10 +463,11 @@ class MessageStore:
         """Refuse messages from now on. What was taken is still flushed, and told of."""
         self._ending = why
 
-    def shutdown(self) -> None:
+    def shutdown(self) -> str | None:
         """Make all durable, note that it is, and release the directory.
 
-        If something is lacking for that, or it takes too long, the next start finds the rest.
+        Returns:
+            What was not saved, which the next start finds as after a crash; None if all was.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -479,15 +478,16 @@ class MessageStore:
         try:
             if self.state().failure is None:
                 self.reput()
-            if self.state().failure is None and self._checkpointing.save_last(
-                self._save_checkpoint
-            ):
+            if not self.state().failure and self._checkpointing.save_last(self._save_checkpoint):
                 self._abort.remove()
+                return None
         except Exception as error:
             if not is_lack(error):
                 raise
+            return what_is_wrong(error)
         finally:
             self._close_files()
+        return self.state().unsaved if self._opening.is_finished or self._failure else None
 
     def _close_files(self) -> None:
         try:

@@ -40,7 +40,7 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import Lacking, is_lack
 from rocketpoll.broker.store.manifest import Manifest
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
-from rocketpoll.broker.store.parts import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StoreParts
+from rocketpoll.broker.store.parts import INDEX, StoreParts
 from rocketpoll.broker.store.recovery import (
     LogRecovery,
     RecoveredLog,
@@ -105,8 +105,6 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
         OSError: The disk refuses.
     """
     disk, root, log = parts.disk, parts.root, parts.log
-    for directory in (COMMIT_LOG, CONSUME_QUEUE, CONFIG):
-        disk.make_directory(root / directory)
     disk.flush_directory(root)
     crashed = abort.exists()
     _load(parts)

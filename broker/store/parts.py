@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpoll.broker.store.batch_table import BatchTable
-from rocketpoll.broker.store.commit_log import CommitLog
+from rocketpoll.broker.store.commit_log import LOOK_MS, CommitLog
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import Dispatcher
@@ -25,6 +25,8 @@ COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
+WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
+"""The directories below a store's own that each store has, and writes to."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,14 @@ class StoreParts:
     def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreParts:
         """Build the parts, without touching the disk."""
         root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
-        log = CommitLog(pool, root / COMMIT_LOG, config.mapped_file_size_commit_log, now_ms)
+        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        log = CommitLog(
+            pool,
+            root / COMMIT_LOG,
+            config.mapped_file_size_commit_log,
+            now_ms,
+            look_ms=None if is_sync else LOOK_MS,
+        )
         queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
         index: IndexService | None = None
         if config.message_index_enable:
@@ -69,7 +78,6 @@ class StoreParts:
             )
         dispatcher = Dispatcher(config.message_delay_level_ms)
         fresh = none_yet()
-        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
         def confirm_offset() -> PhysicalOffset:
             return log.flushed_offset if is_sync else log.written_offset

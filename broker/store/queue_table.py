@@ -241,6 +241,11 @@ class QueueTable:
         queues = dict(self._queues)
         return QueueEnds(queues, list(map(_END, queues.values())))
 
+    def ends_of(self, topic: str) -> dict[int, QueueOffset]:
+        """Return where the queues of a topic end now, by number."""
+        queues = dict(self._queues)
+        return {each: queue.max_offset for (name, each), queue in queues.items() if name == topic}
+
     def ends_in_files(self) -> dict[QueueKey, QueueOffset]:
         """Return the end of each queue by its last file alone, whatever was noted."""
         ends = {}
@@ -280,10 +285,10 @@ class QueueTable:
                 raise
 
     def hide(self, topic: str, before: Mapping[int, QueueOffset]) -> None:
-        """Offer no entries of a topic before these offsets, nor any of its other queues."""
+        """Offer no entries of a topic before these offsets; all of its other queues are new."""
         for name, queue_id, queue in self:
-            if name == topic:
-                queue.min_offset = min(before.get(queue_id, queue.max_offset), queue.max_offset)
+            if name == topic and queue_id in before:
+                queue.min_offset = min(before[queue_id], queue.max_offset)
 
     def delete(self, aside: TopicAside) -> None:
         """Delete the files of a topic that was put aside, which may take long."""

@@ -9,8 +9,9 @@ touch the file a second time.
 
 Whoever takes the file for a stale one may delete it, and then anybody locks the next one of that
 name. So the directory is locked as well, by `flock`, which no RocketMQ does, and which the deletion
-of a file does not end. A child that is forked lets go of it; and where a file system cannot do that
-to a directory, it is left at the file.
+of a file does not end. Links can lead from several directories, each with a lock of its own, to one
+that all would write to: so those below it are locked in the same way. A child that is forked lets
+go of them; and where a file system cannot do that to a directory, it is left at the file.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rocketpoll.broker.store.same_file import leads_to
+
 _REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
+_KEEPS_NONE = frozenset({errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
 _Directory = tuple[int, int, int]
 """A directory that a process has locked: the process, and the directory's device and number."""
@@ -38,8 +43,10 @@ _directories: dict[_Directory, tuple[int, int]] = {}
 class RecordLock:
     """A lock that is held from its making until `release`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, below: Sequence[Path] = ()) -> None:
         """Lock a file, which is made if it is missing, in a directory that exists.
+
+        With it, directories ``below`` are locked, as far as they exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -49,16 +56,19 @@ class RecordLock:
         """The open file; -1 once it is released."""
         self.directory = path.parent
         with _guard:
-            stats = path.parent.stat()
-            self._identity = (os.getpid(), stats.st_dev, stats.st_ino)
+            self._identity = _identity_of(path.parent)
             self._key = (*self._identity, path.name)
+            self._locked: list[_Directory] = []
             if self._key in _held:
                 raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(path))
             descriptor = _locked(path)
             try:
                 _lock_directory(path.parent, self._identity)
+                self._locked.append(self._identity)
+                self._lock_below(below)
             except BaseException:
                 os.close(descriptor)
+                self._let_go()
                 raise
             self.descriptor = descriptor
             _held.add(self._key)
@@ -75,8 +85,8 @@ class RecordLock:
             OSError: It was moved away or deleted, or another one is in its place.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            stats = self.directory.stat()
-            if (stats.st_dev, stats.st_ino) == self._identity[1:]:
+            opened, _ = _directories[self._identity]
+            if leads_to(self.directory, opened):
                 return
         raise OSError(
             errno.ESTALE,
@@ -91,7 +101,26 @@ class RecordLock:
                 _held.discard(self._key)
                 os.close(self.descriptor)
                 self.descriptor = -1
-                _let_go(self._identity)
+                self._let_go()
+
+    def _lock_below(self, directories: Sequence[Path]) -> None:
+        for directory in directories:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                identity = _identity_of(directory)
+                if identity in _directories:  # no two stores of one process may share it either
+                    raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
+                _lock_directory(directory, identity)
+                self._locked.append(identity)
+
+    def _let_go(self) -> None:
+        for identity in self._locked:
+            _let_go(identity)
+        self._locked.clear()
+
+
+def _identity_of(directory: Path) -> _Directory:
+    stats = directory.stat()
+    return os.getpid(), stats.st_dev, stats.st_ino
 
 
 def _locked(path: Path) -> int:
@@ -108,7 +137,10 @@ def _locked(path: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         number = errno.EAGAIN if error.errno in _REFUSALS else error.errno
-        raise OSError(number, error.strerror, str(path)) from None
+        why = error.strerror
+        if number in _KEEPS_NONE:
+            why = f"the file system keeps no locks, to keep a second broker out ({why})"
+        raise OSError(number, why, str(path)) from None
     return descriptor
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,6 +38,7 @@ from rocketpoll.broker.store.dispatch import (
 )
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
+from rocketpoll.broker.store.gathered_entries import GatheredEntries
 from rocketpoll.broker.store.index_service import IndexService
 from rocketpoll.broker.store.keyed_messages import first_key_columns, keyed
 from rocketpoll.broker.store.lacks import lacks_means
@@ -103,7 +104,7 @@ class ReputMessageService:
         self._found_end = LOG_START
         self._held_from: PhysicalOffset | None = None
         self._together_until = LOG_START
-        self._gathered: list[QueueEntries] = []
+        self._gathered = GatheredEntries()
         self._gathered_until = LOG_START
         self.reput_from_offset = LOG_START
         self.index_from_offset = LOG_START
@@ -206,7 +207,8 @@ class ReputMessageService:
         return max(self.reput_from_offset, self._gathered_until)
 
     def _drop_gathered(self) -> None:
-        self._gathered, self._gathered_until = [], LOG_START
+        self._gathered.drop()
+        self._gathered_until = LOG_START
 
     def _run_once(self) -> None:
         start, confirmed = self._next_offset, self.visible_offset()
@@ -242,14 +244,26 @@ class ReputMessageService:
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Carry entries to their queues; those that are to come at once wait for the last."""
-        if next_offset < self._together_until:
-            self._gathered += list(runs)
-            self._gathered_until = next_offset
-        elif self._gathered:
-            self._dispatch_all_or_none([*self._gathered, *runs], next_offset)
-            self._drop_gathered()
+        if self._next_offset < self._together_until:
+            self._gather(runs, next_offset)
         else:
             self._dispatch_now(runs, next_offset)
+
+    def _gather(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
+        """Write entries where nobody sees them yet; the last ones show all, in one step."""
+        for topic, queue_id, queue_offset, entries, tags_codes in runs:
+            key = topic, queue_id
+            queue = self._queues.get_or_make(*key)
+            if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
+                self._begin_anew_if_made_again(topic, queue_id, queue, entries)
+            blank_place = self._blank_place(entries)
+            self._gathered.add(key, queue, queue_offset, entries, tags_codes, blank_place)
+        self._gathered_until = next_offset
+        if next_offset >= self._together_until:
+            shown = self._gathered.show()
+            self.reput_from_offset, self._gathered_until = next_offset, LOG_START
+            for each in shown:
+                self._tell(*each.key, each.queue.max_offset, each.tags_codes)
 
     def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         arrivals: Arrivals = {}
@@ -257,23 +271,8 @@ class ReputMessageService:
             self._append(runs, arrivals)
             self.reput_from_offset = next_offset
         finally:  # what is in its queue can be pulled, even if another queue has no room
-            self._tell_all(arrivals)
-
-    def _dispatch_all_or_none(
-        self, runs: Sequence[QueueEntries], next_offset: PhysicalOffset
-    ) -> None:
-        """Carry entries to their queues; if one refuses, show nothing of what others have got."""
-        queues = [self._queues.get_or_make(*key) for key in {run[:2] for run in runs}]
-        ends = [queue.max_offset for queue in queues]
-        arrivals: Arrivals = {}
-        try:
-            self._append(runs, arrivals)
-        except BaseException:
-            for queue, end in zip(queues, ends, strict=True):
-                queue.max_offset = end
-            raise
-        self.reput_from_offset = next_offset
-        self._tell_all(arrivals)
+            for (topic, queue_id), (queue, codes) in arrivals.items():
+                self._tell(topic, queue_id, queue.max_offset, codes)
 
     def _append(self, runs: Iterable[QueueEntries], arrivals: Arrivals) -> None:
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
@@ -281,17 +280,16 @@ class ReputMessageService:
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                place, _, _ = ENTRY_STRUCT.unpack_from(entries)
-                blank_place = PhysicalOffset(self._log.files.file_before(place))
-                queue.skip_to(queue_offset, blank_place)
+                queue.skip_to(queue_offset, self._blank_place(entries))
             queue.append(queue_offset, entries)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
 
-    def _tell_all(self, arrivals: Arrivals) -> None:
-        for (topic, queue_id), (queue, codes) in arrivals.items():
-            self._tell(topic, queue_id, queue.max_offset, codes)
+    def _blank_place(self, entries: Buffer) -> PhysicalOffset:
+        """Return where entries lead that fill a gap before these."""
+        place, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        return PhysicalOffset(self._log.files.file_before(place))
 
     def _begin_anew_if_made_again(
         self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer
@@ -335,7 +333,11 @@ class ReputMessageService:
         return place + size if found == (topic.encode(), queue_id, queue_offset) else None
 
     def _tell(
-        self, topic: str, queue_id: int, max_offset: QueueOffset, tags_codes: Sequence[int]
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: QueueOffset,
+        tags_codes: Collection[int] | None,
     ) -> None:
         try:
             if self._listener is not None:

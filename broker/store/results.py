@@ -93,3 +93,14 @@ class StoreState:
     hindrance: str | None
     """The text of what cannot be done for now, and why; None if nothing hinders."""
     recovered_from_crash: bool
+
+    @property
+    def unsaved(self) -> str:
+        """The text of what a store that ends like this has not saved, and why."""
+        why = self.failure or self.hindrance or "the disk takes too long to note what it holds"
+        if self.flushed_offset == self.written_offset:
+            return why
+        return (
+            f"{why}; messages from {self.flushed_offset} to {self.written_offset} of the commit "
+            "log may not be on the disk"
+        )

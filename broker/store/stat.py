@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         print(orjson.dumps(figures(given.directory)).decode())
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -8,6 +8,8 @@ names.
 
 from __future__ import annotations
 
+import io
+import os
 import shlex
 import sys
 import zipfile
@@ -18,6 +20,7 @@ from typing import Final
 import click
 
 from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.output import Bytes
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
 _HERE: Final = Path(__file__).resolve().parents[2]
@@ -36,28 +39,40 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 def archive(file: Path) -> None:
     """Write an archive of the Spark source and sink, for --py-files, and say how to use it.
 
-    FILE is where to write it, as dist/rocketpoll.zip.
+    FILE is where to write it, as dist/rocketpoll.zip. Directories that are missing are made, and
+    named.
     """
     if file.suffix != ".zip":
         raise click.UsageError(
             f"the name has to end with .zip, or Spark does not take it for an archive: {file}"
         )
+    missing = [each for each in reversed(file.parents) if not each.exists()]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_archive(file)
     except OSError as error:
         raise Failure(str(error)) from error
+    for directory in missing:
+        sys.stderr.write(f"made the directory {directory}\n")
+    sys.stderr.write(f"wrote {file}, {Bytes(file.stat().st_size)}\n")
     quoted = shlex.quote(str(file))
     sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")
 
 
 def write_archive(path: Path) -> None:
-    """Write it; the same modules give the same bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Write it, whole or not at all; the same modules give the same bytes."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in _modules():
             entry = zipfile.ZipInfo(module.relative_to(_HERE).as_posix(), _EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(held.getvalue())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _modules() -> Iterator[Path]:

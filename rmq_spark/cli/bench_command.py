@@ -17,11 +17,13 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import Bytes, output_option, show_document
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.queues import spans_from
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.message import Message
+from rmq_spark.errors import counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -35,7 +37,7 @@ _SENT_AT: Final = "sentAt"
 _Timed: TypeAlias = "Callable[[], list[float]]"
 """A step of a measurement, and the seconds that each of its sends took."""
 
-_seconds = click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10.0,
+_seconds = click.option("--seconds", type=Positive(), default=10.0,
                         show_default=True, help="How long it sends.")  # fmt: skip
 _bytes = click.option("--bytes", "body_bytes", type=click.IntRange(1, 4 << 20), default=100,
                       show_default=True, help="Bytes of a message's body.")  # fmt: skip
@@ -112,7 +114,7 @@ def consume(topic: str, output: str, access: Access) -> None:
 @click.argument("topic")
 @_seconds
 @_bytes
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=100.0, show_default=True,
+@click.option("--rate", type=Positive(), default=100.0, show_default=True,
               help="Messages a second.")  # fmt: skip
 @output_option
 @connected
@@ -138,7 +140,8 @@ def latency(
                 break
         sending.join(_PATIENCE_SECONDS)
     if not took:
-        raise Failure(f"none of {count} messages has arrived; rocketpoll cluster health says more")
+        sent = counted(count, "message")
+        raise Failure(f"none of {sent} has arrived; rocketpoll cluster health says more")
     show_document({"sent": count, "arrived": len(took), **_times(took)}, output)
 
 

@@ -31,6 +31,7 @@ from rmq_spark.cli.output import output_option, show_document, show_rows, time_o
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
+from rmq_spark.errors import counted
 from rmq_spark.spark.checkpoint import (
     CheckpointedBatch,
     numbered,
@@ -199,7 +200,8 @@ def _list(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) ->
         show_rows(rows, _COLUMNS, output, none="no source of it is rocketpoll's")
         return
     if len(shown) < len(batches):
-        sys.stdout.write(f"{len(batches) - len(shown)} earlier batches are not shown: --all\n")
+        hidden = counted(len(batches) - len(shown), "earlier batch is", "earlier batches are")
+        sys.stdout.write(f"{hidden} not shown: --all\n")
     for batch in shown:
         sys.stdout.writelines(f"{line}\n" for line in _lines_of(batch))
 

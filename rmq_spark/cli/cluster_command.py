@@ -15,9 +15,11 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import UNHEALTHY
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import Row, output_option, show_rows, time_of
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import BrokerRefused, ClientError
+from rmq_spark.errors import counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -88,7 +90,7 @@ def info(output: str, access: Access) -> None:
 @cluster.command(example="rocketpoll cluster health")
 @click.option("--watch", is_flag=True, help="Look again and again, and show what has changed.")
 @click.option("--exit-when-healthy", is_flag=True, help="Look until all is well.")
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @output_option
 @connected
@@ -129,7 +131,7 @@ def _checks(access: Access) -> Iterator[Check]:
                 what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
             )
             continue
-        yield Check(what, f"answers, and knows {len(found)} broker{'' if len(found) == 1 else 's'}")
+        yield Check(what, f"answers, and knows {counted(len(found), 'broker')}")
         brokers.update({broker.address: broker for broker in found})
     if not brokers:
         yield Check("brokers", "none is known", "start one that registers there")

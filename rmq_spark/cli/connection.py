@@ -203,9 +203,7 @@ def read_profile(name: str) -> Mapping[str, Any]:
     Raises:
         click.UsageError: There is no such file or section, or it has something else in it.
     """
-    named = os.environ.get(PROFILES_VARIABLE)
-    configured = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    path = Path(named) if named else configured / _PROFILES_FILE
+    path = _profiles_file(name)
     parser = configparser.ConfigParser(interpolation=None)
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
@@ -233,6 +231,19 @@ def read_profile(name: str) -> Mapping[str, Any]:
         else:
             found[key] = text
     return found
+
+
+def _profiles_file(name: str) -> Path:
+    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    if named:
+        return Path(named)
+    try:
+        return Path(configured or Path.home() / ".config") / _PROFILES_FILE
+    except RuntimeError as error:  # an account of no name, as containers have
+        raise click.UsageError(
+            f"--profile {name}: this account has no home directory; {PROFILES_VARIABLE} names the "
+            "file of profiles"
+        ) from error
 
 
 def _topics_of(admin: Admin) -> list[str]:

@@ -26,6 +26,7 @@ from rmq_spark.cli.output import output_option, show_rows, time_of
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
 
 
 @click.group(cls=Noun)
@@ -92,7 +93,7 @@ def resend(
         held = list(letters(admin, group))
         chosen = held if is_all else named(held, ids, group)
         if is_all and not dry_run and chosen:
-            confirm(f"send {len(chosen)} messages again", yes=yes)
+            confirm(f"send {counted(len(chosen), 'message')} again", yes=yes)
         rows: list[dict[str, object]] = []
         try:
             if dry_run:
@@ -105,9 +106,10 @@ def resend(
     if dry_run:
         sys.stderr.write("nothing was sent: a dry run\n")
     elif sent < len(chosen):
+        tried = counted(len(chosen), "dead letter was", "dead letters were")
         raise Failure(
-            f"{sent} of {len(chosen)} dead letters were sent again: name the others by their ids "
-            "when what is in their way is mended"
+            f"{sent} of {tried} sent again: name the others by their ids when what is in their way "
+            "is mended"
         )
 
 

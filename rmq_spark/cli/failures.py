@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import click
@@ -74,9 +74,10 @@ def line_of(error: RocketPollError) -> str:
 
 
 def complain(program: str, message: str) -> None:
-    """Write one line to stderr, in the name of a command."""
+    """Write one line to stderr, in the name of a command; where there is no room, none."""
     sys.stdout.flush()
-    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+    with suppress(OSError):
+        sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
 
 
 @contextmanager

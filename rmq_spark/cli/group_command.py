@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -29,7 +29,11 @@ from rmq_spark.cli.places import PLACE, Place
 from rmq_spark.cli.queues import QUEUE, QueueName
 from rmq_spark.cli.topic_command import confirm
 from rmq_spark.cli.tree import Noun
+from rmq_spark.errors import counted
 from rmq_spark.wire.names import dlq_topic, is_system_group
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
 
 _MOVES: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
 
@@ -147,9 +151,7 @@ def clone(source: str, target: str, topic: str | None, output: str, access: Acce
     with access.admin() as admin:
         if is_unknown(admin, source):
             check_group(admin, source)
-        members = admin.members(target)
-        if members:
-            raise Failure(f"{target} has {len(members)} members online: stop them first")
+        _check_offline(admin, target)
         admin.clone_offsets(source, target, topic=topic)
         rows = [
             {
@@ -175,13 +177,11 @@ def delete(name: str, *, yes: bool, access: Access) -> None:
     with access.admin() as admin:
         if is_unknown(admin, name):
             check_group(admin, name)
-        members = admin.members(name)
-        if members:
-            raise Failure(f"{name} has {len(members)} members online: stop them first")
-        dead = messages_in(admin, dlq_topic(name))
-        confirm(f"delete {name} with its offsets and {dead} dead letters", yes=yes)
+        _check_offline(admin, name)
+        dead = counted(messages_in(admin, dlq_topic(name)), "dead letter")
+        confirm(f"delete {name} with its offsets and {dead}", yes=yes)
         admin.delete_group(name)
-    sys.stdout.write(f"deleted {name} with its offsets and {dead} dead letters\n")
+    sys.stdout.write(f"deleted {name} with its offsets and {dead}\n")
 
 
 def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -> None:
@@ -201,6 +201,13 @@ def show_moves(moves: Sequence[Move], output: str, *, is_dry: bool, none: str) -
     show_rows(rows, _MOVES, output, none=none)
     if output == "table":
         sys.stderr.write("nothing was changed: a dry run\n" if is_dry else "moved\n")
+
+
+def _check_offline(admin: Admin, name: str) -> None:
+    members = admin.members(name)
+    if members:
+        online = counted(len(members), "member")
+        raise Failure(f"{name} has {online} online: stop its consumers first")
 
 
 def _queue_row(state: QueueState) -> dict[str, object]:

@@ -18,6 +18,7 @@ from rmq_spark.cli.group_state import check_group, is_unknown, topics_of
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.queues import QueueName, spans_from
 from rmq_spark.client.errors import ClientError, NotSupported
+from rmq_spark.errors import counted
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ def carry_out(
                 admin.reset_to_time(name, topic, times[place.kind])
             return
         except ClientError as error:
-            raise Failure(
-                f"{line_of(error)}; {done} of {len(moves)} queues were moved before"
-            ) from error
+            queues = counted(len(moves), "queue was", "queues were")
+            raise Failure(f"{line_of(error)}; {done} of {queues} moved before") from error
 
 
 def _plan_of(

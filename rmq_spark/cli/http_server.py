@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final
 
 from rmq_spark.cli.failures import Failure
@@ -52,6 +53,11 @@ class BoundedHttpServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_address[1]}"
+
+    def server_bind(self) -> None:
+        """Take the port, without a look for the host's name, which takes long without a network."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def serve_until_told(self, say: Callable[[], object]) -> None:
         """Serve until SIGTERM or SIGINT; ``say`` is called once clients are answered."""

@@ -100,6 +100,7 @@ def command_tree() -> Tree:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_missing_streams()
     logging.getLogger("rmq_spark").addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):  # names and bodies may be no ASCII, and it may be
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -155,6 +156,25 @@ def _path(given: Sequence[str]) -> str:
             break
         words.append(word)
     return " ".join(words)
+
+
+def _open_missing_streams() -> None:
+    """Open /dev/null in place of each standard stream that was closed.
+
+    Else the first socket would get its number, and what is written to the stream.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if not _is_open(descriptor):
+            os.open(os.devnull, os.O_RDWR)  # it gets the first number that is free
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _forget_stdout() -> None:

@@ -14,6 +14,7 @@ from rmq_spark.cli.message_text import json_of
 from rmq_spark.cli.message_way import Delivery, Fate, copies_of, deliveries
 from rmq_spark.cli.output import output_option, show_document
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
+from rmq_spark.errors import counted
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 
@@ -60,7 +61,8 @@ def message(message_id: str, topic: str | None, output: str, access: Access) -> 
 
 def _say_count(topics: int) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"{topics} topics are searched; --topic is quicker\n")
+        searched = counted(topics, "topic is", "topics are")
+        sys.stderr.write(f"{searched} searched; --topic is quicker\n")
 
 
 def _group_row(delivery: Delivery) -> dict[str, object]:

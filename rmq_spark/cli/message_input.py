@@ -29,6 +29,9 @@ _FIELDS: Final = (
     "sharding_key",
     "delay_level",
 )
+_ANY_ID: Final = "0" * 32
+_TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A limit for what one message is read from: in JSON, a body takes several times its bytes."""
 _OF_CONSUME: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host", "reconsume_times"}
 )
@@ -70,20 +73,27 @@ def texts_of(files: tuple[str, ...], *, whole: bool) -> Iterator[Text]:
 
 def _texts_of(path: Path, *, whole: bool) -> Iterator[Text]:
     try:
-        if whole:
-            yield Text(str(path), path.read_bytes())
-            return
         with path.open("rb") as file:
-            yield from _lines(f"{path} line", file)
+            if whole:
+                yield Text(str(path), _bounded(file.read(_TEXT_BYTES_MAX + 1), str(path)))
+            else:
+                yield from _lines(f"{path} line", file)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _lines(place: str, file: BinaryIO) -> Iterator[Text]:
-    for number, line in enumerate(file, 1):
-        data = line.removesuffix(b"\n").removesuffix(b"\r")
+    lines = iter(lambda: file.readline(_TEXT_BYTES_MAX + 1), b"")
+    for number, line in enumerate(lines, 1):
+        data = _bounded(line, f"{place} {number}").removesuffix(b"\n").removesuffix(b"\r")
         if data:
             yield Text(f"{place} {number}", data)
+
+
+def _bounded(data: bytes, place: str) -> bytes:
+    if len(data) > _TEXT_BYTES_MAX:
+        raise Failure(f"{place} has over {_TEXT_BYTES_MAX} bytes: a message is smaller")
+    return data
 
 
 def messages_of(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> Iterator[Message]:
@@ -96,6 +106,7 @@ def messages_of(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> 
         try:
             message = _of_json(text.data, settings) if is_json else _of_bytes(text.data, settings)
             message.check()
+            message.properties_text(_ANY_ID)  # else a wrong one is found without its place
         except (MessageRejected, TypeError, ValueError) as error:
             raise Failure(f"{text.place}: {error}") from error
         yield message

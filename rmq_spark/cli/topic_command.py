@@ -17,6 +17,7 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.output import Bytes, Row, output_option, show_document, show_rows, time_of
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import counted
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
@@ -80,7 +81,7 @@ def create(
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
-    sys.stdout.write(f"created {name} with {_counted(queues, 'queue')} on {places}\n")
+    sys.stdout.write(f"created {name} with {counted(queues, 'queue')} on {places}\n")
 
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
@@ -202,9 +203,9 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: Access) -> None
     with access.admin() as admin:
         offsets = admin.topic_offsets(name).values()
         held = sum(each.max_offset - each.min_offset for each in offsets)
-        confirm(f"delete {name} with {_counted(held, 'message')}", yes=yes)
+        confirm(f"delete {name} with {counted(held, 'message')}", yes=yes)
         admin.delete_topic(name, cluster)
-    sys.stdout.write(f"deleted {name} with {_counted(held, 'message')}\n")
+    sys.stdout.write(f"deleted {name} with {counted(held, 'message')}\n")
 
 
 def confirm(what: str, *, yes: bool) -> None:
@@ -286,7 +287,3 @@ def _size_of(admin: Admin, name: str) -> Row:
 
 def _bytes_of(row: Mapping[str, Any]) -> int:
     return row["bytes"] or 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

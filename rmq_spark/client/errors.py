@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rmq_spark.errors import RocketPollError, excerpt, legible
+from rmq_spark.errors import RocketPollError, counted, excerpt, legible
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 _NOBODY_ANSWERS: Final = "troubleshooting.md#nobody-answers"
@@ -297,7 +297,7 @@ class SendFailed(ClientError):
 
     def __str__(self) -> str:
         reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # each once
-        return f"sending to {self.topic} failed {len(self.tries)} times: {reasons}"
+        return f"sending to {self.topic} failed {counted(len(self.tries), 'time')}: {reasons}"
 
 
 class PartlySent(SendFailed):
@@ -328,7 +328,7 @@ class PartlySent(SendFailed):
         self.messages_sent = messages_sent
 
     def __str__(self) -> str:
-        return f"{self.messages_sent} messages were sent, then {super().__str__()}"
+        return f"{counted(self.messages_sent, 'message')} sent, then {super().__str__()}"
 
 
 class TooManyPending(ClientError):
@@ -352,12 +352,12 @@ class TooManyPending(ClientError):
     def __str__(self) -> str:
         if self.callbacks:
             return (
-                f"{self.callbacks} callbacks of earlier sends wait to run: have them do less, or "
-                "hand it to threads of your own, or raise pending_max"
+                f"callbacks of earlier sends wait to run, {self.callbacks} of them: have them do "
+                "less, or hand it to threads of your own, or raise pending_max"
             )
         return (
-            f"{self.sends} sends wait for their answers already, with {self.size} bytes; "
-            "wait for some of them, or raise pending_max or pending_bytes_max"
+            f"sends wait for their answers already, {self.sends} with {self.size} bytes; wait for "
+            "some of them, or raise pending_max or pending_bytes_max"
         )
 
 

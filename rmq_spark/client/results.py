@@ -88,8 +88,8 @@ class PullResult(NamedTuple):
         max_offset: Offset behind the last message of the queue.
         suggest_which_broker_id: Number of the broker to pull from next; 0 is the master.
         records: Stored records, back to back.
-        sizes: Array (numpy) of the records' lengths in bytes, if the broker has sent them
-            (PULL_CHUNK, PULL_PLACES), else None.
+        sizes: Array (of Python's or numpy's) of the records' lengths in bytes, if the broker has
+            sent them (PULL_CHUNK, PULL_PLACES), else None.
         places: Array (numpy) of the places of the records in the log, if the broker has sent those
             in their stead (PULL_PLACES), else None.
     """

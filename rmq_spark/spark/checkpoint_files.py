@@ -29,20 +29,30 @@ class LocalFiles:
         self.root = Path(unquote(url.path)) if url.scheme == "file" else Path(location)
 
     def offsets(self) -> Mapping[int, str] | None:
-        """Return the text of each batch; None if this is no checkpoint."""
+        """Return the text of each batch; None if this is no checkpoint.
+
+        Raises:
+            CheckpointError: What has the name of a batch is no file.
+        """
         folder = self.root / _OFFSETS
         if not folder.is_dir():
             return None
-        names = [path for path in folder.iterdir() if path.name.isdigit()]
+        paths = [path for path in folder.iterdir() if _is_number(path.name)]
+        for path in paths:
+            if not path.is_file():  # to open a pipe would be to wait
+                raise CheckpointError(
+                    f"{path} is no file, and Spark makes only files there: take it away, and look "
+                    "what has put it there"
+                )
         return {
-            int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in names
+            int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in paths
         }
 
     def committed(self) -> frozenset[int]:
         """Return the batches that were committed."""
         folder = self.root / _COMMITS
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return frozenset(int(name) for name in names if name.isdigit())
+        return frozenset(int(name) for name in names if _is_number(name))
 
 
 class SparkFiles:
@@ -76,7 +86,11 @@ class SparkFiles:
         ) as error:  # what Spark has no error of its own for, as an unknown file system
             why = error.java_exception.toString()
             raise CheckpointError(f"{self.root}/{folder} cannot be read: {why}") from error
-        return {int(row.file_name): row.value for row in rows if row.file_name.isdigit()}
+        return {int(row.file_name): row.value for row in rows if _is_number(row.file_name)}
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 def checkpoint_files(location: str | Path, spark: SparkSession | None) -> LocalFiles | SparkFiles:

@@ -152,6 +152,7 @@ class MicroBatches:
         if start != self._was_empty_at or self._horizon.is_closed:
             return False
         has_news = self._queues.wait(self._ends, self._idling.hold_ms)
+        self._idling.waited()
         return not has_news and not self._idling.is_time_to_look
 
     def _check_topics(self, start: SourceOffset) -> None:

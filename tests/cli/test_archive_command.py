@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -62,6 +63,43 @@ def test_it_works_where_only_numpy_pyarrow_and_orjson_are(archive, tmp_path):
         env={"PYTHONPATH": str(archive)},
     )
     assert done.stdout.split() == ["rocketpoll"], done.stderr
+
+
+def test_it_tells_what_it_has_made_and_leaves_no_half(tmp_path, capsys):
+    path = tmp_path / "far" / "away" / "rocketpoll.zip"
+    assert main(["archive", str(path)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("PYTHONPATH=")
+    far, away, wrote = said.err.splitlines()
+    assert (far, away) == (
+        f"made the directory {tmp_path / 'far'}",
+        f"made the directory {tmp_path / 'far' / 'away'}",
+    )
+    assert wrote.startswith(f"wrote {path}, ")
+    assert wrote.endswith("KiB")
+    assert main(["archive", str(path)]) == 0
+    assert capsys.readouterr().err == f"{wrote}\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_one_that_cannot_be_written_leaves_the_last_one(tmp_path):
+    path = tmp_path / "rocketpoll.zip"
+    path.write_bytes(b"the last one")
+    program = (
+        "import resource, signal, sys\n"
+        "from rmq_spark.cli.main import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "archive", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("rocketpoll archive: ")
+    assert path.read_bytes() == b"the last one"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_other_names_and_places_are_refused(tmp_path, capsys):

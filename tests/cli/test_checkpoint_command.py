@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,33 @@ def test_it_prints_a_start_and_nothing_else(checkpoint, capsys, more, at):
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
     assert main(["checkpoint", str(tmp_path)]) == 1
     assert "is no checkpoint of a query" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", [[], ["--start"], ["--lag"]])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_among_its_batches_is_named_and_not_waited_for(
+    checkpoint, how, make, capsys
+):
+    path = Path(checkpoint, "offsets", "12")
+    make(path)
+    assert main(["checkpoint", checkpoint, *how]) == 1
+    assert f"{path} is no file" in capsys.readouterr().err
+
+
+def test_files_that_are_no_batches_are_passed_over(checkpoint, capsys):
+    for name in ("\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT TWO}", "13.tmp", ".12.crc"):
+        for folder in ("offsets", "commits"):
+            Path(checkpoint, folder, name).write_text("x", encoding="utf-8")
+    os.mkfifo(Path(checkpoint, "offsets", "pipe"))
+    assert main(["checkpoint", checkpoint, "--all"]) == 0
+    assert capsys.readouterr().out.count("batch ") == 12
+
+
+def test_one_earlier_batch_is_one(checkpoint, capsys):
+    for folder in ("offsets", "commits"):
+        Path(checkpoint, folder, "0").unlink()
+    assert main(["checkpoint", checkpoint]) == 0
+    assert capsys.readouterr().out.startswith("1 earlier batch is not shown: --all\n")
 
 
 def test_a_program_gets_the_batches_as_rows(checkpoint, capsys):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import click
 import pytest
 from tls_parts import certificate
@@ -112,6 +116,21 @@ def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
     (tmp_path / "rocketpoll").mkdir()
     (tmp_path / "rocketpoll" / "profiles.ini").write_text(PROFILES, encoding="utf-8")
     assert set(read_profile("prod")) < set(KEYS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_an_account_without_a_home_is_told_where_profiles_may_be():
+    program = (
+        "import os\n"
+        "from rmq_spark.cli.connection import read_profile\n"
+        "os.environ.clear()\n"
+        "os.setuid(54321)\n"
+        "read_profile('prod')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "click.exceptions.UsageError: --profile prod: this account has no home" in done.stderr
 
 
 def test_an_access_is_a_value():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -85,6 +86,25 @@ def test_what_cannot_be_written_is_told_in_one_line():
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "rocketpoll: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("given", "code"), [("--version", 0), ("nosuch", 2), ("topic list --namesrv 127.0.0.1:1", 1)]
+)
+def test_streams_that_are_closed_are_no_sockets_and_no_fault(closed, given, code):
+    command = f"exec {sys.executable} -m rocketpoll {given} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) == (1 if code and "2>" not in closed else 0)
+
+
+def test_a_complaint_that_cannot_be_written_keeps_its_code():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketpoll", "nosuch"], stderr=full, check=False
+        )
+    assert done.returncode == 2
 
 
 def test_shells_complete_it():

@@ -42,6 +42,15 @@ def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
     assert "nothing cannot be read: No such file" in missing.err
 
 
+@pytest.mark.parametrize(("more", "place"), [((), " line 1"), (("--whole",), "")])
+def test_no_more_is_read_than_a_message_may_be(run, cluster, tmp_path, more, place):
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(64 * 1024 * 1024 + 1)
+    done = run("produce", cluster.topic(), *more, tmp_path / "huge")
+    assert done.code == 1
+    assert f"huge{place} has over 67108864 bytes" in done.err
+
+
 def test_what_has_other_sharding_keys_goes_in_other_batches(run, cluster):
     topic = cluster.topic()
     keys = ["a", "a", "b", None, "a"]
@@ -95,6 +104,9 @@ def test_what_consume_prints_as_json_is_sent_again(run, cluster):
         ('{"body": ""}', "line 2: body: needed at least one byte"),
         ('{"body": "x", "properties": {"TAGS": "x"}}', "line 2: properties: needed names"),
         ('{"body": "x", "tags": 1}', "line 2: tags: "),
+        ('{"body": "x", "keys": [1]}', "line 2: one of keys: needed a text"),
+        ('{"body": "x", "properties": {"a": 1}}', "line 2: property a: needed a text"),
+        ('{"body": "x", "properties": {"a": "\\u0002"}}', "line 2: properties: needed texts"),
     ],
 )
 def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(

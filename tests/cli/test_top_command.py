@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from conforming_clients import Clients
@@ -13,6 +14,7 @@ from console_stage import with_topics
 from terminals import written_to_a_terminal
 
 from rmq_spark.cli.top_command import Look, rates
+from rmq_spark.client.connections.calls import Calls
 from rmq_spark.client.connections.connections import Connections
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll import EmbeddedBroker
@@ -76,15 +78,36 @@ def test_on_a_terminal_the_tables_take_the_screen_and_give_it_back(cluster):
 TOPICS, QUEUES, GROUPS = 1_000, 4, 1_000
 
 
-@pytest.mark.deep
-def test_thousands_of_queues_and_groups_cost_one_and_two_requests_each(run, tmp_path, monkeypatch):
-    asked, request = Counter(), Connections.request
+@pytest.fixture
+def asked(monkeypatch):
+    """How often each request was sent, by its code."""
+    counts, request = Counter(), Connections.request
 
     def counted(self, address, command, *arguments, **more):
-        asked[command.code] += 1
+        counts[command.code] += 1
         return request(self, address, command, *arguments, **more)
 
     monkeypatch.setattr(Connections, "request", counted)
+    return counts
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The numbers of offsets in the answers about topics and groups."""
+    counts, body = [], Calls.body
+
+    def counted(self, kind, *arguments, **more):
+        found = body(self, kind, *arguments, **more)
+        table = getattr(found, "offset_table", {})
+        counts.append(sum(len(each) if isinstance(each, Mapping) else 1 for each in table.values()))
+        return found
+
+    monkeypatch.setattr(Calls, "body", counted)
+    return counts
+
+
+@pytest.mark.deep
+def test_thousands_of_queues_and_groups_cost_a_request_each(run, tmp_path, asked):
     store = with_topics(tmp_path / "store", TOPICS, queues=QUEUES, groups=GROUPS)
     with EmbeddedBroker(store) as broker:
         at = ("--namesrv", broker.address)
@@ -94,4 +117,20 @@ def test_thousands_of_queues_and_groups_cost_one_and_two_requests_each(run, tmp_
     assert (len(behind), set(behind.values())) == (GROUPS, {0})
     looks = 2
     assert asked[RequestCode.GET_TOPIC_STATS_INFO] < looks * (TOPICS + 100)
-    assert sum(asked.values()) < looks * (TOPICS + 2 * GROUPS + 300)
+    assert sum(asked.values()) < looks * (TOPICS + GROUPS + 300)
+
+
+def test_a_group_costs_what_it_has_committed_however_many_queues_its_topic_has(
+    run, tmp_path, asked, rows
+):
+    groups = 1_000
+    store = with_topics(tmp_path / "store", 1, queues=1_000, groups=groups, committed=[7, 70])
+    with EmbeddedBroker(store) as broker:
+        broker.send("topic-00000", *map(str, range(100)))
+        at = ("--namesrv", broker.address)
+        ran = run("top", "-n", 1, "--interval", 0.1, "--rows", 10_000, "-o", "json", *at)
+    behind = {row["group"]: row["behind"] for row in ran.json["groups"]}
+    assert (len(behind), set(behind.values())) == (groups, {100})
+    looks = 2
+    assert sum(asked.values()) < looks * (groups + 300)
+    assert sum(rows) < looks * (1_000 + 2 * groups + 2_000)

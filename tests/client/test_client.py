@@ -58,6 +58,25 @@ def test_whoever_sends_and_consumes_loads_nothing_that_only_others_need():
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
+def test_whoever_takes_messages_one_by_one_loads_no_arrays(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.send(rocketpoll_topic, *map(str, range(100)))
+    program = f"""
+        import sys
+        before = set(sys.modules)
+        from rmq_spark.client import LitePullConsumer
+        with LitePullConsumer("G", "{rocketpoll_broker.address}") as consumer:
+            consumer.assign(consumer.fetch_message_queues("{rocketpoll_topic}"))
+            for queue in consumer.assignment():
+                consumer.seek_to_begin(queue)
+            found = set()
+            while len(found) < 100:
+                found.update(message.body for message in consumer.poll())
+        print(*sorted({{"numpy", "pyarrow"}} & (set(sys.modules) - before)))
+    """
+    done = python_program(program, cwd=ROOT)
+    assert (done.stdout.split(), done.stderr) == ([], "")
+
+
 def test_messages_travel_between_processes():
     message = Message("T", b"x", "tag", properties={"a": "b"})
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301  # our own

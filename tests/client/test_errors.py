@@ -95,6 +95,13 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
     error = SendFailed("T", tries)
     assert error.tries == tuple(tries)
     assert str(error).startswith("sending to T failed 2 times: cannot connect to h:1: refused")
+    assert str(SendFailed("T", tries[:1])).startswith("sending to T failed 1 time: ")
+    assert str(PartlySent("T", tries[:1], (), 1)).startswith("1 message sent, then sending to ")
+
+
+def test_of_sends_and_callbacks_that_wait_the_number_is_told():
+    assert "already, 1 with 7 bytes" in str(TooManyPending(1, 7))
+    assert "wait to run, 1 of them" in str(TooManyPending(1, 7, 1))
 
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():

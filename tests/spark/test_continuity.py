@@ -155,11 +155,12 @@ def test_a_queue_that_is_as_long_again_is_read_whatever_its_brokers_clock_had_be
         assert "nothing tells which were read" in found.loss
 
 
-def left_of(held, start, end, began=()):
-    """What is left of a batch between two positions."""
-    ranges = {QUEUE: Range(start[0], end[0])}
+def left_of(held, start, end, began=None):
+    """What is left of a batch between two positions, or from where the queue began anew."""
+    ranges = {QUEUE: Range(start[0] if began is None else began, end[0])}
     offsets = [SourceOffset({QUEUE: QueuePosition(*each)}) for each in (start, end)]
-    offsets[1] = SourceOffset(offsets[1].positions, dict.fromkeys(began, start[0]))
+    if began is not None:
+        offsets[1] = SourceOffset(offsets[1].positions, {QUEUE: began})
     left, losses = Continuity(held).left_of(*offsets, ranges, {QUEUE: held.bounds})
     return left.get(QUEUE), losses
 
@@ -205,4 +206,4 @@ def test_what_has_come_while_the_clock_was_right_again_is_left_to_the_next_batch
 
 
 def test_where_a_queue_began_within_a_batch_only_its_end_is_compared():
-    assert left_of(Held(0, 9, 9, 9, 9), (0, 5), (4, 9), began=[QUEUE]) == ((0, 4), [])
+    assert left_of(Held(0, 9, 9, 9, 9), (2, 5), (4, 9), began=0) == ((0, 4), [])

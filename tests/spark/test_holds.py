@@ -20,6 +20,15 @@ def test_waiting_ends_with_its_time(rocketpoll_broker, rocketpoll_topic):
         assert queues.ends(ends) == ends
 
 
+def test_news_of_a_queue_that_is_gone_wakes_nobody_again(rocketpoll_broker, rocketpoll_topic):
+    with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
+        ends = queues.ends(queues.discover())
+        send(rocketpoll_broker, rocketpoll_topic, 2, "a")
+        assert queues.wait(ends, 30_000)
+        del ends[queue_of(rocketpoll_topic, 2)]
+        assert not queues.wait(ends, 30)
+
+
 def test_messages_that_the_filter_leaves_out_wake_nobody(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic, tags="wanted") as queues:
         ends = queues.ends(queues.discover())

@@ -60,6 +60,26 @@ def test_it_forgets_the_times_of_a_topic_that_was_made_again(
         assert horizon.newest.positions[queue].mark != old.mark
 
 
+def test_a_broker_that_has_not_counted_all_of_its_messages_yet_is_asked_again(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    """As one that has just started: for a while its queues end before what was read of them."""
+    queue = queue_of(rocketpoll_topic)
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    counted = [3, 2, 1]
+    ends_of = Queues.ends
+    monkeypatch.setattr(
+        Queues, "ends", lambda *asked, **more: {**ends_of(*asked, **more), queue: counted[-1]}
+    )
+    monkeypatch.setattr(Queues, "pause", lambda _: counted.pop())
+    start = at(rocketpoll_topic, 3)
+    with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
+        base, ends = horizon.look_from(start)
+        assert base == start
+        assert ends[queue] == 3
+    assert counted == [3]
+
+
 def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:

@@ -1,6 +1,6 @@
 from source_parts import Clock
 
-from rmq_spark.spark.idling import BESIDE_OTHERS_MS, Idling
+from rmq_spark.spark.idling import BEHIND_A_BATCH_MS, BESIDE_OTHERS_MS, Idling
 
 
 def test_a_source_is_alone_until_two_batches_in_a_row_were_others():
@@ -11,15 +11,36 @@ def test_a_source_is_alone_until_two_batches_in_a_row_were_others():
         idling.batch_ended(is_ours=False)
     assert idling.hold_ms == 1_000
     idling.batch_ended(is_ours=False)
+    idling.waited()
     assert idling.hold_ms == BESIDE_OTHERS_MS
     idling.batch_ended(is_ours=True)
+    idling.waited()
     assert idling.hold_ms == BESIDE_OTHERS_MS
+
+
+def test_beside_others_it_waits_for_nothing_between_two_batches():
+    """Each batch of a busy neighbour would be as much later."""
+    idling = Idling(1_000, Clock())
+    idling.batch_ended(is_ours=False)
+    idling.batch_ended(is_ours=False)
+    assert idling.hold_ms == BEHIND_A_BATCH_MS
+    idling.waited()
+    assert idling.hold_ms == BESIDE_OTHERS_MS
+    idling.batch_ended(is_ours=False)
+    assert idling.hold_ms == BEHIND_A_BATCH_MS
+
+
+def test_alone_it_waits_as_long_behind_a_batch_as_ever():
+    idling = Idling(1_000, Clock())
+    idling.batch_ended(is_ours=True)
+    assert idling.hold_ms == 1_000
 
 
 def test_a_wait_that_is_short_already_stays_so():
     idling = Idling(20, Clock())
     idling.batch_ended(is_ours=False)
     idling.batch_ended(is_ours=False)
+    idling.waited()
     assert idling.hold_ms == 20
 
 

@@ -408,7 +408,9 @@ def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
         for _ in range(4):  # batches of another source
             assert batches.latest(start, NO_LIMITS) == start
             batches.batch_ended(start)
-        assert waits == [1_000, 1_000, 50, 50]
+        for _ in range(2):  # the other source has nothing new, either
+            assert batches.latest(start, NO_LIMITS) == start
+        assert waits == [1_000, 1_000, 1, 1, 1, 50]
         assert len(looks) == 3
         send(rocketpoll_broker, rocketpoll_topic, 0, "a")
         while (end := batches.latest(start, NO_LIMITS)) == start:

@@ -247,9 +247,27 @@ def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monke
     with FakeCluster(a=lambda number: 13 if number == 2 else 0) as cluster:
         problem = refused(options_of(cluster.address), rows)
     assert problem.startswith(
-        "partition 2, row 0 or after it: 4000 messages were sent, then sending to T failed"
+        "partition 2, row 0 or after it: 4,000 messages sent, then sending to T failed"
     )
     assert "4000 rows of this partition are stored and stay" in problem
+
+
+def test_a_broker_that_is_busy_again_long_after_it_was_is_waited_for_as_long_again():
+    clock = Clock()
+
+    def wait_longer_than_is_said():
+        clock.now += PATIENCE_MS / 1000
+
+    bodies = [f"{n}" for n in range(10_000)]
+    with FakeCluster(a=lambda number: 2 if number in {2, 4} else 0) as cluster:
+        found = write(
+            options_of(cluster.address),
+            {"body": bodies, "queueId": [0] * len(bodies)},
+            clock=clock,
+            on_wait=wait_longer_than_is_said,
+        )
+        assert cluster.sends() == {"a": 5}
+    assert found.row_count == 10_000
 
 
 def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():

@@ -150,10 +150,17 @@ def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
     monkeypatch.setattr("rmq_spark.spark.sending.GATHERED_BYTES", 1)  # rows go out as they come
     rows = sink.rows(2, 2)
     sent = sink.send(0, rows)
-    before = staged()
+    before, answers, stage = staged(), [], StagingCalls.stage_chunk
+
+    def stage_chunk(*given):
+        answers.append(stage(*given))
+        return answers[-1]
+
+    monkeypatch.setattr(StagingCalls, "stage_chunk", stage_chunk)
     sink.fails = True
     with pytest.raises(RuntimeError, match="a step before"):
         sink.attempt(0, 0, rows[0])
+    assert [answer.result(5) for answer in answers] == [False]  # it was staged, or is by now
     assert len(before) == 2
     assert staged() == before
     sink.commit(0, sent)

@@ -2,13 +2,15 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from middle_boxes import Nat
-from source_parts import options_for, queue_of, schema_of, send
+from source_parts import Clock, options_for, queue_of, schema_of, send
 
 from rmq_spark.client.reading import readable_chunks
-from rmq_spark.spark import piece_chunks
+from rmq_spark.spark import piece_chunks, tasks
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.schema import arrow_schema_of
@@ -130,6 +132,29 @@ def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
         broker.restart()
         send(broker, "T", 0, *"de")
         assert [body for batch in rows for body in batch.column("body").to_pylist()] == [b"d", b"e"]
+
+
+def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_again(monkeypatch):
+    monkeypatch.setattr(readable_chunks, "GATHERED_BYTES", 1)
+    clock, away, bodies = Clock(), ExitStack(), ["c", "b"]
+
+    def sleep(seconds):
+        clock.now += seconds
+        away.close()
+        if len(bodies) == left:
+            send(broker, "T", 0, bodies.pop())
+
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    with EmbeddedBroker() as broker, away:
+        broker.create_topic("T", 1)
+        options = options_for(broker, "T", retryTimeoutMs="600000")
+        send(broker, "T", 0, "a")
+        rows = read_piece(options, SCHEMA, Piece(queue_of("T"), 0, 3))
+        assert next(rows).column("body").to_pylist() == [b"a"]
+        for left in (2, 1):
+            away.enter_context(broker.away())
+            clock.now += 1_000
+            assert next(rows).column("body").to_pylist() == [b"c" if left == 1 else b"b"]
 
 
 @pytest.mark.timeout(20)  # a pull's own time is 30 s

@@ -261,3 +261,19 @@ class LockMachine(RuleBasedStateMachine):
 
 LockMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestLocks = LockMachine.TestCase
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_client_that_comes_back_while_its_old_connection_ends_keeps_what_it_locks_again(
+    locks, steps
+):
+    lock(locks, "g", "a", [ONE, TWO], by="old", is_member=False)
+    ending = locks.connection_closed(CONNECTIONS["old"], lambda *_: False)
+    for _ in range(steps):
+        next(ending, None)
+    assert lock(locks, "g", "a", [ONE, TWO], by="new", is_member=False) == {ONE, TWO}
+    for _ in ending:
+        pass
+    assert lock(locks, "g", "b", [ONE, TWO]) == set()
+    close(locks, "new")
+    assert lock(locks, "g", "b", [ONE, TWO]) == {ONE, TWO}

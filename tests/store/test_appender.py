@@ -4,11 +4,13 @@ import os
 
 import pyarrow as pa
 import pytest
-from disks import Fault, FaultyDisk
+from disks import Fault, FaultIn, FaultyDisk
 from stores import (
     LOG_FILE_BYTES,
     STORE_HOST,
     bodies,
+    crash,
+    encoded,
     message,
     open_store,
     put_batch,
@@ -19,6 +21,7 @@ from stores import (
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.commit_log import BLANK_BYTES
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.records.record_draft import RecordDraft, draft_of
 from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
@@ -365,10 +368,71 @@ def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
     assert bodies(store) == ["new"]
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_whatever_comes_of_what_waits_when_its_topic_is_deleted_the_next_one_is_seen_from_0(
+    tmp_path, is_refused
+):
+    full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    for text in ("0", "1", "2"):
+        store.put_message(message(text))
+    later(store, "waits", "waits as well")
+    disk.plan = (full,) if is_refused else ()
+    store.delete_topic("T")
+    later(store, "of the next topic")
+    waited = [each.queue_offset for each in store.write_out() if each.status is Status.PUT_OK]
+    disk.plan = ()
+    assert waited == ([] if is_refused else [3, 4, 0])
+    first = waited.count(0)
+    later(store, "new", "newer")
+    assert [each.queue_offset for each in store.write_out()] == [first, first + 1]
+    assert bodies(store) == [*["of the next topic"] * first, "new", "newer"]
+    store.shutdown()
+
+
 def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
     store = open_store(tmp_path)
     later(store, "last")
     store.shutdown()
     again = open_store(tmp_path)
     assert bodies(again) == ["last"]
+    again.shutdown()
+
+
+def put_together(store, *messages):
+    assert put_later(store, *messages) == [None] * len(messages)
+    return store.write_out()
+
+
+def put_chunk(store, *messages):
+    records = [encoded(each) for each in messages]
+    return [store.put_chunk(b"".join(records), [len(each) for each in records])]
+
+
+WAYS = {
+    "one by one": lambda store, *messages: [store.put_message(each) for each in messages],
+    "later": put_together,
+    "a batch": lambda store, *messages: [put_batch(store, *messages)],
+    "a chunk": put_chunk,
+}
+
+
+@pytest.mark.parametrize("left", [0, 1, BLANK_BYTES - 1, BLANK_BYTES, BLANK_BYTES + 1])
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_messages_would_leave_of_a_file_a_start_finds_them_and_the_next(
+    tmp_path, way, left
+):
+    before, last = (len(encoded(message(text))) for text in ("first", ""))
+    texts = ["first", "second", "x" * (LOG_FILE_BYTES - 2 * before - last - 1 - left)]
+    store = open_store(tmp_path)
+    assert store.put_message(message("first")).status is Status.PUT_OK
+    put = WAYS[way](store, *map(message, texts[1:]))
+    assert {each.status for each in put} == {Status.PUT_OK}
+    assert store.put_message(message("next")).status is Status.PUT_OK
+    assert bodies(store) == [*texts, "next"]
+    crash(store)
+    again = open_store(tmp_path)
+    assert (bodies(again), again.state().holes) == ([*texts, "next"], ())
+    assert again.put_message(message("behind")).queue_offset == 4
     again.shutdown()

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import shutil
 import threading
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from zlib import crc32
 
 import pytest
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from lacking_disks import LackingDisk
 from logged_lines import lines_of
 from slow_disks import SlowDisk
-from staged_rows import Sink, admitted, at_once, no_pause, result_of
-from stores import Listener, bodies, crash, encoded, message, open_store
+from staged_rows import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
+from stores import Listener, bodies, crash, encoded, message, open_store, put_later, read_all
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.store import batch_journal, batches
+from rocketpoll.broker.store import batch_journal, batches, chunk_appender
+from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
 from rocketpoll.broker.store.lacks import FlushFailed, Lacking, is_lack
@@ -87,6 +92,85 @@ def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypat
     assert found == [(0, 0, 3), (0, 3, 2), (1, 0, 1)]
 
 
+@pytest.fixture
+def many_rows(monkeypatch):
+    """Rows of a few queues, of which a step appends or carries at most five."""
+    monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
+    monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 5)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 5)
+    return {("T", n % 2): [f"{n} {row}" for row in range(17)] for n in range(2)}
+
+
+def test_a_step_of_a_commit_appends_few_rows_and_a_step_of_reput_writes_few_entries(
+    tmp_path, many_rows, monkeypatch
+):
+    appended, entries, listener = [], [], Listener()
+    append, write = MessageAppender.in_turn, ConsumeQueue._write
+
+    def counting(appender, queue, put, rows):
+        appended.append(rows)
+        return append(appender, queue, put, rows)
+
+    def counting_write(queue, queue_offset, data):
+        entries[-1] += len(data) // ENTRY_BYTES
+        write(queue, queue_offset, data)
+
+    store = open_store(tmp_path, listener=listener)
+    store._wake_reput = lambda: None
+    monkeypatch.setattr(MessageAppender, "in_turn", counting)
+    monkeypatch.setattr(ConsumeQueue, "_write", counting_write)
+    sink = Sink(store)
+    committed = sink.commit(0, sink.stage(0, [(*key, rows) for key, rows in many_rows.items()]))
+    assert [(each.queue_id, each.count) for each in committed.spans] == [(0, 17), (1, 17)]
+    assert sum(appended) == 34
+    assert max(appended) <= 5
+    while not listener.arrivals:
+        assert not bodies(store, "T", 0)
+        entries.append(0)
+        store.reput(lambda: True)
+    assert sum(entries) == 34
+    assert max(entries) <= 5
+    assert {key: bodies(store, *key) for key in many_rows} == many_rows
+    assert [each[:3] for each in listener.arrivals] == [("T", 0, 17), ("T", 1, 17)]
+    store.shutdown()
+
+
+def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, monkeypatch):
+    sink = Sink(store)
+    attempt = sink.stage(0, CHUNKS)
+    monkeypatch.setattr(chunk_appender, "RECORDS_MAX", 2)
+    with pytest.raises(BatchRefused, match="a chunk of 3 messages is over 2"):
+        sink.stage(1, CHUNKS)
+    sink.commit(0, attempt)
+    assert rows_seen(store) == ROWS
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_others(
+    tmp_path, rows, monkeypatch
+):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 16)
+    disk, listener = LackingDisk(), Listener()
+    store = open_store(tmp_path, disk, listener=listener)
+    store._wake_reput = lambda: None
+    sink = Sink(store)
+    texts = [str(row) for row in range(rows)]
+    sink.commit(0, sink.stage(0, [("T", queue_id, texts) for queue_id in range(3)]))
+    for spared in range(4):
+        disk.lack(errno.ENOSPC, spared)
+        store.reput()
+        if not disk.is_lacking:
+            break
+        assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [[]] * 3
+        assert not listener.arrivals
+    disk.lack(None)
+    store.reput()
+    assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [texts] * 3
+    assert [each[:3] for each in listener.arrivals] == [("T", n, rows) for n in range(3)]
+    store.shutdown()
+
+
 def test_at_each_step_of_a_commit_all_rows_are_seen_or_none_and_others_go_on(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -130,6 +214,95 @@ def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypa
     store.shutdown()
 
 
+class Killed(BaseException):
+    """The end of a broker in the middle of a commit."""
+
+
+@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("end", [Killed, BatchRefused])
+def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refused(
+    tmp_path, step, end
+):
+    full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
+    disk, steps, admitted_rows = FaultyDisk(LocalDisk()), itertools.count(), itertools.count(1)
+    store = open_store(tmp_path, disk)
+    for number in range(6):  # the log's first file takes no rows
+        put(store, f"other {number}" + "x" * 900, "T", 0)
+    sink, seen = Sink(store), []
+    attempt = sink.stage(0, CHUNKS)
+
+    def beside():
+        at = next(steps)
+        if at == step:
+            disk.plan = (full,)
+            put_later(store, *[message("refused" + "x" * 300, "T", 1)] * 4)
+        elif at == step + 1:
+            store.write_out()
+            disk.plan = ()
+        store.reput()
+        seen.append(rows_seen(store))
+
+    def admit(_):
+        if next(admitted_rows) > len(CHUNKS):
+            raise end("behind the copy")
+
+    with pytest.raises((end, StoreError)):
+        sink.commit(0, attempt, between=beside, admit=admit)
+    disk.plan = ()
+    if end is Killed:
+        crash(store)
+        store = open_store(tmp_path)
+    assert [each for each in [*seen, rows_seen(store)] if each] == []
+    assert len(of_others(store)) == 6
+    store.shutdown()
+
+
+@pytest.mark.parametrize("pieces", range(1, 6))
+def test_a_topic_that_goes_while_rows_wait_to_come_at_once_takes_its_own_along(
+    tmp_path, monkeypatch, pieces
+):
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 2)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 2)
+    store = open_store(tmp_path)
+    store._wake_reput = lambda: None
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, CHUNKS))
+    for _ in range(pieces):
+        store.reput(lambda: True)
+    store.delete_topic("T")
+    store.reput()
+    assert rows_seen(store) == {("U", 0): ROWS["U", 0]}
+    assert store.put_message(message("new")).queue_offset == 0
+    store.reput()
+    assert bodies(store) == ["new"]
+    store.shutdown()
+
+
+@pytest.mark.parametrize("between", [None, 3, 5, 7, 9])
+def test_a_batch_that_is_rolled_back_leaves_gaps_only_before_what_others_have_put(store, between):
+    """Its offsets go to who comes next, unless somebody has come behind one already."""
+    sink, steps, admissions = Sink(store), itertools.count(), itertools.count(1)
+    chunks = [("T", 0, [f"{number}", "row"]) for number in range(4)]
+    attempt = sink.stage(0, chunks)
+
+    def beside():
+        if next(steps) == between:
+            put(store, "other", "T", 0)
+
+    def admit(_):
+        if next(admissions) > len(chunks):
+            raise BatchRefused("behind the copy")
+
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, between=beside, admit=admit)
+    put(store, "next", "T", 0)
+    others = ["other"] * (between is not None)
+    assert bodies(store) == [*others, "next"]
+    first, *behind = (each.queue_offset for each in read_all(store, "T", 0))
+    assert (first == 0) or others
+    assert [each - first for each in behind] == [1] * len(others)
+
+
 def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -137,6 +310,64 @@ def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
     assert sink.commit(0, attempt) == first
     assert store.batches.is_committed(sink.sink, 0, sink.owner)
     assert rows_seen(store) == ROWS
+
+
+def at_the_same_time(dice, *requests):
+    """Take steps of several requests by turns; return what each has returned or raised."""
+    under_way, awaited, ends = dict(enumerate(requests)), {}, {}
+    while under_way:
+        ready = [number for number in under_way if awaited.get(number, no_pause()).done()]
+        if not ready:
+            wait([awaited[number] for number in under_way], 5, FIRST_COMPLETED)
+            continue
+        number = dice.choice(ready)
+        try:
+            awaited[number] = next(under_way[number]) or no_pause()
+        except StopIteration as end:
+            ends[number] = end.value
+        except StoreError as error:
+            ends[number] = error
+        if number in ends:
+            del under_way[number]
+    return [ends[number] for number in range(len(requests))]
+
+
+def where_nothing_goes(job, then):
+    """Do a job at once; on this disk, what was staged cannot be deleted behind a commit."""
+    if then is not batches._drop:
+        at_once(job, then)
+
+
+@pytest.mark.parametrize("aside", [at_once, where_nothing_goes])
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_drivers_ask_at_the_same_time_a_batch_that_counts_is_there_once(
+    store, seed, aside
+):
+    dice, sink = random.Random(seed), Sink(store)
+    texts = {batch_id: [f"{row} of {batch_id}" for row in range(3)] for batch_id in (0, 1)}
+    staged = [
+        (batch_id, sink.stage(batch_id, [("T", 0, texts[batch_id]), ("T", 1, ["row"])], name))
+        for batch_id, name in [(0, "a"), (0, "b"), (1, "c")]
+    ]
+    asked = [*staged, dice.choice(staged), dice.choice(staged)]
+    requests = [
+        store.batches.commit(SINK, batch_id, OWNER, [attempt], admitted, aside, no_pause)
+        for batch_id, attempt in asked
+    ]
+    if seed % 2:
+        requests.append(store.batches.abort(SINK, 0, OWNER, at_once))
+    answers = at_the_same_time(dice, *requests)
+    committed = {
+        batch_id: answer
+        for (batch_id, _), answer in zip(asked, answers, strict=False)
+        if not isinstance(answer, StoreError)
+    }
+    expected = [text for each in committed for text in texts[each]]
+    assert sorted(bodies(store)) == sorted(expected)
+    assert bodies(store, "T", 1) == ["row"] * len(committed)
+    assert all(answer.batch_id == batch_id for batch_id, answer in committed.items())
+    last = [answer for (batch_id, _), answer in zip(asked, answers, strict=False) if batch_id]
+    assert last == [committed[1]] * len(last)  # who asks again hears the same
 
 
 def test_a_commit_leaves_nothing_staged_and_an_abort_neither(store, tmp_path):

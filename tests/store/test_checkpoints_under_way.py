@@ -13,7 +13,7 @@ import threading
 from functools import partial
 
 import pytest
-from disks import ManualClock, RecordingDisk, power_loss_states
+from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 from slow_disks import SlowDisk
 from stores import bodies, crash, message, open_store
 
@@ -281,3 +281,21 @@ def test_of_many_flushes_the_one_that_fails_is_told():
     for count in (1, 100):
         with pytest.raises(OSError, match="this one"):
             LocalDisk().do_all([*[lambda: None] * count, fail])
+
+
+@pytest.mark.parametrize("after", range(16))
+def test_one_that_is_to_end_notes_nothing_from_then_on(tmp_path, after):
+    """A stop that waits no longer may have given the directory to another broker."""
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk, **SYNC)
+    for queue_id in range(4):
+        store.wait_until_stored(store.put_message(message("k", queue_id=queue_id, keys="k")))
+        if not queue_id:
+            store.save_checkpoint()
+    begun = len(disk.operations)
+    is_noted = store._checkpointing.save(lambda: len(disk.operations) - begun > after)
+    done = disk.operations[begun:]
+    notes = [at for at, each in enumerate(done) if each.path.name.startswith("manifest")]
+    assert is_noted == bool(notes)
+    assert all(at <= after for at in notes[:1])
+    store.shutdown()

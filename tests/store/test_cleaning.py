@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from disks import FaultyDisk
 from logged_lines import lines_of
-from stores import bodies, message, open_store
+from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.cleaning import Cleaning
@@ -136,3 +136,42 @@ def test_a_queue_that_could_not_be_read_begins_where_the_log_does_once_it_can(tm
     assert store._checkpointing._serial > saved
     assert first > 0
     store.shutdown()
+
+
+def with_messages(root):
+    store = open_store(root)
+    for number in range(200):
+        store.put_message(message(f"body {number}"))
+    return store
+
+
+@pytest.mark.parametrize("looked_at_bytes", [0, 1 << 20])
+def test_a_checkpoint_beside_a_clean_that_is_killed_does_not_say_that_entries_have_expired(
+    tmp_path, looked_at_bytes
+):
+    store = with_messages(tmp_path)
+    store._log.files.delete_before(3 * LOG_FILE_BYTES)  # so far the clean has come
+    store.save_checkpoint()
+    crash(store)
+    again = open_store(tmp_path, check_whole_log_bytes=looked_at_bytes)
+    first = again.queue_offsets("T", 0).first
+    assert first > 0
+    assert bodies(again)[0] == f"body {first}"
+    again.shutdown()
+
+
+def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
+    store = with_messages(tmp_path)
+    for files, is_noted in [(2, True), (4, False)]:
+        store._log.files.delete_before(files * LOG_FILE_BYTES)
+        store._checkpointing.expire_entries()
+        if is_noted:
+            store.save_checkpoint()
+    store._checkpointing.delete_expired()
+    crash(store)
+    disk = FaultyDisk(LocalDisk())
+    again = open_store(tmp_path, disk)
+    deleted = [each.path for each in disk.operations if each.kind == "delete"]
+    assert [path for path in deleted if "consumequeue" in path.parts] == []  # none is made again
+    assert bodies(again)[0] == f"body {again.queue_offsets('T', 0).first}"
+    again.shutdown()

@@ -353,3 +353,21 @@ def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, cl
     )
     log.write_out()
     assert decode_record(log.read(0, 500)).store_timestamp == log.later_timestamp == 9_000
+
+
+def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):
+    log = CommitLog(FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, look_ms=10)
+    append(log, "looked for")
+    (tmp_path / "log").rename(tmp_path / "aside")
+    clock.now_ms += 9
+    end = append(log, "not yet").end_offset
+    clock.now_ms += 1
+    for _ in range(2):
+        with pytest.raises(Lacking, match="No such file or directory"):
+            append(log, "gone")
+    assert log.flushing.text is not None
+    assert log.written_offset == end
+    (tmp_path / "aside").rename(tmp_path / "log")
+    assert log.flush() == end
+    assert log.flushing.text is None
+    assert append(log, "back").physical_offset == end

@@ -85,6 +85,25 @@ def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
     assert log.flushes == []
 
 
+def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
+    log.written, log.error = 5, OSError(errno.ENOSPC, "no room")
+    first = service.flushed(5)
+    log.gate.release()
+    while not service._is_hindered:
+        assert log.entered.acquire(timeout=SECONDS_MAX)
+    log.error = None
+    log.gate.release()
+    first.result(SECONDS_MAX)
+    log.written = 9
+    settling = threading.Thread(target=service.settle, args=(9,))
+    settling.start()
+    assert log.entered.acquire(timeout=SECONDS_MAX)
+    assert settling.is_alive()
+    log.gate.release()
+    settling.join(SECONDS_MAX)
+    assert log.flushes == [5, 9]
+
+
 def test_whoever_waits_when_a_flush_fails_is_told_so(service, log):
     log.error = StoreFailed("no disk")
     log.written = 5

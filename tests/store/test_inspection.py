@@ -1,8 +1,10 @@
 """What `dump` prints and `verify` finds, and that both leave a store as it is."""
 
 import dataclasses
+import os
 import shutil
 
+import orjson
 import pytest
 from stores import LOG_FILE_BYTES, message, open_store, put_batch
 from unreadable_disks import UnreadableDisk
@@ -119,6 +121,84 @@ def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, caps
     before = content(root)
     assert verify.main([str(root)]) == 0, "the backup tells of them, too"
     assert content(root) == before
+
+
+def as_rocketmq_leaves_it(root, *topics):
+    """A store whose broker notes no deletions, and whose table has these topics."""
+    for path in (root / "checkpoint", *(root / "config").glob("manifest.json*")):
+        path.unlink()
+    table = {name: {"topicName": name} for name in topics}
+    (root / "config" / "topics.json").write_bytes(orjson.dumps({"topicConfigTable": table}))
+
+
+def test_a_topic_that_rocketmq_deleted_lacks_nothing_and_is_named(tmp_path, capsys):
+    root = tmp_path / "store"
+    store = open_store(root)
+    for number in range(5):
+        store.put_message(message(number, "gone", number % 2))
+        store.put_message(message(number, "T"))
+    store.shutdown()
+    shutil.rmtree(root / "consumequeue" / "gone")
+    assert verify.main([str(root)]) == 1, "ours, which notes what it deletes"
+    assert "queue gone/1: missing, with 2 entries" in capsys.readouterr().out
+    as_rocketmq_leaves_it(root, "T")
+    before = content(root)
+    assert verify.main([str(root)]) == 0
+    named, last = capsys.readouterr().out.splitlines()
+    assert named.startswith("topic gone: deleted by RocketMQ; 5 messages are in the log still")
+    assert last == "all is well"
+    assert content(root) == before
+    again = open_store(root)
+    assert again.queue_offsets("gone", 0) == (0, 3), "as was said"
+    again.shutdown()
+
+
+def test_a_topic_that_rocketmq_has_still_lacks_its_queue(tmp_path, capsys):
+    root = tmp_path / "store"
+    store = open_store(root)
+    store.put_message(message("one", "T"))
+    store.put_message(message("one", "U"))
+    store.shutdown()
+    shutil.rmtree(root / "consumequeue" / "T")
+    as_rocketmq_leaves_it(root, "T", "U")
+    assert verify.main([str(root)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "queue T/0: missing, with 1 entry; a start makes it again",
+        "1 fault",
+    ]
+    (root / "config" / "topics.json").unlink()
+    assert verify.main([str(root)]) == 1, "nothing says that it was deleted"
+
+
+def test_a_topic_that_rocketmq_deleted_and_made_again_lacks_nothing_of_the_old_one(
+    tmp_path, capsys
+):
+    root = tmp_path / "store"
+    store = open_store(root)
+    for number in range(10):
+        store.put_message(message(number, "T", number % 2))
+    store.delete_topic("T")
+    store.put_message(message("new", "T"))
+    store.shutdown()
+    as_rocketmq_leaves_it(root, "T")
+    assert verify.main([str(root)]) == 0
+    assert capsys.readouterr().out == "all is well\n"
+
+
+@pytest.mark.parametrize("tool", [dump, verify, stat])
+@pytest.mark.parametrize(
+    "place",
+    ["commitlog/pipe", "consumequeue/pipe", "consumequeue/T/pipe", "consumequeue/T/0/pipe"],
+)
+def test_something_that_is_no_file_is_named_and_not_waited_for(root, tool, place, capsys):
+    os.mkfifo(root / place)
+    code = tool.main([str(root)])
+    said = capsys.readouterr().err
+    if tool is stat and not place.startswith("commitlog"):  # which looks at no queue
+        assert (code, said) == (0, "")
+    else:
+        assert code == 1
+        assert said.startswith(f"{root / place} is no ")
 
 
 def test_nor_are_those_that_have_expired_in_front_of_others(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The whole store: against a dict that does the same, and over stops, crashes and deletions."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -7,10 +8,18 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from disks import ManualClock, RecordingDisk, materialise, power_loss_states
+from disks import (
+    Fault,
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    materialise,
+    power_loss_states,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from lacking_disks import LackingDisk
 from stores import (
     STORE_HOST,
     bodies,
@@ -330,3 +339,25 @@ def test_the_topics_that_have_messages_are_known_by_their_queues(tmp_path):
     store.delete_topic("T")
     assert store.queue_nums() == {"U": 1}
     store.shutdown()
+
+
+@pytest.mark.parametrize("flush_disk_type", list(FlushDiskType))
+def test_a_stop_that_cannot_flush_what_was_taken_says_so(tmp_path, flush_disk_type):
+    disk = FaultyDisk(LocalDisk())
+    settings = {"flush_disk_type": flush_disk_type, "flush_interval_commit_log_ms": 3_600_000}
+    store = open_store(tmp_path, disk, **settings)
+    end = store.put_message(message("taken")).end_offset
+    disk.plan = [Fault(persistent=True, kinds=frozenset(["flush"]))]
+    said = store.shutdown()
+    assert f"flushing {tmp_path / 'commitlog'}" in said
+    assert f"messages from 0 to {end} of the commit log may not be on the disk" in said
+
+
+def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_says_nothing(tmp_path):
+    disk = LackingDisk()
+    store = open_store(tmp_path, disk)
+    store.put_message(message("taken"))
+    disk.lack(errno.ENOSPC)
+    assert "no checkpoint is taken: the disk is full" in store.shutdown()
+    disk.lack(None)
+    assert open_store(tmp_path, disk).shutdown() is None

@@ -34,3 +34,19 @@ def test_a_file_that_may_not_be_opened_is_no_file_that_somebody_has_locked(tmp_p
     (tmp_path / "lock").mkdir()
     with pytest.raises(IsADirectoryError, match="lock"):
         RecordLock(tmp_path / "lock")
+
+
+def test_directories_below_are_locked_with_it_by_whatever_name_they_are_reached(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for root in (one, two):
+        root.mkdir()
+    (one / "log").mkdir()
+    (two / "log").symlink_to(one / "log")
+    held = RecordLock(one / "lock", [one / "log", one / "missing"])
+    with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
+        RecordLock(two / "lock", [two / "log"])
+    assert refused.value.filename == str(two / "log")
+    RecordLock(two / "lock").release()  # nothing of the attempt is left
+    held.release()
+    RecordLock(two / "lock", [two / "log"]).release()
+    RecordLock(one / "lock", [one / "log"]).release()

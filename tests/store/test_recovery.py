@@ -9,11 +9,21 @@ from itertools import pairwise
 import pytest
 from breadth import some
 from disks import FaultyDisk
-from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
+from stores import (
+    LOG_FILE_BYTES,
+    QUEUE_FILE_ENTRIES,
+    bodies,
+    crash,
+    message,
+    open_store,
+    read_all,
+)
 from unreadable_disks import UnreadableDisk
 
 from rmq_spark.wire.record import encode_blank, encode_record
 from rocketpoll.broker.store.checkpoint import Checkpoint, save_checkpoint
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.directory_lock import OUR_SIGN
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -320,4 +330,46 @@ def test_a_page_that_may_be_of_a_message_behind_the_end_is_refused_with_advice_t
     subprocess.run(["/bin/sh", "-c", advice], check=True)
     store = open_store(root, **PADDED)  # the copy of its file lies elsewhere on the disk
     assert bodies(store) == PADDED_TEXTS
+    store.shutdown()
+
+
+KEPT = QUEUE_FILE_ENTRIES // 2
+
+
+def without_its_end(root, how):
+    """A store that was killed, and of whose messages a power loss has left few; its queues, all."""
+    store = open_store(root, flush_disk_type=FlushDiskType(how))
+    for number in range(4 * QUEUE_FILE_ENTRIES):
+        put = store.put_message(message(number))
+        store.wait_until_stored(put)
+        if number == 0:
+            store.save_checkpoint()
+        if number == KEPT - 1:
+            end = put.end_offset
+    store.wait_until_stored(store.put_message(message("of a queue that came later", "U")))
+    crash(store)
+    for path in sorted((root / LOG).iterdir()):
+        kept = max(min(end - int(path.name), LOG_FILE_BYTES), 0)
+        path.write_bytes(path.read_bytes()[:kept].ljust(LOG_FILE_BYTES, b"\0"))
+    return [str(number) for number in range(KEPT)]
+
+
+def test_of_messages_that_a_power_loss_has_taken_no_entry_is_left(tmp_path):
+    kept = without_its_end(tmp_path, "ASYNC_FLUSH")
+    store = open_store(tmp_path)
+    assert bodies(store) == kept
+    assert store.queue_nums() == {"T": 1}
+    (path,) = (each for each in (tmp_path / "consumequeue").rglob("*") if each.is_file())
+    assert path.read_bytes()[KEPT * ENTRY_BYTES :].strip(b"\0") == b""
+    assert store.put_message(message("next")).queue_offset == KEPT
+    store.shutdown()
+
+
+def test_an_offset_that_a_consumer_has_seen_is_not_given_again_though_its_message_is_gone(tmp_path):
+    kept = without_its_end(tmp_path, "SYNC_FLUSH")
+    store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    assert bodies(store) == kept
+    put = store.wait_until_stored(store.put_message(message("next")))
+    assert put.queue_offset == 4 * QUEUE_FILE_ENTRIES
+    assert bodies(store) == [*kept, "next"]
     store.shutdown()

@@ -361,3 +361,19 @@ def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
     store.reput()
     assert (bodies(store), store.state().hindrance) == (["a"], None)
     store.shutdown()
+
+
+@pytest.mark.parametrize("behind_start", [84, 1])
+def test_a_record_that_has_changed_before_it_is_indexed_keeps_no_other_out(tmp_path, behind_start):
+    store = open_store(tmp_path)
+    placed = [store.put_message(message(f"{n}", keys="k")).physical_offset for n in range(20)]
+    assert len(bodies(store)) == 20
+    path = tmp_path / "commitlog" / ("0" * 20)
+    with path.open("r+b") as file:
+        file.seek(placed[5] + behind_start)
+        (byte,) = file.read(1)
+        file.seek(placed[5] + behind_start)
+        file.write(bytes([byte ^ 0x40]))
+    assert len(store.query_message("T", "k", 32, 0, 1 << 62)) == 19
+    assert store.state().holes == ((placed[5], placed[6]),)
+    store.shutdown()

@@ -7,7 +7,7 @@ import shutil
 from itertools import count
 
 import pytest
-from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from stores import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
@@ -52,7 +52,9 @@ def test_while_files_are_deleted_and_saved_messages_are_carried_to_their_queues(
     store.shutdown()
 
 
-def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path):
+@pytest.mark.parametrize("can_move", [True, False])
+def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path, can_move):
+    stays = FaultIn(0, persistent=True, kinds={"rename"}, directory="consumequeue")
     disk = Telling()
     store = open_store(tmp_path, disk)
     put(store, "old", "older")
@@ -64,8 +66,9 @@ def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path
             put(store, "new")
             put(store, "first of its queue", queue_id=1)
 
-    disk.tell = once
+    disk.tell, disk.plan = once, () if can_move else (stays,)
     store.delete_topic("T")
+    disk.plan = ()
     for _ in range(2):
         assert [(each.queue_offset, each.body) for each in read_all(store, "T", 0)] == [(2, b"new")]
         assert bodies(store, "T", 1) == ["first of its queue"]

@@ -317,7 +317,7 @@ class Disk:
         used = round(self._platter.used_ratio * _DISK_BYTES)
         return DiskUsage(_DISK_BYTES, used, _DISK_BYTES - used)
 
-    def lock(self, path):
+    def lock(self, path, below=()):
         self.carry_out("lock", path, lambda: self._platter.find(path) or self._platter.add(path))
         return Lock()
 

@@ -38,6 +38,7 @@ from rmq_spark.cli.console.visit import (
 from rmq_spark.cli.dead_letters import Resent, groups_with_letters, original, resend_letters
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.errors import counted
 from rmq_spark.wire.names import dlq_topic
 
 _GROUPS: Final = (
@@ -111,7 +112,7 @@ def resend_plan(visit: Visit) -> Page:
     """Return what would be sent once more, and the form that does so. Nothing is sent."""
     group = visit.request.segments[1]
     pairs = _chosen(visit, group, visit.request.query)
-    count = f"{len(pairs)} message" + ("" if len(pairs) == 1 else "s")
+    count = counted(len(pairs), "message")
     content = join(
         el("p", badge("dry run"), " Nothing has been sent. These would be:"),
         table(_RESENT, [_plan_row(letter, message) for letter, message in pairs]),
@@ -132,7 +133,7 @@ def resend(visit: Visit) -> Page:
     sent = sum(each.result is not None for each in done)
     state = badge("sent", "good") if sent == len(pairs) else badge("not all", "bad")
     content = join(
-        el("div.card.notice", state, f" {sent} of {len(pairs)} were sent."),
+        el("div.card.notice", state, f" {sent} of {counted(len(pairs), 'was', 'were')} sent."),
         table(_RESENT, list(map(_resent_row, done))),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )

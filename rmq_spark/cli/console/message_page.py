@@ -36,6 +36,7 @@ from rmq_spark.cli.console.visit import (
 from rmq_spark.cli.message_text import user_properties
 from rmq_spark.cli.message_way import Delivery, Fate, deliveries
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
 from rmq_spark.wire.names import DLQ_PREFIX
 from rmq_spark.wire.properties import RESERVED_NAMES
 
@@ -140,7 +141,7 @@ def _delivered(delivery: Delivery) -> Html:
     elif delivery.fate is Fate.UNTOUCHED:
         says = "the group has committed nothing in this queue"
     elif delivery.fate is Fate.CONSUMED and delivery.retries:
-        says = f"given back {delivery.retries} times for another try"
+        says = f"given back {counted(delivery.retries, 'time')} for another try"
     elif delivery.fate is Fate.DEAD:
         says = "the group has failed it too often"
     name = el("a", delivery.group, href=group_path(delivery.group))

@@ -16,6 +16,7 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.cli.message_way import copies_of
 from rmq_spark.cli.queues import stored_order
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
 from rmq_spark.wire.message_queue import MessageQueue
 
 SHOWN: Final = 20
@@ -79,7 +80,8 @@ def _newest(visit: Visit, topic: str, tag: str | None, until_ms: int | None) -> 
     places = {span.queue: span.end for span in spans if span.end > span.start}
     found, looked, is_over = _taken(newest_first(visit.admin, topic, spans), tag, places)
     was_asked = tag is not None or until_ms is not None or ends is not None
-    says = f"{looked:,} messages were looked through for the tag." if tag is not None else ""
+    through = counted(looked, "message was", "messages were")
+    says = f"{through} looked through for the tag." if tag is not None else ""
     if is_over:
         return Found(found, was_asked, says)
     if len(places) > _QUEUES_TO_GO_ON:

@@ -28,6 +28,7 @@ from rmq_spark.cli.console.visit import Visit, group_path, queue_text
 from rmq_spark.cli.group_seek import Move, carry_out, plan
 from rmq_spark.cli.places import PLACE, Kind, Place
 from rmq_spark.cli.queues import QUEUE, QueueName
+from rmq_spark.errors import counted
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")
 """The beginning of a time, which may be given without the command line's @ in front."""
@@ -174,11 +175,10 @@ def _confirmation(visit: Visit, wish: _Wish, moves: Sequence[Move]) -> Html:
         ("seen", _digest(moves)),
         *form_fields(visit.session),
     ]
-    count = f"{len(moves)} queue" + ("" if len(moves) == 1 else "s")
     return el(
         "form.actions",
         hidden(fields),
-        el("button.primary", f"Move {count}", type="submit"),
+        el("button.primary", f"Move {counted(len(moves), 'queue')}", type="submit"),
         el("a.button", "Leave it", href=group_path(wish.group)),
         action=group_path(wish.group, "seek"),
         method="post",

@@ -32,6 +32,7 @@ from rmq_spark.cli.console.visit import Visit, topic_path
 from rmq_spark.cli.topic_command import is_rocketmqs
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import counted
 
 SIZES: Final = "sizes"
 _COLUMNS: Final = (
@@ -150,7 +151,7 @@ def _with_sizes(shown: Sequence[str], known: Known, names: Sequence[str]) -> Htm
     )
     if not known.is_whole:
         asked = sum(name in sizes for name in names)
-        says = f"Looking: {asked:,} of {len(names):,} topics so far."
+        says = f"Looking: {asked:,} of {counted(len(names), 'topic')} so far."
     problem = None if known.error is None else trouble("Not all could be asked", str(known.error))
     return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
 

@@ -21,8 +21,9 @@ import click
 from rmq_spark.cli.broker_command import broker_command
 from rmq_spark.cli.demo.display import Display, Lines, Terminal, save_picture
 from rmq_spark.cli.demo.pace import Pace
-from rmq_spark.cli.demo.view import Figures, screen, summary
+from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
 from rmq_spark.cli.java import java_fault
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
@@ -79,7 +80,7 @@ class _Parts(NamedTuple):
     context_settings=HELP_SETTINGS,
     example="rocketpoll demo --no-spark --seconds 3",
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0,
+@click.option("--seconds", type=Positive(), default=30.0,
               show_default=True, help="How long it sends.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1),
               help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
@@ -109,6 +110,8 @@ def demo(
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
+            except BrokenPipeError:  # the reader, as `head`, has seen enough
+                raise
             except Exception as error:  # noqa: BLE001  # the user has to see any of them
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())
@@ -135,22 +138,29 @@ def _missing() -> str | None:
 
 
 def _run(wish: Wish, directory: Path) -> int:
-    display: Display = Terminal() if sys.stdout.isatty() else Lines()
     figures = Figures(wish.seconds)
     with ExitStack() as running:
-        address = running.enter_context(_running_broker(directory))
-        from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415  # it imports pyarrow
-        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not before it is needed
+        listening = running.enter_context(_starting_broker(directory))
+        # While it starts, what is needed besides is loaded: that takes as long.
+        from rmq_spark.cli.demo.sender import Sender  # noqa: PLC0415
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
 
+        start_reader = _loaded_reader(with_spark=wish.with_spark)
+        display: Display = Terminal() if sys.stdout.isatty() else Lines()
+        address = listening()
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
         title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {address}"
         with display.waiting(_STARTS[wish.with_spark]):
-            reader = _reader(address, directory, figures, with_spark=wish.with_spark)
+            reader = start_reader(address, TOPIC, directory, figures.batches.append)
         running.callback(reader.stop)
-        sender = running.enter_context(Sender(address, TOPIC, wish.body_bytes))
+        sender = running.enter_context(
+            Sender(address, TOPIC, wish.body_bytes, by_table=wish.with_spark)
+        )
         parts = _Parts(title, sender, reader, figures, display)
-        _warm_up(parts)
+        if wish.with_spark:
+            _warm_up(parts)
+        figures.begin(time.monotonic())
         _watch(parts, wish.rate)
     closing = summary(figures)
     display.end(closing)
@@ -166,18 +176,21 @@ _STARTS: Final = {
 }
 
 
-def _reader(address: str, directory: Path, figures: Figures, *, with_spark: bool) -> Reader:
+def _loaded_reader(
+    *, with_spark: bool
+) -> Callable[[str, str, Path, Callable[[Batch], None]], Reader]:
+    """Load a reader, and return what starts it, given an address, a topic, and a directory."""
     if with_spark:
         from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
 
-        return DemoQuery(address, TOPIC, directory, figures.batches.append)
-    from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not before it is needed
+        return DemoQuery
+    from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
 
-    return DemoConsumer(address, TOPIC, figures.batches.append)
+    return lambda address, topic, _, on_batch: DemoConsumer(address, topic, on_batch)
 
 
 def _warm_up(parts: _Parts) -> None:
-    """Have some messages read, and forget them: a first batch loads classes and starts Python."""
+    """Have Spark read some messages: a first batch loads classes and starts Python."""
     figures = parts.figures
     with parts.display.waiting("the first batch warms it up; what follows is counted"):
         parts.sender.send(_WARM_UP)
@@ -187,17 +200,16 @@ def _warm_up(parts: _Parts) -> None:
             raise DemoFault(
                 f"{figures.sent} messages are not read: none came for {_PATIENCE_SECONDS:.0f} s"
             )
-    figures.begin(time.monotonic())
 
 
 def _watch(parts: _Parts, rate: int) -> None:
     """Show figures while it sends, and until all was read."""
-    figures, sender = parts.figures, parts.sender
+    figures, sender, before = parts.figures, parts.sender, parts.sender.sent
     pace = Pace(rate, figures.started_at)
     sender.start(rate)
     while time.monotonic() < figures.started_at + figures.seconds:
         time.sleep(_REFRESH_SECONDS)
-        figures.sent = sender.sent - _WARM_UP
+        figures.sent = sender.sent - before
         if pace.look(time.monotonic(), figures.sent, figures.read):
             sender.per_second = pace.rate
             figures.note(
@@ -207,7 +219,7 @@ def _watch(parts: _Parts, rate: int) -> None:
         _check(parts)
         parts.display.show(figures, parts.title, time.monotonic())
     sender.stop()
-    figures.sent = sender.sent - _WARM_UP
+    figures.sent = sender.sent - before
     _check(parts)
     _wait_until_read(parts, lambda: parts.display.show(figures, parts.title, time.monotonic()))
     parts.display.show(figures, parts.title, time.monotonic())
@@ -239,8 +251,8 @@ def _check(parts: _Parts) -> None:
 
 
 @contextmanager
-def _running_broker(directory: Path) -> Iterator[str]:
-    """Start a broker, yield its address, and stop it at the end."""
+def _starting_broker(directory: Path) -> Iterator[Callable[[], str]]:
+    """Start a broker, yield what waits for it and returns its address, and stop it at the end."""
     settings = [
         f"storePathRootDir={directory / 'store'}",
         "listenPort=0",
@@ -255,11 +267,16 @@ def _running_broker(directory: Path) -> Iterator[str]:
     ) as broker:
         if broker.stdout is None or broker.stdin is None:
             raise AssertionError("pipes were asked for")
-        said = broker.stdout.readline()
-        if not said:
-            raise DemoFault("the broker does not start; what it says stands above")
+        said = broker.stdout
+
+        def listening() -> str:
+            line = said.readline()
+            if not line:
+                raise DemoFault("the broker does not start; what it says stands above")
+            return line.rpartition(" ")[2].strip()
+
         try:
-            yield said.rpartition(" ")[2].strip()
+            yield listening
         finally:
             broker.stdin.close()
 

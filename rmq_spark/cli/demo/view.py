@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rmq_spark.errors import counted
+
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _BARS_SHOWN: Final = 20
 _RATE_BATCHES: Final = 8
@@ -71,9 +73,10 @@ def screen(figures: Figures, now: float) -> list[str]:
     if batches:
         last = batches[-1]
         p95, since = _time(last.latency_p95), _bars([batch.latency_p50 for batch in batches])
+        brought = f"{counted(last.rows, 'row')} in {last.seconds:.2f} s"
         lines += [
             f"latency   {_time(last.latency_p50):>12}   p50, {p95} p95, from send to here {since}",
-            f"batches   {len(batches):>12,}   the last: {last.rows:,} rows in {last.seconds:.2f} s",
+            f"batches   {len(batches):>12,}   the last: {brought}",
         ]
     return [*lines, *figures.notes]
 
@@ -81,7 +84,7 @@ def screen(figures: Figures, now: float) -> list[str]:
 def line(batch: Batch, number: int) -> str:
     """Return a batch as a line, for output that is not a terminal."""
     return (
-        f"batch {number}: {batch.rows:,} rows in {batch.seconds:.2f} s, "
+        f"batch {number}: {counted(batch.rows, 'row')} in {batch.seconds:.2f} s, "
         f"latency p50 {_time(batch.latency_p50)}, p95 {_time(batch.latency_p95)}"
     )
 
@@ -90,15 +93,15 @@ def summary(figures: Figures) -> list[str]:
     """Return the closing lines."""
     batches = figures.batches
     if not batches:
-        return [f"sent {figures.sent:,} messages; no batch has ended"]
+        return [f"sent {counted(figures.sent, 'message')}; no batch has ended"]
     rate = figures.read / max(batches[-1].ended_at - figures.started_at, 0.001)
     verdict = "every one of them once" if figures.read == figures.sent else "NOT the same number"
     p50, p95 = (_median(batches, name) for name in ("latency_p50", "latency_p95"))
     each = _median(batches, "seconds")
     medians = f"latency p50 {_time(p50)}, p95 {_time(p95)}, batch {each:.2f} s"
-    count = f"{len(batches)} batches"
+    sent, read = counted(figures.sent, "message"), counted(figures.read, "row")
     return [
-        f"sent {figures.sent:,} messages, read {figures.read:,} rows in {count}: {verdict}",
+        f"sent {sent}, read {read} in {counted(len(batches), 'batch', 'batches')}: {verdict}",
         f"rows per second {rate:,.0f}; medians: {medians}",
     ]
 

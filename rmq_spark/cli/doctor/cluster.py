@@ -9,7 +9,7 @@ from typing import Final
 
 from rmq_spark.cli.doctor.findings import Finding
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, counted
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.broker_checks import check_with_brokers, check_writable
 from rmq_spark.spark.errors import OptionError
@@ -89,7 +89,8 @@ def _brokers(given: Mapping[str, str]) -> Finding:
     names = sorted({queue.broker_name for queue in ends})
     return Finding(
         "brokers",
-        f"{', '.join(names)}: {len(ends)} queues, {sum(ends.values())} messages ever sent",
+        f"{', '.join(names)}: {counted(len(ends), 'queue')}, "
+        f"{counted(sum(ends.values()), 'message')} ever sent",
     )
 
 

@@ -1,7 +1,11 @@
 """BrokerReport: all that one broker says of its topics and groups, read as a whole, for exporters.
 
-A broker is asked once for each of its topics and each of its groups, whatever the number of their
-queues. It must not know how a report is shown, nor how often one is wanted.
+A broker is asked once for each of its topics, once for who is online of each group, and once for
+what all groups have committed. How far a group is behind follows from that: the messages of a topic
+are counted once for all its groups, and what a group costs is what it has committed. Only the times
+of groups that are behind have to be asked for, a row for each queue, and no more than so many.
+
+It must not know how a report is shown, nor how often one is wanted.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.message_lookups import ADMIN_TIMEOUT_MS
@@ -17,7 +21,10 @@ from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.client_info import ConsumerConnection
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.stats import OffsetWrapper
+
+ROWS_MAX: Final = 65_536
+"""The most rows that are asked for in one look, for the times of groups that are behind."""
+_SEPARATOR = "@"
 
 
 class TopicReport(NamedTuple):
@@ -47,7 +54,8 @@ class GroupReport(NamedTuple):
         messages: Number of messages behind the group's offsets.
         consumed: Sum of the group's offsets.
         last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
-            stored, of the queue that is furthest behind and has messages left; 0 without any.
+            stored, of the queue that is furthest behind and has messages left; 0 without any, or
+            where it was not asked for.
     """
 
     group: str
@@ -75,38 +83,58 @@ class BrokerReport(NamedTuple):
     members: Mapping[str, ConsumerConnection]
 
 
-def read_broker(admin: Admin, address: str) -> BrokerReport:
+class _Topic(NamedTuple):
+    """A topic's report, and what is needed for those of its groups: the ends of its queues."""
+
+    report: TopicReport
+    ends: Mapping[int, int]
+    messages: int
+
+
+def read_broker(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
     """Return the report of a broker; what is deleted meanwhile is left out.
 
     Args:
         admin: An administration object that has been started.
         address: Address of the broker, as ``host:port``.
+        with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
+            while all together need no more than `ROWS_MAX` rows.
 
     Raises:
         ClientError: The broker does not answer.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
+    topics = {each.report.topic: each for each in _topics(api, address)}
+    members = dict(_members(api, address, names))
+    groups = _groups(_offsets_of(api, address), topics, names, members)
     return BrokerReport(
         api.admin.runtime_info(address),
-        tuple(_topics(api, address)),
+        tuple(each.report for each in topics.values()),
         names,
-        tuple(_groups(api, address, names)),
-        dict(_members(api, address, names)),
+        tuple(_with_times(api, address, topics, groups) if with_times else groups),
+        members,
     )
 
 
-def _topics(api: BrokerApi, address: str) -> Iterator[TopicReport]:
+def _topics(api: BrokerApi, address: str) -> Iterator[_Topic]:
     for topic, config in sorted(api.admin.topic_configs(address).items()):
         with suppress(BrokerRefused):  # it has just been deleted
-            offsets = api.admin.topic_stats(address, topic).offset_table.values()
-            yield TopicReport(
+            table = api.admin.topic_stats(address, topic).offset_table
+            offsets = table.values()
+            report = TopicReport(
                 topic,
                 _type_of(config),
                 sum(each.min_offset for each in offsets),
                 sum(each.max_offset for each in offsets),
                 max((each.last_update_timestamp for each in offsets), default=0),
             )
+            ends = {
+                queue.queue_id: each.max_offset
+                for queue, each in table.items()
+                if queue.queue_id < config.read_queue_nums
+            }
+            yield _Topic(report, ends, sum(ends.values()))
 
 
 def _type_of(config: TopicConfig) -> str:
@@ -121,19 +149,74 @@ def _members(
             yield group, api.admin.consumer_connection(address, group)
 
 
-def _groups(api: BrokerApi, address: str, names: Iterable[str]) -> Iterator[GroupReport]:
+def _offsets_of(api: BrokerApi, address: str) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+    """Return what groups have committed, by group, topic and queue."""
+    found: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    with suppress(BrokerRefused):  # as some brokers do where there is nothing
+        for key, offsets in api.admin.all_offsets(address).items():
+            topic, _, group = key.partition(_SEPARATOR)
+            found[group][topic] = offsets
+    return found
+
+
+def _groups(
+    offsets_of: Mapping[str, Mapping[str, Mapping[int, int]]],
+    topics: Mapping[str, _Topic],
+    names: Iterable[str],
+    members: Mapping[str, ConsumerConnection],
+) -> list[GroupReport]:
+    """Return how far groups are in their topics, but those that they subscribe to no longer."""
+    reports = []
     for group in names:
-        found: dict[str, list[OffsetWrapper]] = defaultdict(list)
-        with suppress(BrokerRefused):  # some brokers refuse to tell of one that never consumed
-            for queue, each in api.admin.consume_stats(address, group).offset_table.items():
-                found[queue.topic].append(each)
-        for topic, queues in sorted(found.items()):
-            behind = [each for each in queues if each.broker_offset > each.consumer_offset]
-            times = [each.last_timestamp for each in behind if each.last_timestamp > 0]
-            yield GroupReport(
-                group,
-                topic,
-                sum(each.broker_offset - max(each.consumer_offset, 0) for each in behind),
-                sum(max(each.consumer_offset, 0) for each in queues),
-                min(times, default=0),
-            )
+        online = members.get(group)
+        subscribed = online.subscription_table if online is not None else None
+        for topic, offsets in sorted(offsets_of.get(group, {}).items()):
+            found = topics.get(topic)
+            if found is not None and (not subscribed or topic in subscribed):
+                reports.append(_group_in(group, found, offsets))
+    return reports
+
+
+def _group_in(group: str, topic: _Topic, offsets: Mapping[int, int]) -> GroupReport:
+    """Return how far a group is: of a queue without an offset, it has consumed nothing."""
+    consumed, messages = 0, topic.messages
+    for queue_id, offset in offsets.items():
+        end = topic.ends.get(queue_id)
+        if end is not None and offset > 0:
+            consumed += offset
+            messages -= min(offset, end)
+    return GroupReport(group, topic.report.topic, messages, consumed, 0)
+
+
+def _with_times(
+    api: BrokerApi, address: str, topics: Mapping[str, _Topic], groups: Iterable[GroupReport]
+) -> list[GroupReport]:
+    """Return reports with the times of those that are behind, of as many as may be asked for."""
+    of_group: dict[str, list[GroupReport]] = defaultdict(list)
+    for each in groups:
+        of_group[each.group].append(each)
+    rows = {
+        group: sum(len(topics[each.topic].ends) for each in reports)
+        for group, reports in of_group.items()
+    }
+    left = ROWS_MAX
+    for group in sorted(of_group, key=rows.__getitem__):
+        if rows[group] <= left and any(each.messages for each in of_group[group]):
+            left -= rows[group]
+            times = _times_of(api, address, group)
+            of_group[group] = [
+                each._replace(last_timestamp_ms=times.get(each.topic, 0))
+                for each in of_group[group]
+            ]
+    return [each for reports in of_group.values() for each in reports]
+
+
+def _times_of(api: BrokerApi, address: str, group: str) -> Mapping[str, int]:
+    """Return the times of a group by topic, where it is behind."""
+    times: dict[str, int] = {}
+    with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
+        for queue, each in api.admin.consume_stats(address, group).offset_table.items():
+            if each.broker_offset > each.consumer_offset and each.last_timestamp > 0:
+                stored = each.last_timestamp
+                times[queue.topic] = min(times.get(queue.topic, stored), stored)
+    return times

@@ -16,6 +16,7 @@ from typing import Final
 
 from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import counted
 
 ROWS_MAX: Final = 20
 CHARACTERS_MAX: Final = 80
@@ -61,7 +62,7 @@ class Messages(list[MessageExt]):
     @property
     def _title(self) -> str:
         topics = ", ".join(sorted({message.topic for message in self}))
-        return f"{_counted(len(self), 'message')}{' of ' if topics else ''}{topics}"
+        return f"{counted(len(self), 'message')}{' of ' if topics else ''}{topics}"
 
 
 class Lags(tuple[Lag, ...]):
@@ -78,7 +79,7 @@ class Lags(tuple[Lag, ...]):
     @property
     def _title(self) -> str:
         behind = sum(lag.messages for lag in self)
-        return f"{_counted(behind, 'message')} behind, in {_counted(len(self), 'queue')}"
+        return f"{counted(behind, 'message')} behind, in {counted(len(self), 'queue')}"
 
 
 def _message_row(message: MessageExt) -> Row:
@@ -129,7 +130,3 @@ def _cut(value: object) -> str:
 
 def _left_out(count: int, shown: int) -> list[str]:
     return [f"and {count - shown:,} more"] if count > shown else []
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

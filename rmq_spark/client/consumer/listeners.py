@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import excerpt
+from rmq_spark.errors import counted, excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -190,4 +190,5 @@ def as_delivered(
 
 def _which(messages: Sequence[MessageExt]) -> str:
     first = messages[0]
-    return f"{len(messages)} messages of {first.queue} from offset {first.queue_offset} on"
+    place = f"{first.queue} from offset {first.queue_offset} on"
+    return f"{counted(len(messages), 'message')} of {place}"

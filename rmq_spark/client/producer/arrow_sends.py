@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-CHUNK_ROWS: Final = 50_000
+CHUNK_ROWS: Final = 32_768
 CHUNK_TIMEOUT_MS: Final = 30_000
 """Milliseconds to wait for a response: several megabytes wait for those before them."""
 _ROUTE_SECONDS: Final = 1.0

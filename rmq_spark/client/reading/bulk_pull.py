@@ -76,7 +76,8 @@ class RawChunk(NamedTuple):
 
     Attributes:
         records: The stored records.
-        sizes: Array (numpy) of their lengths in bytes, if the broker has sent them, else None.
+        sizes: Array (of Python's or numpy's) of their lengths in bytes, if the broker has sent
+            them, else None.
         next_offset: Queue offset of the message behind them.
     """
 

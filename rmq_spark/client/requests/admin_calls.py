@@ -14,6 +14,7 @@ from rmq_spark.wire.bodies.client_info import (
     ProducerTableInfo,
 )
 from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
@@ -150,6 +151,14 @@ class AdminCalls:
         """Return a group's progress, in one topic or in all that it has offsets for."""
         header = GetConsumeStatsRequestHeader(group, topic)
         return self.calls.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+
+    def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
+        """Return the offsets of all groups, by ``topic@group`` and queue.
+
+        RocketMQ refuses (1) where there are none.
+        """
+        code = RequestCode.GET_ALL_CONSUMER_OFFSET
+        return self.calls.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
 
     def reset_offset(
         self, address: str, header: ResetOffsetRequestHeader

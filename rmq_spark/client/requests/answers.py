@@ -6,7 +6,7 @@ This module knows no connection; `broker_api` asks.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from rmq_spark.client.connections.calls import checked, header_of
 from rmq_spark.client.errors import ProtocolError
@@ -54,15 +54,17 @@ def pulled(
     found = header_of(address, request_code, answer)
     status = PullStatus(answer.code)
     records: Buffer = answer.body
-    sizes = places = None
+    sizes: Any = None
+    places: Any = None
     if status is PullStatus.FOUND and request_code in _CHUNKS:
-        from rmq_spark.wire.chunk.placed import decode_placed  # noqa: PLC0415  # brings pyarrow: when first needed
-        from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # the same
-
         try:
             if request_code == RequestCode.PULL_PLACES:
+                from rmq_spark.wire.chunk.placed import decode_placed  # noqa: PLC0415  # brings numpy
+
                 places, sizes, records = decode_placed(records)
             else:
+                from rmq_spark.wire.chunk.sized import decode_sized  # noqa: PLC0415  # not to send
+
                 sizes, records = decode_sized(records)
         except WireError as error:
             raise ProtocolError(address, str(error)) from error

@@ -1,13 +1,30 @@
 """Stored messages by the megabyte: records to Arrow columns, columns to records and batches.
 
 The only part of the wire that needs numpy and pyarrow; nothing else there imports it. It comes to
-the same results as `record` and `message_batch`, which do one message at a time.
+the same results as `record` and `message_batch`, which do one message at a time. The names below
+are imported when they are first used: who takes the sizes from an answer (`sized`) needs no arrays.
 """
 
-from rmq_spark.wire.chunk.batch import encode_batch_columns
-from rmq_spark.wire.chunk.columns import COLUMNS, DEFAULT_COLUMNS, chunk_columns
-from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.encode import EncodedChunk, encode_chunk
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.chunk.batch import encode_batch_columns
+    from rmq_spark.wire.chunk.columns import COLUMNS, DEFAULT_COLUMNS, chunk_columns
+    from rmq_spark.wire.chunk.decode import RecordChunk
+    from rmq_spark.wire.chunk.encode import EncodedChunk, encode_chunk
+
+_MODULES: Final = {
+    "COLUMNS": "columns",
+    "DEFAULT_COLUMNS": "columns",
+    "EncodedChunk": "encode",
+    "RecordChunk": "decode",
+    "chunk_columns": "columns",
+    "encode_batch_columns": "batch",
+    "encode_chunk": "encode",
+}
 
 __all__ = [
     "COLUMNS",
@@ -18,3 +35,14 @@ __all__ = [
     "encode_batch_columns",
     "encode_chunk",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

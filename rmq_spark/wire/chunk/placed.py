@@ -71,7 +71,8 @@ def decode_placed(data: Buffer) -> PlacedRecords:
     if not 0 <= count <= len(view) // _RUN.itemsize:
         raise RecordError("placed records", at=0, needed="as many runs as it says", found=count)
     sizes_at = _COUNT.size + count * _RUN.itemsize
-    sizes, records = decode_sized(view[sizes_at:])
+    told, records = decode_sized(view[sizes_at:])
+    sizes = np.asarray(told, np.int32)
     if not count:
         return PlacedRecords(None, sizes, records)
     runs = np.frombuffer(view[_COUNT.size : sizes_at], _RUN)

@@ -4,20 +4,23 @@
     i32  size of each record
          the records, back to back
 
-So the receiver knows where each record starts without walking from one to the next.
+So the receiver knows where each record starts without walking from one to the next. Consumers that
+take messages one by one need neither numpy nor pyarrow for it.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _COUNT = struct.Struct(">i")
 _SIZE_BYTES = 4
@@ -25,10 +28,12 @@ _SIZE_BYTES = 4
 
 def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
     """Return the part before the records: their count and their sizes."""
+    import numpy as np  # noqa: PLC0415  # for many records
+
     return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 
 
-def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:
+def decode_sized(data: Buffer) -> tuple[array[int], memoryview]:
     """Return the sizes and the records; `RecordChunk` checks that they fit each other."""
     view = memoryview(data)
     if len(view) < _COUNT.size:
@@ -37,5 +42,7 @@ def decode_sized(data: Buffer) -> tuple[npt.NDArray[np.int32], memoryview]:
     records_at = _COUNT.size + count * _SIZE_BYTES
     if not 0 <= count <= len(view) // _SIZE_BYTES or records_at > len(view):
         raise RecordError("sized chunk", at=0, needed="as many sizes as it says", found=count)
-    sizes = np.frombuffer(view[_COUNT.size : records_at], ">i4").astype(np.int32)
+    sizes = array("i", bytes(view[_COUNT.size : records_at]))
+    if sys.byteorder == "little":
+        sizes.byteswap()
     return sizes, view[records_at:]

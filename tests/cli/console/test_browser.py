@@ -230,6 +230,33 @@ def test_a_stuck_message_is_found_and_skipped(page, cluster):
     walker.arrived()
 
 
+def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
+    stage = staged(cluster)
+    sign_in(page)
+    for offset in (3, 4):
+        page.goto(f"/groups/{stage.group}/seek?to=%2B1&topic={stage.topic}&queue=0")
+        page.dblclick("main button.primary")
+        page.wait_for_selector("text=goes on there")
+        assert cluster.stored_offset(stage.group, stage.topic) == offset
+    page.go_back()
+    page.click("main button.primary")
+    page.wait_for_selector("text=goes on there")
+    assert cluster.stored_offset(stage.group, stage.topic) == 5
+
+
+def test_of_two_browsers_the_second_is_shown_what_has_changed(open_page, cluster):
+    stage = staged(cluster)
+    first, second = open_page(), open_page()
+    for page in (first, second):
+        sign_in(page)
+        page.goto(f"/groups/{stage.group}/seek?to=%2B1&topic={stage.topic}&queue=0")
+    first.click("main button.primary")
+    first.wait_for_selector("text=goes on there")
+    second.click("main button.primary")
+    second.wait_for_selector("text=The group has moved on since")
+    assert cluster.stored_offset(stage.group, stage.topic) == 3
+
+
 def test_a_group_is_rewound_to_a_time(page, cluster):
     stage = staged(cluster)
     walker = Walker(page, "Rewind billing to 09:00")

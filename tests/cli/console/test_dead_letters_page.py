@@ -36,7 +36,7 @@ def test_dead_letters_are_listed_and_sent_once_more(console, run, letters):
     assert len(run("consume", topic).lines) == 2
     form = [(name, value) for name, value in dry.fields if name in ("at", "csrf", "mark")]
     sent = console.post(f"/dead-letters/{group}/resend", form)
-    assert "1 of 1 were sent" in sent.text
+    assert "1 of 1 was sent" in sent.text
     [again] = run("consume", topic, "--offset", "2", "-f", "%s %g %k %h\\n").lines
     assert again in ("bad 1 red k a=b", "bad 2 red k a=b")
     assert console.post(f"/dead-letters/{group}/resend", form).status == 409

@@ -46,6 +46,33 @@ def test_without_spark_it_is_there_at_once_and_reads_all_that_it_sends(tmp_path,
     assert "every" in picture.read_text(encoding="utf-8")
 
 
+def test_without_spark_it_loads_nothing_that_takes_long():
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "from rmq_spark.cli.main import main\n"
+        "code = main(['demo', '--no-spark', '--seconds', '0.5', '--rate', '100'])\n"
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'pyspark', 'rich', 'asyncio'}\n"
+        "print(code, *sorted(heavy & (set(sys.modules) - before)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stderr == "0\n"
+    assert "every one of them once" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    command = (
+        f"{sys.executable} -m rocketpoll demo --no-spark --seconds 60 --rate 100 | head -n 1; "
+        "exit 0"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("a broker listens; a consumer starts\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     with subprocess.Popen(

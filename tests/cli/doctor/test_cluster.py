@@ -35,7 +35,7 @@ def nobody():
 def test_what_is_there_is_found(broker):
     findings = check_cluster(broker.address, "orders")
     assert [each.what for each in findings if each.is_good] == ["name server", "topic", "brokers"]
-    assert findings[-1].found.endswith(": 2 queues, 1 messages ever sent")
+    assert findings[-1].found.endswith(": 2 queues, 1 message ever sent")
 
 
 def test_what_was_not_named_is_not_asked(broker, monkeypatch):

@@ -41,6 +41,15 @@ def test_a_path_is_answered_and_another_is_told_which_there_are(port):
         assert (answer.code, answer.read()) == (404, b"there are /metrics\n")
 
 
+def test_nobody_is_asked_for_the_name_of_this_machine(monkeypatch):
+    """Where no name server answers, that takes half a minute."""
+    asked_for = []
+    monkeypatch.setattr(socket, "getfqdn", asked_for.append)
+    with HttpServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # for a moment
+        assert server.url == f"http://0.0.0.0:{server.server_port}"
+    assert asked_for == []
+
+
 def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS_MAX)]
     with socket.create_connection(("127.0.0.1", port), timeout=20) as another:

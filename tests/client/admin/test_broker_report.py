@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 
 import pytest
+from console_stage import with_topics
 
 from rmq_spark.client import Admin
+from rmq_spark.client.admin import broker_report
 from rmq_spark.client.admin.broker_report import read_broker
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 
 
@@ -45,6 +48,41 @@ def test_a_group_is_as_far_behind_as_its_queues_together(report):
     assert (group.topic, group.consumed) == ("T", 1)
     assert group.messages == ends - 1
     assert group.last_timestamp_ms > 1_700_000_000_000
+
+
+def test_times_are_asked_for_of_so_many_queues_and_of_small_groups_first(monkeypatch):
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        for topic, queues in (("Wide", 8), ("Narrow", 2)):
+            config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+            admin.create_topic(topic, config=config)
+            broker.send(topic, *"abcdefghijklmnop")
+            for queue, held in admin.topic_offsets(topic).items():
+                admin.set_offset(f"G-{topic}", queue, held.max_offset - 1)
+        monkeypatch.setattr(broker_report, "ROWS_MAX", 9)
+        found = {each.group: each for each in read_broker(admin, broker.address).groups}
+        assert found["G-Narrow"].messages == 2
+        assert found["G-Narrow"].last_timestamp_ms > 1_700_000_000_000
+        assert found["G-Wide"].messages == 8
+        assert found["G-Wide"].last_timestamp_ms == 0
+        monkeypatch.setattr(broker_report, "ROWS_MAX", 10)
+        found = {each.group: each for each in read_broker(admin, broker.address).groups}
+        assert all(each.last_timestamp_ms for each in found.values())
+        untimed = read_broker(admin, broker.address, with_times=False).groups
+        assert not any(each.last_timestamp_ms for each in untimed)
+
+
+def test_a_group_of_more_queues_than_one_answer_tells_of_is_told_of(tmp_path):
+    store = with_topics(tmp_path / "store", 3, queues=4_000, groups=1, committed=[1])
+    with EmbeddedBroker(store) as broker, Admin(broker.address) as admin:
+        broker.send("topic-00000", *"abc")
+        for number in range(3):
+            admin.set_offset("group-00000", MessageQueue(f"topic-{number:05}", "broker-a", 0), 0)
+        groups = read_broker(admin, broker.address).groups
+    assert [(each.topic, each.messages) for each in groups] == [
+        ("topic-00000", 3),
+        ("topic-00001", 0),
+        ("topic-00002", 0),
+    ]
 
 
 def test_the_figures_of_the_broker_are_those_that_it_reports(report):

@@ -30,6 +30,7 @@ class Brokers:
 
     def __init__(self):
         self.asked, self.unlocked, self.fails, self.of_others = [], [], None, set()
+        self.before_unlocking = lambda: None
 
     def lock(self, queues):
         queues = frozenset(queues)
@@ -37,6 +38,7 @@ class Brokers:
         return queues - self.of_others
 
     def unlock(self, queues):
+        self.before_unlocking()
         if self.fails:
             raise self.fails
         self.unlocked += queues
@@ -97,11 +99,12 @@ def test_a_queue_at_which_a_listener_of_another_member_is_is_not_asked_for():
 
 
 def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told():
-    requests = [request(0), request(1)]
+    requests, stored = [request(0), request(1)], []
     member = Member(*requests)
+    member.brokers.before_unlocking = lambda: stored.extend(member.persisted)
     member.locks.lock_all()
     member.locks.unlock(requests)
-    assert member.brokers.unlocked == member.persisted == [each.queue for each in requests]
+    assert stored == member.brokers.unlocked == [each.queue for each in requests]
     assert member.told == requests
 
 

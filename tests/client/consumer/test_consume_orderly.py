@@ -336,3 +336,23 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
     bench.tasks.move(1_000)
     assert seen == [5, "gives back", 0]
     assert not bench.request.holding.listening.locked()
+
+
+def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that():
+    bench = Bench(lambda *_: None)
+    seen = []
+
+    def listener(messages, _):
+        seen.extend(each.queue_offset for each in messages)
+        if seen == [0, 1]:
+            bench.grants = False  # its broker was started again, and gives the queue to another
+            bench.tasks.move(1)
+            bench.request.process_queue.lose_lock()
+        return ConsumeOrderlyStatus.SUCCESS
+
+    bench.service._listener = listener
+    bench.submit(0, 1, 2, 3)
+    assert seen == [0, 1]
+    bench.grants = True
+    bench.tasks.move(2_000)
+    assert seen == [0, 1, 2, 3]

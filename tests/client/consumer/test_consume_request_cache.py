@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -143,3 +144,33 @@ def test_whoever_wants_to_know_is_told_of_each_change(cache):
     cache.wake()
     cache.close()
     assert told == [True, False, False]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_paused_meanwhile_each_queue_comes_in_its_order_and_once(cache, seed):
+    dice = random.Random(seed)
+    queues = [assigned_queue(number) for number in range(3)]
+    came, ends = {queue: [] for queue in queues}, dict.fromkeys(queues, 0)
+
+    def poll(most):
+        request = cache.poll(0, most)
+        if request is not None:
+            assert not request.assigned.is_paused
+            came[request.assigned] += [each.queue_offset for each in request.messages]
+        return request
+
+    for _ in range(80):
+        queue, count = dice.choice(queues), dice.randint(1, 3)
+        match dice.choice(["put", "put", "poll", "poll", "pause", "resume"]):
+            case "put":
+                put(cache, queue, *range(ends[queue], ends[queue] + count))
+                ends[queue] += count
+            case "poll":
+                poll(dice.choice([None, 1, 2]))
+            case act:
+                queue.is_paused = act == "pause"
+    for queue in queues:
+        queue.is_paused = False
+    while poll(None):
+        pass
+    assert came == {queue: list(range(end)) for queue, end in ends.items()}

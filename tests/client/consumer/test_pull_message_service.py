@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
@@ -269,3 +271,23 @@ def test_a_request_of_a_queue_that_is_given_up_ends_and_moves_nothing(bench, out
     )
     assert bench.tasks.pending == 0
     assert bench.request.next_offset == 5
+
+
+def test_at_no_moment_of_an_answer_does_what_comes_with_it_count_as_consumed(bench):
+    """Another thread may acknowledge between any two lines: an empty cache counts as consumed."""
+    cache, seen, before = bench.request.process_queue, [], sys.gettrace()
+
+    def look(*_):
+        is_empty = not cache.message_count
+        seen.append(bench.request.next_offset if is_empty else cache.commit_offset)
+        return look
+
+    bench.start()
+    sys.settrace(look)
+    try:
+        bench.answer(pulled(*several(5, 6), then=9))
+    finally:
+        sys.settrace(before)
+    assert len(seen) > 20
+    assert set(seen) == {5}
+    assert bench.request.next_offset == 9

@@ -244,6 +244,7 @@ def test_an_illegal_offset_is_legal_after_one_answer(bench, answer, legal):
 def test_a_late_answer_of_a_revoked_queue_moves_nothing(bench):
     bench.start()
     bench.task.cancel()
+    assert bench.source.abandoned == [5]
     bench.assigned.drop()
     bench.source.answer(pulled(*several(5), then=6))
     bench.tasks.move(100_000)

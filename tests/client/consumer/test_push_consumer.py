@@ -12,6 +12,7 @@ from consumer_clusters import FIRST
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.group_member import SHUTDOWN_MS
 from rmq_spark.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmq_spark.client.consumer.process_queue import PULL_EXPIRES_MS
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.rebalance import Share
@@ -557,3 +558,22 @@ def test_all_queues_are_reset_while_their_broker_is_away():
                 "their offsets", lambda: {lag.consumer_offset for lag in admin.lag("G", "T")} == {1}
             )
         assert sorted(seen) == ["of 0", "of 0", "of 1", "of 1"]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_queue_whose_pull_request_was_lost_is_pulled_again(cluster, push, orderly):
+    topic, listener = cluster.topic(queues=1), Listener()
+    consumer = push(listener, topic=topic, orderly=orderly)
+    cluster.send(topic, "000", queue_id=0)
+    listener.wait_for(1)
+    member, queue = consumer._member, cluster.queue(topic)
+    lost = member._requests[queue]
+
+    def is_pulled_anew():
+        lost.process_queue._pulled_at_ms -= PULL_EXPIRES_MS  # so long nobody has pulled it
+        member._take_share(topic, Share((queue,), (queue,)))
+        return member._requests.get(queue) not in (None, lost)
+
+    wait_until("another request", is_pulled_anew)
+    cluster.send(topic, "001", queue_id=0)
+    assert listener.wait_for(2)[-1] == "001"

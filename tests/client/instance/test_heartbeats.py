@@ -15,6 +15,7 @@ class Brokers:
 
     def __init__(self):
         self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
+        self.beside = lambda _address: None
 
     @property
     def connections(self):
@@ -37,6 +38,7 @@ class Brokers:
         if address in self.gone:
             raise ConnectionFailed(address, "no answer")
         self.told.append((address, what))
+        self.beside(address)
 
 
 @pytest.fixture
@@ -109,7 +111,9 @@ def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(broke
 
 def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
     telling.tell(["a"])
+    lanes = telling._lanes  # whose thread a child would not have
     telling._forked()
+    lanes.stop()
     assert telling.versions == {}
     telling.stop()
     telling.tell(["a"])
@@ -158,3 +162,17 @@ def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling,
     wait_until("it is tried", lambda: len(tries) == heartbeats.AGAIN_TIMES_MAX + 1, 10)
     telling.tell(["a"])
     assert len(tries) == heartbeats.AGAIN_TIMES_MAX + 2
+
+
+def test_one_whose_connection_ends_while_it_is_told_is_told_again_when_it_is_there(
+    brokers, telling
+):
+    def ends_once(address):
+        brokers.beside = lambda _address: None
+        telling.forgotten_by(address)
+
+    brokers.beside = ends_once
+    telling.tell(["a"])
+    assert brokers.told == [("a", "I am me")]
+    telling.tell_again("a")
+    wait_until("a knows of it again", lambda: len(brokers.told) == 2)

@@ -230,7 +230,7 @@ def test_what_would_fail_anywhere_is_an_error_that_says_what_is_stored():
     with (
         FakeCluster(a=lambda _: 2) as cluster,
         Producer("P", cluster.address) as producer,
-        pytest.raises(SendFailed, match="failed 1 times"),
+        pytest.raises(SendFailed, match="failed 1 time: "),
     ):
         producer.send_table(TABLE, "T")
     with (

@@ -150,7 +150,7 @@ def test_where_nothing_matches_nothing_comes(api, address):
 def test_sizes_come_where_the_broker_tells_them(address, connections):
     (chunk,) = BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, COUNT)
     assert len(chunk.sizes) == COUNT
-    assert int(chunk.sizes.sum()) == len(chunk.records)
+    assert sum(chunk.sizes) == len(chunk.records)
 
 
 def test_what_the_queue_has_no_more_or_not_yet_is_an_error_that_says_where_to_go_on(api, address):
@@ -197,16 +197,17 @@ def test_a_topic_that_is_not_there_is_an_error(api, address):
 class Broker:
     """Gives out a queue of ten messages, two at a time."""
 
-    def __init__(self, next_of=lambda offset: offset + 2, deaths=0):
+    def __init__(self, next_of=lambda offset: offset + 2, deaths=0, dies=lambda _: False):
         self.deaths = deaths
+        self._dies, self._numbers = dies, itertools.count()
         self.asked = []
         self._next_of = next_of
 
     def __call__(self, request):
         if request.code != 11:
             return None
-        if self.deaths:
-            self.deaths -= 1
+        if self.deaths or self._dies(next(self._numbers)):
+            self.deaths -= bool(self.deaths)
             raise OSError("gone")
         start = int(request.ext_fields["queueOffset"])
         wanted = int(request.ext_fields["maxMsgNums"])
@@ -250,6 +251,13 @@ def test_a_connection_that_fails_is_made_again(plain):
     broker = Broker(deaths=2)
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
+
+
+def test_one_that_fails_every_now_and_then_is_made_again_each_time(plain):
+    broker, rules = Broker(dies=lambda number: number % 2 == 0), PullRules(in_flight=1)
+    with FakeServer(answering(broker)) as server:
+        assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10, rules)) == list(range(10))
+    assert len(broker.asked) == 5
 
 
 def test_one_that_fails_again_and_again_is_an_error(plain):

@@ -406,3 +406,20 @@ async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answe
     await turn()
     assert settled.done()
     assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+
+
+@story
+async def test_the_end_comes_behind_answers_that_are_known_and_not_given_yet():
+    steps = []
+    waiting = Waiting(work=steps.append)
+    waiting.send(10, 20)
+    await turn()
+    waiting.disk.finish(20)
+    await turn()
+    assert (len(steps), waiting.said) == (1, [])  # others are in the line before them
+    settled = asyncio.ensure_future(waiting.acknowledger.settled(4))
+    await turn()
+    waiting.loop.move(4)
+    await turn()
+    assert settled.done()
+    assert waiting.outcomes() == [(10, OK), (20, OK)]

@@ -60,6 +60,7 @@ FORMS = {
     "another version": {"version": 401},
     "a remark": {"remark": "?"},
     "flag 8": {"message_flag": 8},
+    "used up": {"reconsume_times": 99},
 }
 
 sends = st.fixed_dictionaries(
@@ -102,6 +103,7 @@ class Story:
         self.numbers += 1
         changed = dict(FORMS.get(form, {}))
         message_flag = changed.pop("message_flag", 0)
+        reconsume_times = changed.pop("reconsume_times", None)
         request = send_request(
             self.numbers.to_bytes(4, "big") * (size // 4) + bytes(size % 4),
             topic,
@@ -115,6 +117,8 @@ class Story:
         fields = {**request.ext_fields}
         if message_flag:
             fields["h"] = str(message_flag)
+        if reconsume_times is not None and "j" in fields:
+            fields["j"] = str(reconsume_times)
         if "g" in fields:
             fields["g"] = str(1_700_000_000_000 + self.numbers)
         return request._replace(ext_fields=fields)
@@ -306,6 +310,15 @@ def test_what_producers_usually_write_takes_the_lane(told, text):
     story.act_receive(0, many(1, text=text), [])
     story.act_receive(0, many(30, text=text), [])
     assert story.twins.lane.ran == [30]
+    story.check()
+
+
+@pytest.mark.parametrize("form", ["usual", "used up"])
+def test_what_comes_to_a_retry_topic_is_counted_each_time(told, form):
+    story = told()
+    for _ in range(3):
+        story.act_receive(0, many(9, topic="%RETRY%G", form=form), [])
+    assert (story.twins.lane.ran, story.twins.lane.alone) == ([], 0)
     story.check()
 
 

@@ -16,7 +16,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.hosts import parse_host
-from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.processor.sends import send_plan
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.send_plan import PLANS_MAX, SendPlans, SendPlanTable
@@ -104,6 +104,16 @@ def test_a_topic_that_has_changed_is_looked_at_again(plans, parts):
         plans.plan_of(request)
     parts.topics.delete("T")
     assert plans.plan_of(request)[0].topic_config is parts.topics.get("T")
+
+
+def test_what_is_known_of_a_topic_holds_not_while_it_is_being_deleted(plans, parts):
+    request = send_request("a")
+    plan, _, _ = plans.plan_of(request)
+    parts.topics.begin_deletion("T")
+    with pytest.raises(TopicNotSaved):
+        plans.plan_of(request)
+    parts.topics.keep("T")
+    assert plans.plan_of(request)[0].template is plan.template
 
 
 def test_who_leaves_the_queue_to_the_broker_gets_any_each_time(plans):

@@ -3,7 +3,7 @@
 Its first argument is the directory in which files say where it is to wait, as in `held_driver`:
 
     begin       nobody knows yet that a commit is under way
-    copying     it is noted, and the rows of the first chunk are in the log
+    copying     it is noted, and the rows of the first chunk go into the log, not all others
     copied      all rows are on the disk, and the batch is not committed yet
     ended       it is committed, and nobody sees its rows yet
 
@@ -37,14 +37,14 @@ def hold_at(holds, owner, name, before=None, after=None):
 
 
 def hold_at_second_chunk(holds):
-    """Have a commit wait when it reads a chunk that is not its first."""
+    """Have a commit wait when it reads a chunk that is not its first, ahead of its append."""
     read, first_of = StagedBatches._read, {}
 
     @functools.wraps(read)
-    def read_held(batches, name, into):
+    def read_held(batches, name):
         if first_of.setdefault((name.sink, name.batch_id), name) != name:
             holds.pass_by("copying")
-        read(batches, name, into)
+        return read(batches, name)
 
     StagedBatches._read = read_held
 

@@ -151,6 +151,21 @@ function unread(chart) {
   chart.classList.remove("read");
 }
 
+/* ---- forms that change something */
+
+/* A second click would have the browser forget the answer to the first, which says what was done. */
+function onSubmit(event) {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "yes";
+}
+
+/* Back on the page by the browser's memory, it may be sent: the site says whether it was. */
+function onShown() {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+}
+
 /* ---- the page */
 
 function onClick(event) {
@@ -172,5 +187,7 @@ document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("click", onClick);
   document.addEventListener("change", onChange);
   document.addEventListener("pointermove", onPointer);
+  document.addEventListener("submit", onSubmit);
+  addEventListener("pageshow", onShown);
   setTimeout(refreshAgain, REFRESH_MS);
 });
