@@ -14,7 +14,7 @@ from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.connection import Connection, Steps, Work
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
-from rocketpoll.broker.processor.after_saving import AfterSaving, RunAside
+from rocketpoll.broker.processor.after_saving import AfterSaving
 from rocketpoll.broker.processor.broker_admin import BrokerAdminProcessor
 from rocketpoll.broker.processor.clients.awaited_answers import AwaitedAnswers
 from rocketpoll.broker.processor.clients.client_manage import (
@@ -55,6 +55,7 @@ from rocketpoll.broker.state.member_room import MemberRoom
 from rocketpoll.broker.state.producers import ProducerManager
 from rocketpoll.broker.state.queue_locks import QueueLocks
 from rocketpoll.broker.state_tables import StateTables
+from rocketpoll.broker.store.aside import RunAside
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import DiskUsage
 from rocketpoll.broker.store.message_store import MessageStore

@@ -29,6 +29,9 @@ class Consumer:
             subscription_data_set=(SubscriptionData(topic="T", sub_version=1),),
         )
 
+    def end_threads(self):
+        """It has none."""
+
     def connection_ended(self, address):
         pass
 

@@ -7,19 +7,14 @@ passed in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.connection import Connection
 from rocketpoll.broker.processor.request import reply
 from rocketpoll.broker.state.changes import Change
-
-RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
-"""A function that runs its first argument in another thread.
-
-Then, in the broker's own thread, its second argument gets the exception that was raised, or None.
-"""
+from rocketpoll.broker.store.aside import RunAside
 
 _FAILURE: Final = "the change could not be saved"
 

@@ -24,12 +24,11 @@ know who commits, nor how they are told.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
@@ -37,8 +36,9 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store import chunks
-from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
+from rocketpoll.broker.store.aside import RunAside, Waiting, begun, beside
+from rocketpoll.broker.store.batch_spans import joined, span_of
 from rocketpoll.broker.store.batch_table import OpenBatch
 from rocketpoll.broker.store.chunk_appender import (
     A_WHOLE_TURN,
@@ -58,13 +58,6 @@ from rocketpoll.broker.store.staging import StagedName, check_batch
 
 ATTEMPTS: Final = 5
 """The number of times that a disk is asked to note a commit, before the batch is rolled back."""
-_CRC_MASK: Final = 0xFFFF_FFFF
-_SPAN_ROWS_MAX: Final = 50_000
-_SPAN_BYTES_MAX: Final = 4 << 20
-Answer = TypeVar("Answer")
-Waiting: TypeAlias = Generator["Future[None] | None", None, Answer]
-RunAside: TypeAlias = Callable[[Callable[[], None], Callable[["BaseException | None"], None]], None]
-"""A function that runs a job in another thread, and tells of its end in this one."""
 
 
 class StagedBatches:
@@ -150,7 +143,7 @@ class StagedBatches:
         """
         name.check()
         checked = yield from self._checked(records, sizes)
-        yield from _beside(
+        yield from beside(
             partial(self._staging.put, name, checked.rows, bytes(sized_records)), aside
         )
 
@@ -185,18 +178,18 @@ class StagedBatches:
             if attempts:
                 yield from chunks.when_loaded()
             check = partial(self._staging.checked, sink, batch_id, attempts)
-            found = yield from _beside(check, aside)
+            found = yield from beside(check, aside)
             if found:
                 begins_at = self._appender.settled_end()
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
-                yield from _beside(partial(self._table.begin, batch, len(found)), aside)
+                yield from beside(partial(self._table.begin, batch, len(found)), aside)
                 self._held_since = self._clock()
                 self._reput.hold_from(self._appender.settled_end())
                 rows = sum(each.rows for each in attempts)
                 yield from self._decided(batch, owner, rows, found, admit, aside, pause)
             else:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
-                yield from _beside(partial(self._table.finish, sink, empty), aside)
+                yield from beside(partial(self._table.finish, sink, empty), aside)
             self.commits += 1
             # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
             aside(partial(self._staging.forget, sink, last=batch_id), _drop)
@@ -226,7 +219,7 @@ class StagedBatches:
                 forget = partial(
                     self._staging.forget, sink, first=batch_id, last=batch_id, attempts=attempts
                 )
-                yield from _beside(forget, aside)
+                yield from beside(forget, aside)
                 self.aborts += 1
         finally:
             self._end()
@@ -244,9 +237,9 @@ class StagedBatches:
         try:
             is_known, has_any = self._table.last(sink) is not None, self._staging.has_any(sink)
             if is_known:
-                yield from _beside(partial(self._table.forget, sink), aside)
+                yield from beside(partial(self._table.forget, sink), aside)
             if has_any:
-                yield from _beside(partial(self._staging.forget, sink), aside)
+                yield from beside(partial(self._staging.forget, sink), aside)
             return is_known or has_any
         finally:
             self._end()
@@ -289,7 +282,7 @@ class StagedBatches:
         try:
             end_offset = yield from self._copy(batch, names, put, admit, aside)
             committed = CommittedBatch(
-                batch_id=batch.batch_id, owner=owner, rows=rows, spans=_joined(put)
+                batch_id=batch.batch_id, owner=owner, rows=rows, spans=joined(put)
             )
             finish = partial(self._table.finish, batch.sink, committed)
             yield from self._insist(finish, aside, pause, ATTEMPTS)
@@ -342,7 +335,7 @@ class StagedBatches:
         end_offset = LOG_START
         # Should the batch be rolled back, its queues may have gaps, which must not be there.
         self._log.leave_first_file()
-        reads = (_begun(partial(self._read, name), aside) for name in names)
+        reads = (begun(partial(self._read, name), aside) for name in names)
         read = next(reads, None)
         while read is not None:
             checked = yield from read
@@ -354,7 +347,7 @@ class StagedBatches:
                 result = self._chunks.put_checked(rows)
                 if result.status is not PutMessageStatus.PUT_OK:
                     raise StoreError(result.remark or "messages are not taken")
-                put.append(_span(rows, result))
+                put.append(span_of(rows, result))
                 end_offset = result.end_offset
                 if result.message_count < rows.rows:
                     raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
@@ -405,7 +398,7 @@ class StagedBatches:
         """
         for attempt in count(1):
             try:
-                yield from _beside(job, aside)
+                yield from beside(job, aside)
             except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not may_succeed_later(error):
                     raise self._failed(error) from error
@@ -423,70 +416,5 @@ class StagedBatches:
         return failure
 
 
-def _beside(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
-    """Run a job in another thread, and go on behind it; return or raise what it does."""
-    return (yield from _begun(job, aside))
-
-
-def _begun(job: Callable[[], Answer], aside: RunAside) -> Waiting[Answer]:
-    """Begin a job in another thread now; the steps returned wait for its end, as in `_beside`."""
-    done: Future[None] = Future()
-    answers: list[Answer] = []
-    failures: list[BaseException] = []
-
-    def tell(error: BaseException | None) -> None:
-        if error is not None:
-            failures.append(error)
-        done.set_result(None)
-
-    def wait() -> Waiting[Answer]:
-        yield done
-        if failures:
-            raise failures[0]
-        return answers[0]
-
-    aside(lambda: answers.append(job()), tell)
-    return wait()
-
-
 def _drop(_: object) -> None:
     """Return nothing, whatever a job has returned."""
-
-
-def _span(checked: Checked, result: PutMessageResult) -> BatchSpan:
-    heads = [part.chunk.head["body_crc"] for part in checked.parts]
-    return BatchSpan(
-        topic=checked.queue[0],
-        queue_id=checked.queue[1],
-        queue_offset=result.queue_offset,
-        count=result.message_count,
-        crc=sum(int(crcs.astype(np.uint32).sum(dtype=np.uint64)) for crcs in heads) & _CRC_MASK,
-        body_bytes=sum(int(part.chunk.body_length.sum()) for part in checked.parts),
-    )
-
-
-def _joined(put: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
-    """Join spans that follow each other, while a reader can hold them in memory."""
-    spans: list[BatchSpan] = []
-    last_of_queue: dict[QueueKey, int] = {}
-    for span in put:
-        queue = span.topic, span.queue_id
-        at = last_of_queue.get(queue)
-        if at is not None:
-            last = spans[at]
-            joined = replace(
-                last,
-                count=last.count + span.count,
-                crc=(last.crc + span.crc) & _CRC_MASK,
-                body_bytes=last.body_bytes + span.body_bytes,
-            )
-            if (
-                last.queue_offset + last.count == span.queue_offset
-                and joined.count <= _SPAN_ROWS_MAX
-                and joined.body_bytes <= _SPAN_BYTES_MAX
-            ):
-                spans[at] = joined
-                continue
-        last_of_queue[queue] = len(spans)
-        spans.append(span)
-    return tuple(spans)

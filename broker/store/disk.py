@@ -12,6 +12,7 @@ there.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,9 @@ from rocketpoll.broker.store.lacks import FlushFailed
 from rocketpoll.broker.store.local_file import LocalFile
 from rocketpoll.broker.store.record_lock import RecordLock
 
+_log = logging.getLogger(__name__)
+_unflushed_devices: set[int] = set()
+"""The devices of which it was logged that they flush no directories."""
 _LOOKED_INTO = 128
 """Directories that one thread looks into without a word to the others."""
 
@@ -242,7 +246,7 @@ class LocalDisk:
         self._check_directory(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _flush(descriptor, path)
+            _flush_names(descriptor, path)
         finally:
             os.close(descriptor)
 
@@ -345,6 +349,23 @@ def _flush(descriptor: int, path: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         raise FlushFailed(error.errno, error.strerror, str(path)) from error
+
+
+def _flush_names(descriptor: int, path: Path) -> None:
+    """Flush a directory, on a file system that does so."""
+    try:
+        _flush(descriptor, path)
+    except FlushFailed as error:
+        if error.errno != errno.EINVAL:
+            raise
+        device = os.fstat(descriptor).st_dev
+        if device not in _unflushed_devices:
+            _unflushed_devices.add(device)
+            _log.warning(
+                "the file system of %s flushes no directories: whether names of new files outlive "
+                "a power loss is left to it",
+                path,
+            )
 
 
 def _do(jobs: Iterator[Callable[[], object]]) -> None:

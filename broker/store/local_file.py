@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.lacks import FlushFailed
+from rocketpoll.broker.store.same_file import leads_to
 
 if TYPE_CHECKING:
     from rocketpoll.broker.store.file_map import FileMap
@@ -103,7 +104,7 @@ class LocalFile:
     def check_in_place(self) -> None:
         """Make sure that the path leads here, or raise OSError."""
         try:
-            is_in_place = os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+            is_in_place = leads_to(self._path, self._descriptor)
         except OSError as error:
             error.filename = str(self._path)
             raise

@@ -24,7 +24,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rocketpoll.broker.store.same_file import leads_to
+
 _REFUSALS = frozenset({errno.EAGAIN, errno.EACCES})
+_KEEPS_NONE = frozenset({errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
 _Directory = tuple[int, int, int]
 """A directory that a process has locked: the process, and the directory's device and number."""
@@ -82,8 +85,8 @@ class RecordLock:
             OSError: It was moved away or deleted, or another one is in its place.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            stats = self.directory.stat()
-            if (stats.st_dev, stats.st_ino) == self._identity[1:]:
+            opened, _ = _directories[self._identity]
+            if leads_to(self.directory, opened):
                 return
         raise OSError(
             errno.ESTALE,
@@ -134,7 +137,10 @@ def _locked(path: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         number = errno.EAGAIN if error.errno in _REFUSALS else error.errno
-        raise OSError(number, error.strerror, str(path)) from None
+        why = error.strerror
+        if number in _KEEPS_NONE:
+            why = f"the file system keeps no locks, to keep a second broker out ({why})"
+        raise OSError(number, why, str(path)) from None
     return descriptor
 
 

@@ -17,6 +17,7 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import Bytes, output_option, show_document
 from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.queues import spans_from
@@ -36,7 +37,7 @@ _SENT_AT: Final = "sentAt"
 _Timed: TypeAlias = "Callable[[], list[float]]"
 """A step of a measurement, and the seconds that each of its sends took."""
 
-_seconds = click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10.0,
+_seconds = click.option("--seconds", type=Positive(), default=10.0,
                         show_default=True, help="How long it sends.")  # fmt: skip
 _bytes = click.option("--bytes", "body_bytes", type=click.IntRange(1, 4 << 20), default=100,
                       show_default=True, help="Bytes of a message's body.")  # fmt: skip
@@ -113,7 +114,7 @@ def consume(topic: str, output: str, access: Access) -> None:
 @click.argument("topic")
 @_seconds
 @_bytes
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=100.0, show_default=True,
+@click.option("--rate", type=Positive(), default=100.0, show_default=True,
               help="Messages a second.")  # fmt: skip
 @output_option
 @connected

@@ -15,6 +15,7 @@ import click
 
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import UNHEALTHY
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import Row, output_option, show_rows, time_of
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.errors import BrokerRefused, ClientError
@@ -89,7 +90,7 @@ def info(output: str, access: Access) -> None:
 @cluster.command(example="rocketpoll cluster health")
 @click.option("--watch", is_flag=True, help="Look again and again, and show what has changed.")
 @click.option("--exit-when-healthy", is_flag=True, help="Look until all is well.")
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @output_option
 @connected

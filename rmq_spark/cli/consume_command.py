@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,7 +32,9 @@ from rmq_spark.client.subscriptions import (
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
     from rmq_spark.client.reading.read_bounds import Span
+    from rmq_spark.wire.message_queue import MessageQueue
 
 _POLL_MS: Final = 500
 _BY_KEY: Final = 64
@@ -213,19 +215,46 @@ def _followed(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
-    spans: Sequence[Span] = [
-        span
-        for topic in dict.fromkeys(wish.topics)
-        for span in spans_from(admin.instance, topic, wish.place, wish.queue)
-    ]
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
     with ExitStack() as stack:
-        stack.enter_context(warnings_shown())
         stack.enter_context(consumer)
-        consumer.assign([span.queue for span in spans], wish.selector)
-        for span in spans:
-            consumer.seek(span.queue, span.start)
+        _begin(consumer, admin, wish)
+        stack.enter_context(warnings_shown())  # what keeps it from beginning is an error
         while True:
             for message in consumer.poll(_POLL_MS):
                 if wish.key is None or wish.key in message.keys:
                     yield message
+
+
+def _begin(consumer: LitePullConsumer, admin: Admin, wish: Wish) -> None:
+    """Have a consumer read from the wished place on, of whatever number of topics.
+
+    Starts and ends are asked for by a request for each queue; other places need to know both.
+    """
+    topics = dict.fromkeys(wish.topics)
+    if wish.place.kind in (Kind.START, Kind.END):
+        queues = [each for topic in topics for each in _queues_of(consumer, topic, wish.queue)]
+        consumer.assign(queues, wish.selector)
+        is_start = wish.place.kind is Kind.START
+        seek = consumer.seek_to_begin if is_start else consumer.seek_to_end
+        for queue in queues:
+            seek(queue)
+        return
+    spans = [
+        span
+        for topic in topics
+        for span in spans_from(admin.instance, topic, wish.place, wish.queue)
+    ]
+    consumer.assign([span.queue for span in spans], wish.selector)
+    for span in spans:
+        consumer.seek(span.queue, span.start)
+
+
+def _queues_of(
+    consumer: LitePullConsumer, topic: str, name: QueueName | None
+) -> list[MessageQueue]:
+    found = sorted(consumer.fetch_message_queues(topic))
+    if name is not None:
+        found = [queue for queue in found if name.means(queue)]
+        name.check_found(found, topic)
+    return found

@@ -99,7 +99,11 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     try:
         spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
     except RouteNotFound:
-        raise Failure(f"{group} has no dead letters; rocketpoll dlq list shows who has") from None
+        is_topic = group.startswith(DLQ_PREFIX)
+        hint = f"did you mean {group.removeprefix(DLQ_PREFIX)}? " if is_topic else ""
+        raise Failure(
+            f"{group} has no dead letters; {hint}rocketpoll dlq list shows who has"
+        ) from None
 
     def of_queue(index: int) -> Iterator[MessageExt]:
         queue, address, start, end = spans[index]

@@ -14,7 +14,7 @@ from rmq_spark.cli.failures import Failure
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -118,7 +118,8 @@ def check_group(admin: Admin, name: str) -> None:
     """
     known = admin.groups()
     if name not in known:
-        near = get_close_matches(name, sorted(known), 1)
+        bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        near = [bare] if bare in known else get_close_matches(name, sorted(known), 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")
 

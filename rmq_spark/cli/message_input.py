@@ -29,6 +29,7 @@ _FIELDS: Final = (
     "sharding_key",
     "delay_level",
 )
+_ANY_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
 """A limit for what one message is read from: in JSON, a body takes several times its bytes."""
 _OF_CONSUME: Final = frozenset(
@@ -105,6 +106,7 @@ def messages_of(texts: Iterable[Text], settings: Settings, *, is_json: bool) -> 
         try:
             message = _of_json(text.data, settings) if is_json else _of_bytes(text.data, settings)
             message.check()
+            message.properties_text(_ANY_ID)  # else a wrong one is found without its place
         except (MessageRejected, TypeError, ValueError) as error:
             raise Failure(f"{text.place}: {error}") from error
         yield message

@@ -1,6 +1,7 @@
 """What commands print: tables for people, JSON, YAML and CSV for programs.
 
     rows of values ──> a table (rich in a terminal, aligned text elsewhere), or -o json|yaml|csv
+                       in a terminal without room for it, a line for each value
 
 Times are shown as this machine's (TZ says which), and with their zone for programs. Texts come from
 others: a table shows what would steer a terminal as escapes. This module must not know brokers.
@@ -12,6 +13,7 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
@@ -24,6 +26,11 @@ FORMATS: Final = ("table", "json", "yaml", "csv")
 
 Row = Mapping[str, object]
 
+_READABLE: Final = 12
+"""A column of a table may be folded to this width: a word or two, or half of a time."""
+_BETWEEN: Final = 3
+_LISTED: Final = 10
+"""So many of a list are shown to people, as the topics of a group; programs get all."""
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -123,15 +130,26 @@ def table_of(rows: Sequence[Row], columns: Sequence[str], title: str | None = No
 def text_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
     """Return rows as aligned text, below the names of their columns."""
     numeric = _numeric(rows, columns)
-    lines = [[_title(name) for name in columns]]
-    lines += [[cell(row[name]) for name in columns] for row in rows]
-    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    lines, widths = _laid_out(rows, columns)
     return [
         "  ".join(
             text.rjust(width) if name in numeric else text.ljust(width)
             for name, text, width in zip(columns, line, widths, strict=True)
         ).rstrip()
         for line in lines
+    ]
+
+
+def record_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Return rows one behind the other, each with a line for each of its columns."""
+    width = max(len(_title(name)) for name in columns)
+    return [
+        line
+        for number, row in enumerate(rows)
+        for line in (
+            *([""] if number else []),
+            *(f"{_title(name):{width}}  {cell(row[name])}" for name in columns),
+        )
     ]
 
 
@@ -148,7 +166,8 @@ def cell(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={cell(each)}" for name, each in value.items()) or "-"
     if isinstance(value, (list, tuple, frozenset)):
-        return ", ".join(map(cell, value)) or "-"
+        more = f" and {len(value) - _LISTED:,} more" if len(value) > _LISTED else ""
+        return ", ".join(map(cell, islice(value, _LISTED))) + more or "-"
     return printable(str(value))
 
 
@@ -171,12 +190,29 @@ def _is_number(value: object) -> bool:
 
 
 def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
-
-        Console().print(table_of(rows, columns))
-    else:
+    if not sys.stdout.isatty():
         sys.stdout.writelines(f"{line}\n" for line in text_lines(rows, columns))
+        return
+    from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
+
+    console = Console()
+    if _has_room(rows, columns, console.width):
+        console.print(table_of(rows, columns))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in record_lines(rows, columns))
+
+
+def _has_room(rows: Sequence[Row], columns: Sequence[str], width: int) -> bool:
+    """Return whether a terminal is so wide that folded columns can be read."""
+    _, widths = _laid_out(rows, columns)
+    return sum(min(each, _READABLE) + _BETWEEN for each in widths) <= width
+
+
+def _laid_out(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+    """Return the texts of a table, its titles first, and how wide each column is."""
+    lines = [[_title(name) for name in columns]]
+    lines += [[cell(row[name]) for name in columns] for row in rows]
+    return lines, [max(map(len, each)) for each in zip(*lines, strict=True)]
 
 
 def _show_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ import click
 from rmq_spark.cli.connection import Access, connected
 from rmq_spark.cli.failures import Failure, line_of
 from rmq_spark.cli.message_input import Settings, messages_of, property_of, texts_of
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import json_line
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.errors import ClientError, PartlySent
@@ -54,7 +55,7 @@ _GROUP: Final = "rocketpoll-produce"
               help="Deliver later: 1 s to 2 h, as the broker is set.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
               help="Messages for each request.")  # fmt: skip
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N",
+@click.option("--rate", type=Positive(), metavar="N",
               help="Most messages a second.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text",
               show_default=True, help="A summary, or a JSON line for each request.")  # fmt: skip

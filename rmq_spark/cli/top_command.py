@@ -20,6 +20,7 @@ import click
 
 from rmq_spark.cli.cluster_command import Broker, asked_brokers
 from rmq_spark.cli.connection import Access, connected
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.output import Row, json_line, table_of, text_lines
 from rmq_spark.cli.topic_command import is_rocketmqs
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
@@ -64,7 +65,7 @@ class Look(NamedTuple):
     cls=Verb, context_settings=HELP_SETTINGS, example="rocketpoll top -n 1 --interval 0.5"
 )
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=Positive(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=15, show_default=True, metavar="N",
               help="Most topics, and most groups, to show.")  # fmt: skip

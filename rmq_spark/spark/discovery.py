@@ -100,21 +100,21 @@ class Discovery:
             topics = sorted(matching | {queue.topic for queue in self._known})
         found: list[MessageQueue] = []
         unknown: set[str] = set()
-        for topic in topics:
-            try:
-                route = self._instance.routes.refresh(topic)
-            except RouteNotFound:
+        for topic, route in self._instance.routes.refresh_each(topics).items():
+            if isinstance(route, RouteNotFound):
                 # A name server that has just started knows nothing: its broker says whether it is
                 # gone.
                 before = [queue for queue in self._known if queue.topic == topic]
                 if not (before or selection.pattern is not None or self._options.waits_for_topic):
-                    raise
+                    raise route
                 if topic not in self._unknown:
                     waits = "" if before else "; what comes to it is read from its first message on"
                     _log.warning("no name server knows topic %s at the moment%s", topic, waits)
                 unknown.add(topic)
                 found += before
                 continue
+            if isinstance(route, Exception):
+                raise route
             found += [queue for queue in route.subscribe_queues if _is_assigned(selection, queue)]
             self._brokers[topic] = frozenset(route.brokers)
         self._unknown = unknown

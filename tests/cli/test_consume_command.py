@@ -7,10 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import pytest
 from broker_kinds import wait_until
 
+from rmq_spark.client.connections.connections import Connections
+from rmq_spark.wire.codes import RequestCode
+
+QUEUES = 200
 ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
 
 
@@ -96,6 +101,34 @@ def test_following_goes_on_with_what_comes(run, cluster):
         following.send_signal(signal.SIGINT)
         assert following.wait(20) == 130
         reader.join(20)
+
+
+def test_to_follow_many_queues_costs_a_request_for_each_and_what_their_consumer_asks(
+    run, cluster, monkeypatch
+):
+    asked, request = Counter(), Connections.request
+
+    def counted(self, address, command, *arguments, **more):
+        asked[command.code] += 1
+        return request(self, address, command, *arguments, **more)
+
+    topic = cluster.topic(queues=QUEUES)
+    cluster.send(topic, "one", queue_id=7)
+    monkeypatch.setattr(Connections, "request", counted)
+    ran = run("consume", topic, "--follow", "-n", 1, "-o", "raw")
+    assert (ran.code, ran.out) == (0, "one\n")
+    ends = asked[RequestCode.GET_MIN_OFFSET] + asked[RequestCode.GET_MAX_OFFSET]
+    assert ends <= 2 * QUEUES
+
+
+def test_to_follow_one_queue_needs_one_that_there_is(run, cluster):
+    topic = cluster.topic(queues=2)
+    cluster.send(topic, "other", queue_id=0)
+    cluster.send(topic, "one", queue_id=1)
+    assert run("consume", topic, "--follow", "-q", 1, "-n", 1, "-o", "raw").out == "one\n"
+    ran = run("tail", topic, "-q", 5)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{topic} has no queue 5" in ran.err
 
 
 def test_ctrl_c_is_quiet(cluster):

@@ -95,5 +95,6 @@ def test_what_is_not_there_is_said_not_to_be(run, buried):
     nobody = run("dlq", "show", "nobody")
     assert (nobody.code, nobody.out) == (1, "")
     assert "nobody has no dead letters; rocketpoll dlq list" in nobody.err
+    assert f"did you mean {group}? " in run("dlq", "show", f"%DLQ%{group}").err
     assert "has no dead letter 00" in run("dlq", "resend", group, "00").err
     assert run("dlq", "resend", group).code == 2

@@ -153,6 +153,13 @@ def test_a_group_that_is_not_there_is_told_with_the_nearest(run, cluster, comman
     assert "there is no group biling: did you mean billing? rocketpoll group list" in ran.err
 
 
+@pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g"])
+def test_the_group_of_a_topic_is_told_to_whoever_names_that(run, cluster, name):
+    for group in ("g", "%RETRY%x", "gg"):
+        cluster.store_offset(group, cluster.topic(), 0)
+    assert f"there is no group {name}: did you mean g? " in run("group", "describe", name).err
+
+
 def test_a_queue_belongs_to_a_topic(run, cluster):
     group = cluster.group()
     for _ in range(2):

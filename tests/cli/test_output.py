@@ -80,11 +80,34 @@ def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
     assert "[red]x[/red]\\x1b[2J" in sys.stdout.getvalue()
 
 
+WIDE = {f"column_{number}": f"value-{number}-of-a-row" for number in range(6)}
+
+
+@pytest.mark.parametrize("width", [1, 20, 80])
+def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypatch, width):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_rows([WIDE, WIDE], list(WIDE), "table", none="")
+    record = [f"column {number}  value-{number}-of-a-row" for number in range(6)]
+    assert sys.stdout.getvalue().splitlines() == [*record, "", *record]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(90, "value-5-of-a"), (200, "value-5-of-a-row")])
+def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, width, shown):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_rows([WIDE], list(WIDE), "table", none="")
+    [row] = [line for line in sys.stdout.getvalue().splitlines() if "value-0" in line]
+    assert shown in row
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (None, "-"), (True, "yes"), (0.5, "0.50"), ({"a": 1}, "a=1"), ({}, "-"),
         (Bytes(1536), "1.5 KiB"), (Bytes(3 << 40), "3.0 TiB"), ("a\tb", "a\\tb"),
+        ([], "-"), (["a", 1], "a, 1"), (list(range(10)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        (tuple(range(1_011)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,001 more"),
     ],
 )  # fmt: skip
 def test_a_cell_is_one_line(value, text):

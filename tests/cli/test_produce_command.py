@@ -104,6 +104,9 @@ def test_what_consume_prints_as_json_is_sent_again(run, cluster):
         ('{"body": ""}', "line 2: body: needed at least one byte"),
         ('{"body": "x", "properties": {"TAGS": "x"}}', "line 2: properties: needed names"),
         ('{"body": "x", "tags": 1}', "line 2: tags: "),
+        ('{"body": "x", "keys": [1]}', "line 2: one of keys: needed a text"),
+        ('{"body": "x", "properties": {"a": 1}}', "line 2: property a: needed a text"),
+        ('{"body": "x", "properties": {"a": "\\u0002"}}', "line 2: properties: needed texts"),
     ],
 )
 def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(

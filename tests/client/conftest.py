@@ -1,13 +1,42 @@
 """A broker of ours in a thread, small and quick, and a client's connections to it; and a broker of
-each kind, one for all tests, with a cluster for each test."""
+each kind, one for all tests, with a cluster for each test.
+
+No thread of a client outlives the test that has begun it.
+"""
+
+from contextlib import nullcontext
 
 import pytest
 from broker_kinds import NAME
 from broker_stories import BrokerThread, small_broker
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from left_threads import none_left
 
 from rmq_spark.client.connections.connections import Connections
 from rmq_spark.client.requests.broker_api import BrokerApi
+
+_OF_A_MODULE = {"broker", "world"}
+"""Fixtures of modules that bring clients: these may begin threads in one test for the next."""
+
+_OF_THE_SESSION = {"rocketpoll_broker", "rocketpoll_aio"}
+
+
+def _uses(fixtures, *tests):
+    return any(not fixtures.isdisjoint(test.fixturenames) for test in tests)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_thread_is_left_by_a_module(request):
+    tests = [each for each in request.session.items if each.path == request.path]
+    with nullcontext() if _uses(_OF_THE_SESSION, *tests) else none_left():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left(request):
+    lasts_longer = _uses(_OF_A_MODULE | _OF_THE_SESSION, request.node)
+    with nullcontext() if lasts_longer else none_left():
+        yield
 
 
 @pytest.fixture

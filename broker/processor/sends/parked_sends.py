@@ -24,9 +24,9 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.connection import Connection, Work
-from rocketpoll.broker.processor.after_saving import RunAside
 from rocketpoll.broker.processor.request import reply, size_of
 from rocketpoll.broker.state.topic_config import TopicConfigManager
+from rocketpoll.broker.store.aside import RunAside
 
 BYTES_MAX: Final = 64 << 20
 """Bytes of waiting sends with their fields: four of the longest,

@@ -30,7 +30,6 @@ from rmq_spark.wire.headers.staging import (
 )
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.connection import Connection, Steps, Work
-from rocketpoll.broker.processor.after_saving import RunAside
 from rocketpoll.broker.processor.request import (
     Handlers,
     RequestRejected,
@@ -43,6 +42,7 @@ from rocketpoll.broker.processor.request import (
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.extensions import refuse_other_queue
 from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store.aside import RunAside
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.staging import StagedName, StagingFull

@@ -23,6 +23,7 @@ from rmq_spark.cli.demo.display import Display, Lines, Terminal, save_picture
 from rmq_spark.cli.demo.pace import Pace
 from rmq_spark.cli.demo.view import Batch, Figures, screen, summary
 from rmq_spark.cli.java import java_fault
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.spark import INSTALL, has_pyspark
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 
@@ -79,7 +80,7 @@ class _Parts(NamedTuple):
     context_settings=HELP_SETTINGS,
     example="rocketpoll demo --no-spark --seconds 3",
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0,
+@click.option("--seconds", type=Positive(), default=30.0,
               show_default=True, help="How long it sends.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1),
               help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
@@ -109,6 +110,8 @@ def demo(
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted; everything was stopped\n")
                 return 130
+            except BrokenPipeError:  # the reader, as `head`, has seen enough
+                raise
             except Exception as error:  # noqa: BLE001  # the user has to see any of them
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LAST_WORDS:].encode())

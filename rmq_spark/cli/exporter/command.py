@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmq_spark.cli.connection import Access, connected
+from rmq_spark.cli.numbers import Positive
 from rmq_spark.cli.tree import HELP_SETTINGS, Verb
 from rmq_spark.client.connections.connection import parse_address
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=5557, show_default=True,
               help="Port to listen on; 0: any free one.")  # fmt: skip
-@click.option("--interval", type=click.FloatRange(1, 3_600), default=15.0, show_default=True,
+@click.option("--interval", type=Positive(1, 3_600), default=15.0, show_default=True,
               metavar="SECONDS", help="How often the cluster is read.")  # fmt: skip
 @connected
 def exporter(*, host: str, port: int, interval: float, access: Access) -> None:

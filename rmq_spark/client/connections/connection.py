@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
 from rmq_spark.client.connections.fresh_memory import fresh_memory
-from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters
+from rmq_spark.client.connections.probes import find_silence_early
+from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters, tell_each
 from rmq_spark.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -54,14 +55,6 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 
 SILENCE_SECONDS: Final = 1.0
 """A peer that sends nothing for so long while a request waits in vain counts as gone."""
-
-_SILENCE: Final = {
-    "TCP_KEEPIDLE": 30,
-    "TCP_KEEPINTVL": 10,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 60_000,
-}
-"""Socket options that find a silent peer: times in seconds, TCP_USER_TIMEOUT in milliseconds."""
 
 _READ_BYTES: Final = 1 << 18
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
@@ -115,10 +108,10 @@ class Connection:
         self._changing_turn = mutex()
         self._turn = threading.Condition(self._changing_turn)
         sock.settimeout(TICK_SECONDS)
+        name = f"rocketpoll reader {address}"
+        self._reader = threading.Thread(target=self._read_on, name=name, daemon=True)
         if not reads_itself:
-            threading.Thread(
-                target=self._read_on, name=f"rocketpoll reader {address}", daemon=True
-            ).start()
+            self._reader.start()
 
     @classmethod
     def connect(
@@ -144,9 +137,8 @@ class Connection:
             raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
         except OSError as error:
             raise ConnectionFailed(address, error.strerror or str(error)) from error
-        _tell_silence_early(sock)
+        find_silence_early(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         under_tls = (
             None if tls is None else tls.handshake(sock, address, host, deadline - time.monotonic())
         )
@@ -271,6 +263,12 @@ class Connection:
         """Close the connection, and tell all that wait."""
         self._end(ConnectionClosed(self.address, why))
 
+    def join(self, deadline: float) -> None:
+        """Wait until the threads of a closed connection have ended, up to a time of the clock."""
+        if self._reader.is_alive():
+            self._reader.join(max(deadline - self.clock(), 0))
+        self._writer.join(max(deadline - self.clock(), 0))
+
     def _check_has_not_ended(self) -> None:
         self.notice_end()
         self._waiters.check_has_not_ended()
@@ -314,6 +312,8 @@ class Connection:
             try:
                 if self._takes_turn(answer, remaining):
                     self._read_once(min(remaining, TICK_SECONDS))
+            except Exception as error:  # noqa: BLE001  # as above
+                self._cannot_go_on(error)
             finally:
                 if self._read_by == me:  # whatever a signal's handler has raised, and wherever
                     self._read_by = None
@@ -332,10 +332,19 @@ class Connection:
 
     def _read_on(self) -> None:
         """Read until the connection ends: the work of its thread."""
-        while not self.is_closed:
-            self._read_once(None)
-            if self.clock() >= self._waiters.due_at:
-                self._sweep()
+        try:
+            while not self.is_closed:
+                self._read_once(None)
+                if self.clock() >= self._waiters.due_at:
+                    self._sweep()
+        except Exception as error:  # noqa: BLE001  # a lack of memory, for example
+            self._cannot_go_on(error)
+
+    def _cannot_go_on(self, error: Exception) -> None:
+        """End, as nobody knows what has been read: all that wait have to be told."""
+        why = f"what came could not be read: {type(error).__name__}: {error}"
+        self._end(ConnectionClosed(self.address, why))
+        _log.error("%s: reading has failed", self.address, exc_info=error)
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
@@ -446,14 +455,16 @@ class Connection:
         waiters = self._waiters.end(error)
         if waiters is None:
             return
-        self._writer.close()
-        with suppress(OSError):
-            self._socket.shutdown(
-                socket.SHUT_RDWR
-            )  # closing alone does not wake a thread that reads
-        self._socket.close()
-        for waiter in waiters:
-            waiter.failed(type(error)(*error.args))
+        try:
+            self._writer.close()
+            with suppress(OSError):  # closing alone does not wake a thread that reads
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+        finally:
+            try:
+                tell_each(waiters, error)
+            except MemoryError:  # there may be some by now
+                tell_each(waiters, error)
         if self._on_closed is not None:
             self._on_closed(self)
 
@@ -484,11 +495,3 @@ def parse_address(address: str) -> tuple[str, int]:
     except UnicodeError as error:  # looking the host up would raise it
         raise ConnectionFailed(address, "its host cannot be a host's name") from error
     return host, int(port)
-
-
-def _tell_silence_early(sock: socket.socket) -> None:
-    """Have the system probe a silent peer soon; its default, two hours, is too late for a NAT."""
-    for name, value in _SILENCE.items():
-        option = getattr(socket, name, None)  # not every system has all of them
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)

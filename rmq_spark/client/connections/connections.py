@@ -248,9 +248,12 @@ class Connections:
         """Return the addresses of the brokers that are connected now."""
         return self._lines.ready_addresses()
 
-    def shutdown(self) -> None:
-        """Close all connections; pending and later requests raise an error."""
-        self._lines.shutdown()
+    def shutdown(self, wait_ms: int = 0) -> None:
+        """Close all connections; pending and later requests raise an error.
+
+        Threads that have nothing to do any more are waited for at most so long.
+        """
+        self._lines.shutdown(wait_ms)
 
     # ---- connecting, agreeing, signing
 

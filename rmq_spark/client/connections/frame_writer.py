@@ -12,6 +12,7 @@ what has gathered for long, and where nobody knows how much was sent.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections import OrderedDict, deque
@@ -29,6 +30,8 @@ from rmq_spark.wire.framing import Buffer
 
 if TYPE_CHECKING:
     from rmq_spark.client.connections.tls_socket import TlsSocket
+
+_log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 1.0
 """Most seconds of one call to the socket: the socket's own timeout."""
@@ -148,6 +151,11 @@ class FrameWriter:
         """Number of threads that write: one, once anything has gathered."""
         return int(self._thread is not None and self._thread.is_alive())
 
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, at most so long; `close` comes first."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
     def close(self) -> None:
         """Write nothing more, and let the thread end."""
         self._is_closed = True
@@ -159,11 +167,16 @@ class FrameWriter:
 
     def _write_on(self) -> None:
         """Write what has gathered, again and again: the work of the thread."""
-        while not self._is_closed:
-            with self._mutex:
-                while not self._gathered and not self._is_closed:
-                    self._has_gathered.wait(TICK_SECONDS)
-            self._write_gathered()
+        try:
+            while not self._is_closed:
+                with self._mutex:
+                    while not self._gathered and not self._is_closed:
+                        self._has_gathered.wait(TICK_SECONDS)
+                self._write_gathered()
+        except Exception as error:  # noqa: BLE001  # a lack of memory, for example
+            why = f"what has gathered could not be written: {type(error).__name__}: {error}"
+            self._end(ConnectionClosed(self._address, why))
+            _log.error("%s: writing has failed", self._address, exc_info=error)
 
     def _write_gathered(self) -> None:
         while self._gathered:

@@ -33,6 +33,7 @@ SLOW_SECONDS: Final = 0.5
 LOOK_AGAIN_SECONDS: Final = 1.0
 """Seconds between two times that a silent broker is dialled, while somebody asks for it."""
 
+_LATE_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = "the client was shut down"
 _IS_SECOND: Final = "another one was made meanwhile"
 
@@ -89,6 +90,7 @@ class Lines(ProcessBound):
         self._lines: dict[str, Line] = {}
         self._dialled: dict[tuple[str, bool], Future[Line]] = {}
         self._silent: dict[str, float] = {}  # time at which each may be dialled again
+        self._dialers: list[threading.Thread] = []
         self._is_shut_down = False
         ProcessBound.__init__(self)
 
@@ -182,11 +184,11 @@ class Lines(ProcessBound):
                     dialled.set_result(line)
                     return dialled
                 self._dialled[key] = dialled
-            dial = self._dial_broker if is_broker else self._dial
-            name = f"rocketpoll dials {address}"
-            start_thread(
-                threading.Thread(target=dial, args=(address, dialled), name=name, daemon=True)
-            )
+                dial = self._dial_broker if is_broker else self._dial
+                name, args = f"rocketpoll dials {address}", (address, dialled)
+                thread = threading.Thread(target=dial, args=args, name=name, daemon=True)
+                start_thread(thread)  # in here, so that a shutdown knows of it
+                self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
         except RuntimeError as error:  # at a limit of threads
             failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
             self._has_come(key, dialled, failed)
@@ -209,6 +211,7 @@ class Lines(ProcessBound):
                     self._lines[address] = line
             if is_late:
                 line.connection.close(_SHUT_DOWN)
+                line.connection.join(time.monotonic() + _LATE_SECONDS)
             elif other is not None:
                 line.connection.close(_IS_SECOND)
                 line = other
@@ -254,8 +257,11 @@ class Lines(ProcessBound):
         if self._on_closed is not None:
             self._on_closed(address)
 
-    def shutdown(self) -> None:
-        """Close all lines, fail those who wait for one, and make no others."""
+    def shutdown(self, wait_ms: int = 0) -> None:
+        """Close all lines, fail those who wait for one, and make no others.
+
+        Their threads are waited for at most so long.
+        """
         with self._lock:
             self._is_shut_down = True
             lines = list(self._lines.values())
@@ -264,6 +270,11 @@ class Lines(ProcessBound):
             _resolve(each, ClientShutDown())
         for line in lines:
             line.connection.close(_SHUT_DOWN)
+        deadline = time.monotonic() + wait_ms / 1000
+        for dialer in self._dialers:
+            dialer.join(max(deadline - time.monotonic(), 0))
+        for line in lines if wait_ms else ():
+            line.connection.join(deadline)
 
     def _forked(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
@@ -271,6 +282,7 @@ class Lines(ProcessBound):
         self._lock = mutex()
         self._dialled = {}
         self._silent = {}
+        self._dialers = []
         for line in lines.values():
             line.connection.forked()
 

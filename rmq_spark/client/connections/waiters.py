@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
@@ -148,8 +149,8 @@ class Answer(OwnFuture[_Answer], Waiter):
             self.set_result(value)
 
     def failed(self, error: Exception) -> None:
-        """Let the future fail."""
-        if self.set_running_or_notify_cancel():
+        """Let the future fail, also where there was no memory to resolve it otherwise."""
+        if self.running() or self.set_running_or_notify_cancel():
             self.set_exception(error)
 
     def abandon(self) -> None:
@@ -254,10 +255,14 @@ class Waiters:
     def give_up(self, waiter: Waiter, error: ClientError) -> bool:
         """Tell a waiter that nothing came in time; return whether it was still waiting."""
         with self._lock:
-            if self._waiters.pop(waiter.opaque, None) is None:
+            if waiter.opaque not in self._waiters:
                 return False
-            self._pass_over(waiter)
-        waiter.failed(error)
+            self._pass_over(waiter)  # first: if there is no memory for that, it waits on
+            del self._waiters[waiter.opaque]
+        try:
+            waiter.failed(error)
+        except MemoryError:  # there may be some by now
+            waiter.failed(error)
         return True
 
     def forget(self, waiter: Waiter) -> None:
@@ -276,12 +281,22 @@ class Waiters:
         with self._lock:
             if self.ended is not None:
                 return None
-            self.ended = error
-            waiters, self._waiters = self._waiters, {}
-        return list(waiters.values())
+            waiters = list(self._waiters.values())
+            self.ended, self._waiters = error, {}
+        return waiters
 
     def forked(self, error: ClientError) -> None:
         """Forget all waiters without a word: they wait in the parent process."""
         self._lock = mutex()
         self._waiters = {}
         self.ended = error
+
+
+def tell_each(waiters: Iterable[Waiter], error: ClientError) -> None:
+    """Tell waiters that there is no answer, each by an error of its own if there is memory."""
+    for waiter in waiters:
+        try:
+            waiter.failed(type(error)(*error.args))
+        except Exception:  # noqa: BLE001, PERF203  # the others have to be told as well
+            with suppress(Exception):
+                waiter.failed(error)

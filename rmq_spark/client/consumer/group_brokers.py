@@ -264,6 +264,10 @@ class GroupBrokers:
         """Return all queues of a topic that can be read."""
         return self._routes.subscribe_queues(topic)
 
+    def names(self, topic: str) -> frozenset[str]:
+        """Return the names of a topic's brokers."""
+        return frozenset(self._routes.route(topic).brokers)
+
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
         """Return the members of the group, as any broker of a topic knows them.
 

@@ -25,6 +25,7 @@ from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.member_offsets import MemberOffsets
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.rebalance.one_round import OneRound
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.service_state import (
@@ -42,7 +43,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.subscriptions import (
@@ -133,8 +134,7 @@ class GroupMember(ProcessBound, ABC):
         persist_ms = settings.persist_consumer_offset_interval_ms
         self._persisting = Repeated(self._services, self._persist, persist_ms)
         self._started_ms = 0
-        self._is_registered = False
-        self._has_joined = False
+        self._is_registered = self._has_joined = False
         ProcessBound.__init__(self)
 
     def _crew(self) -> Crew:
@@ -210,7 +210,7 @@ class GroupMember(ProcessBound, ABC):
                 raise
             self._has_joined = True
         except BaseException:
-            self._stop_threads()
+            self.end_threads()
             self._life.change(ServiceState.STARTING, ServiceState.START_FAILED)
             raise
         self._started_ms = time.time_ns() // 1_000_000
@@ -221,10 +221,10 @@ class GroupMember(ProcessBound, ABC):
         self._rebalancing.start(0)
 
     def _join(self) -> None:
-        for subscription in self._subscriptions.values():
-            if not subscription.topic.startswith(RETRY_PREFIX):  # created by the first heartbeat
-                self._instance.routes.route(subscription.topic)
-                self._brokers.check_subscription(subscription)
+        own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
+        self._instance.routes.find(s.topic for s in own)  # the retry topic a heartbeat creates
+        for subscription in own:
+            self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
         self._is_registered = True
         self._instance.heartbeat()
@@ -262,12 +262,13 @@ class GroupMember(ProcessBound, ABC):
         self._end()
 
     def _end(self) -> None:
-        do_all(self.group, self._stop_threads, self._instance.stop)
+        do_all(self.group, self.end_threads, self._instance.stop)
+        self.end_threads(LAST_MS // 3)
 
-    def _stop_threads(self) -> None:
-        self._services.stop(0)
-        self._lanes.stop()
-        self._retry_lanes.stop()
+    def end_threads(self, wait_ms: int = 0) -> None:
+        """Have all threads end but those of listeners; the instance has ended, or this member."""
+        for each in (self._services, self._lanes, self._retry_lanes):
+            each.stop(wait_ms)
 
     def _forked(self) -> None:
         """Leave a consumer that was started to the parent process; here it is silent."""
@@ -347,17 +348,24 @@ class GroupMember(ProcessBound, ABC):
 
     def _rebalance(self) -> int | None:
         topics = sorted({*self._subscriptions, *self._topics_of_queues()})
-        balanced = [self._rebalance_topic(topic) for topic in topics]
+        unknown = sorted(self._subscriptions.keys() - self._instance.routes.topics)
+        if len(unknown) > 1:
+            self._instance.routes.refresh_each(
+                unknown
+            )  # at once; of one that fails it is said below
+        group = OneRound(self._brokers)
+        balanced = [self._rebalance_topic(topic, group) for topic in topics]
         return None if all(balanced) else UNBALANCED_MS
 
-    def _rebalance_topic(self, topic: str) -> bool:
+    def _rebalance_topic(self, topic: str, group: OneRound) -> bool:
         if topic not in self._subscriptions:
             return self._take_share(topic, Share((), ()))
         try:
-            share = self._rule.share(topic, self._brokers)
+            share = self._rule.share(topic, group)
         except ClientError as error:
             is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
-            level = logging.INFO if is_made_soon else logging.WARNING  # brokers make retry topics
+            is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
+            level = logging.INFO if is_usual else logging.WARNING
             _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
@@ -366,6 +374,7 @@ class GroupMember(ProcessBound, ABC):
             return True
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
+            group.ask_again()
         if share is None:
             return False
         if topic not in self._subscriptions or not self.is_running:

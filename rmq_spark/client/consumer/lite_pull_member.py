@@ -205,8 +205,7 @@ class LitePullMember(GroupMember):
             task.start()
 
     def _join(self) -> None:
-        for queue in self._assigned.queues:
-            self._instance.routes.route(queue.topic)
+        self._instance.routes.find(sorted({queue.topic for queue in self._assigned.queues}))
         super()._join()
 
     def _start(self) -> None:

@@ -190,6 +190,11 @@ class PushMember(GroupMember):
         _log.warning(text, self.group, self._push.consume_timeout_ms)
         self._last_listener.end()
 
+    def end_threads(self, wait_ms: int = 0) -> None:
+        """Have all threads end, those of listeners behind what they are doing."""
+        super().end_threads(wait_ms)
+        self._threads.stop(0)
+
     def _forked(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
         super()._forked()

@@ -119,9 +119,9 @@ class Heartbeats(ProcessBound):
         """Number of threads that tell brokers."""
         return self._lanes.thread_count
 
-    def stop(self) -> None:
-        """Tell brokers nothing any more."""
-        self._lanes.stop()
+    def stop(self, wait_ms: int = 0) -> None:
+        """Tell brokers nothing any more; wait at most so long for what is under way."""
+        self._lanes.stop(wait_ms)
 
     def _forked(self) -> None:
         """Forget the brokers: they know the parent, and not this process."""

@@ -53,6 +53,9 @@ NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 SHUTDOWN_MS: Final = 2_000
 """Most milliseconds that `shutdown` takes, whatever is under way."""
 
+LAST_MS: Final = 500
+"""Most milliseconds of these for which threads are waited for that have nothing more to do."""
+
 _ANY_ADDRESS: Final = "127.0.0.1"
 
 
@@ -214,12 +217,19 @@ class ClientInstance(ProcessBound):
         for periodic in periodics:
             if periodic is not None:
                 periodic.stop()
-        producers, consumers = list(self._producers), list(self._consumers)
+        producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
         self._leave(producers, consumers)
+        for consumer in consumers.values():
+            consumer.end_threads()
         self._telling.stop()
-        self.connections.shutdown()
+        deadline = time.monotonic() + LAST_MS / 1000
+        self.connections.shutdown(LAST_MS)
+        self._telling.stop(max(0, int((deadline - time.monotonic()) * 1000)))
+        for periodic in periodics:
+            if periodic is not None:
+                periodic.join(max(0.0, deadline - time.monotonic()))
 
     def _forked(self) -> None:
         """Become another client in the child process; the members remain the parent's."""

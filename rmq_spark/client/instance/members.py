@@ -31,6 +31,9 @@ class ConsumerMember(Protocol):
     def connection_ended(self, address: str) -> None:
         """Note that a broker may have forgotten this consumer, and what it has granted it."""
 
+    def end_threads(self) -> None:
+        """Have all threads end: the instance has ended, and there is nobody to ask any more."""
+
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set (220)."""
 

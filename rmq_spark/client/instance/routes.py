@@ -5,15 +5,15 @@
     addresses          of a master for writes; for reads the one that was suggested, or any other
 
 A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are
-known. The answers of name servers are kept until they change: one that has just started knows
-nothing yet.
+known. Where several are wanted, some are asked for at a time. The answers of name servers are kept
+until they change: one that has just started knows nothing yet.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.errors import (
@@ -23,6 +23,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
+from rmq_spark.client.threads.at_once import for_each
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
+AT_ONCE_MAX: Final = 16
+"""Most routes that one caller asks for at a time."""
+
 _DIGITS_MAX: Final = 10
 """Digits of a count that is believed to be one."""
 
@@ -97,6 +101,18 @@ class Routes(ProcessBound):
             NoNameServer: None of them answers.
         """
         return self._table.get(topic) or self.refresh(topic)
+
+    def find(self, topics: Iterable[str]) -> None:
+        """Ask for the routes of several topics, if they are not known, up to 16 at a time.
+
+        Raises:
+            RouteNotFound: The name servers do not know one of them.
+            NoNameServer: None of them answers.
+        """
+        unknown = [topic for topic in topics if topic not in self._table]
+        for outcome in self.refresh_each(unknown).values():
+            if isinstance(outcome, Exception):
+                raise outcome
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may be sent to.
@@ -220,6 +236,25 @@ class Routes(ProcessBound):
             self._table = table  # behind the brokers, which a route that is known leads to
         return found
 
+    def refresh_each(self, topics: Iterable[str]) -> Mapping[str, TopicRoute | Exception]:
+        """Ask for the routes of several topics again, up to 16 at a time.
+
+        Return each one's route, or the error of `refresh`. When no name server answers, the topics
+        that are left are not asked for.
+        """
+        silence: list[NoNameServer] = []
+
+        def ask(topic: str) -> TopicRoute:
+            if silence:
+                raise silence[0]
+            try:
+                return self.refresh(topic)
+            except NoNameServer as error:
+                silence.append(error)
+                raise
+
+        return for_each(topics, ask, most=AT_ONCE_MAX, name="asks for routes")
+
     def refresh_within(self, topic: str, seconds: float) -> None:
         """Ask for a topic's route again, and wait at most so long: an answer may come later."""
         with self._lock:
@@ -243,14 +278,14 @@ class Routes(ProcessBound):
 
     def refresh_all(self) -> None:
         """Ask again for the route of every known topic; keep those that cannot be found out now."""
-        for topic in sorted(self._table):
-            try:
-                self.refresh(topic)
-            except NoNameServer as error:  # noqa: PERF203  # the other topics may do better
-                _log.warning("routes stay as they are: %s", error)
+        for topic, outcome in self.refresh_each(sorted(self._table)).items():
+            if isinstance(outcome, NoNameServer):
+                _log.warning("routes stay as they are: %s", outcome)
                 return
-            except ClientError as error:
-                _log.warning("the route of %s stays as it is: %s", topic, error)
+            if isinstance(outcome, ClientError):
+                _log.warning("the route of %s stays as it is: %s", topic, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
 
     def forget(self, topic: str) -> None:
         """Forget the route of a deleted topic, until somebody needs it."""

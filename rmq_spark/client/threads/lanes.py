@@ -81,13 +81,16 @@ class Lanes(ProcessBound):
         with self._lock:
             return sum(lane.thread_count for lane in self._lanes.values())
 
-    def stop(self) -> None:
-        """Forget what waits in any of the lanes, without waiting for what is under way."""
+    def stop(self, wait_ms: int = 0) -> None:
+        """Forget what waits in any of the lanes; wait at most so long for what is under way."""
         with self._lock:
             self._is_stopped = True
             lanes = list(self._lanes.values())
         for lane in lanes:
             lane.stop(0)
+        deadline = time.monotonic() + wait_ms / 1000
+        for lane in lanes:
+            lane.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
     def _forked(self) -> None:
         """Stop, if anything has begun; the lanes themselves do the same."""

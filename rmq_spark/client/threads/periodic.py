@@ -58,6 +58,11 @@ class Periodic:
             self._is_wanted = self._is_stopped = True
             self._changing.notify_all()
 
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, at most so long."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
     def _run(self) -> None:
         rested_at = 0.0
         while True:

@@ -62,6 +62,17 @@ def test_without_spark_it_loads_nothing_that_takes_long():
     assert "every one of them once" in done.stdout
 
 
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    command = (
+        f"{sys.executable} -m rocketpoll demo --no-spark --seconds 60 --rate 100 | head -n 1; "
+        "exit 0"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("a broker listens; a consumer starts\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     with subprocess.Popen(

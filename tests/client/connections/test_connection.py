@@ -427,21 +427,6 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
             connection.request(ASK, 60 * SECOND)
 
 
-def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way(connect):
-    options = {
-        "TCP_KEEPIDLE": 30,
-        "TCP_KEEPINTVL": 10,
-        "TCP_KEEPCNT": 3,
-        "TCP_USER_TIMEOUT": 60_000,
-    }
-    with FakeServer(silent) as server:
-        sock = connect(server.address)._socket
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        there = {name: value for name, value in options.items() if hasattr(socket, name)}
-        found = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in there}
-        assert found == there
-
-
 def test_nobody_there_is_an_error_that_says_where():
     with FakeServer(silent) as server:
         address = server.address

@@ -50,6 +50,9 @@ class Wire(SimpleNamespace):
             self._wires.closed.append((self.address, why))
             self._on_closed(self)
 
+    def join(self, _):
+        """It has no threads."""
+
     def forked(self):
         self.is_forgotten = True
 

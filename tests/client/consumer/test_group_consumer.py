@@ -15,8 +15,10 @@ import pytest
 from broker_kinds import NAME, RocketPollBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 from consumer_clusters import FIRST, Cluster
+from left_threads import none_left, threads_of_clients
 from rocketmq_peer import free_port
 
+from rmq_spark.client.consumer import group_member
 from rmq_spark.client.consumer.group_member import SHUTDOWN_MS, UNBALANCED_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
@@ -35,7 +37,11 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
+from rmq_spark.client.instance import instance
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer import producer
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies.clients import MessageModel
 from rocketpoll.broker.store.config import FlushDiskType
 
@@ -399,6 +405,57 @@ def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, ki
         member.leave()
     wait_until("as few threads as before", lambda: threading.active_count() <= before)
     assert cluster.members(group) == ()
+
+
+@pytest.mark.parametrize("kind", [LitePullConsumer, PushConsumer, Producer])
+def test_behind_a_shutdown_there_is_no_thread_any_more_and_nothing_to_warn_of(
+    cluster, kind, caplog, monkeypatch
+):
+    """Who counts threads then, as tests of programs do, finds none: where no machine is too slow
+    for the times that a shutdown may take.
+    """
+    for module in (instance, group_member, producer):
+        for name in ("SHUTDOWN_MS", "LAST_MS"):
+            monkeypatch.setattr(module, name, 60_000, raising=False)
+    topic = cluster.topic(queues=QUEUES)
+    before = threads_of_clients().keys()
+    caplog.set_level(logging.WARNING)
+    for number in range(10):
+        more = {"listener": lambda *_: None} if kind is PushConsumer else {}
+        with kind(cluster.group(), cluster.name_server, **more) as running:
+            if kind is Producer:
+                running.send(Message(topic, b"x"))
+            else:
+                running.subscribe(topic)
+        left = threads_of_clients().keys() - before
+        assert not left, (number, left)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["lite", "concurrent", "orderly"])
+def test_a_consumer_whose_instance_ends_goes_on_with_nothing_and_can_still_be_shut_down(
+    cluster, kind
+):
+    """Nobody has to shut it down: an instance ends at once for all its users."""
+    topic, got = cluster.topic(queues=QUEUES), []
+    cluster.send(topic, *range(20), queues=QUEUES)
+    client = cluster.instance()
+    if kind == "lite":
+        settings = LitePullSettings(consume_from_where=FIRST)
+        consumer = LitePullConsumer(cluster.group(), client, settings)
+    else:
+        name = "listener" if kind == "concurrent" else "orderly_listener"
+        settings = PushSettings(consume_from_where=FIRST)
+        listener = {name: lambda *_: got.append(1)}
+        consumer = PushConsumer(cluster.group(), client, settings=settings, **listener)
+    with none_left():
+        consumer.subscribe(topic)
+        consumer.start()
+        wait_until("its queues", consumer.assignment)
+        wait_until("messages", lambda: got or (kind == "lite" and consumer.poll(100)))
+        client.shutdown()
+    consumer.shutdown()
+    assert not consumer.is_running
 
 
 def test_what_users_call_is_what_the_kind_of_member_does_of_its_own(monkeypatch):

@@ -111,7 +111,9 @@ def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(broke
 
 def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
     telling.tell(["a"])
+    lanes = telling._lanes  # whose thread a child would not have
     telling._forked()
+    lanes.stop()
     assert telling.versions == {}
     telling.stop()
     telling.tell(["a"])

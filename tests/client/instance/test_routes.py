@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
-from rmq_spark.client.instance.routes import QUEUES_MAX, Routes
+from rmq_spark.client.instance.routes import AT_ONCE_MAX, QUEUES_MAX, Routes
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -219,3 +219,65 @@ def test_whoever_asks_for_a_while_is_told_of_no_error_and_keeps_what_is_known():
     routes.refresh_within("T", 20)
     assert len(server.asked) == 2
     assert routes.route("T") is known
+
+
+class Together:
+    """A name server that answers only when so many questions are under way."""
+
+    def __init__(self, count):
+        self.together = threading.Barrier(count)
+        self.changing = threading.Lock()
+        self.under_way = self.highest = 0
+
+    def __call__(self, _):
+        with self.changing:
+            self.under_way += 1
+            self.highest = max(self.highest, self.under_way)
+        self.together.wait(20)
+        with self.changing:
+            self.under_way -= 1
+        return route(queue_data("a"), brokers=[A])
+
+
+@pytest.mark.parametrize("way", ["find", "refresh_all"])
+def test_where_many_routes_are_wanted_some_are_asked_for_at_a_time(way):
+    topics = [f"T{number}" for number in range(3 * AT_ONCE_MAX)]
+    server = Together(AT_ONCE_MAX)
+    routes = Routes(server)
+    if way == "refresh_all":
+        routes._ask = NameServer(**dict.fromkeys(topics, route(queue_data("b"), brokers=[B])))
+        routes.find(topics)
+        routes._ask = server
+        routes.refresh_all()
+    else:
+        routes.find(topics)
+    assert routes.topics == set(topics)
+    assert set(routes.brokers) == {"a"}
+    assert server.highest == AT_ONCE_MAX
+
+
+def test_only_routes_that_are_not_known_are_asked_for_and_one_that_is_missing_is_an_error():
+    server = NameServer(
+        **{name: route(queue_data("a"), brokers=[A]) for name in ("T", "U", "V", "W")}
+    )
+    routes = Routes(server)
+    routes.route("U")
+    server.table["V"] = None
+    with pytest.raises(RouteNotFound, match="V"):
+        routes.find("TUVW")
+    assert sorted(server.asked) == ["T", "U", "V", "W"]
+    assert routes.topics == {"T", "U", "W"}
+    routes.find("TU")
+    assert len(server.asked) == 4
+
+
+def test_when_no_name_server_answers_the_topics_that_are_left_are_not_asked_for():
+    asked = []
+
+    def nobody(topic):
+        asked.append(topic)
+        raise NoNameServer
+
+    outcomes = Routes(nobody).refresh_each(f"T{number}" for number in range(100))
+    assert [type(outcome) for outcome in outcomes.values()] == [NoNameServer] * 100
+    assert len(asked) <= AT_ONCE_MAX

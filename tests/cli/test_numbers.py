@@ -1,0 +1,33 @@
+"""Numbers that a clock cannot take are refused, wherever one is given."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from command_verbs import EVERY
+
+from rmq_spark.cli.numbers import Positive
+
+FRACTIONS = [
+    (name, option.opts[0])
+    for name, verb in EVERY.items()
+    for option in verb.params
+    if isinstance(option.type, click.types.FloatParamType)
+]
+
+
+@pytest.mark.parametrize(("name", "option"), FRACTIONS)
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e300", "0", "-1", "x"])
+def test_what_is_no_number_of_seconds_or_messages_is_refused(run, name, option, number):
+    ran = run(*name.split(), f"{option}={number}")
+    assert ran.code == 2
+    assert f"Invalid value for '{option}'" in ran.err
+
+
+def test_there_are_such_options():
+    assert {"top", "demo", "exporter", "produce"} <= {name for name, _ in FRACTIONS}
+
+
+@pytest.mark.parametrize(("text", "number"), [("0.001", 0.001), ("1e9", 1e9), ("7", 7.0)])
+def test_others_are_taken(text, number):
+    assert Positive().convert(text, None, None) == number

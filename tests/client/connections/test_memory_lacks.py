@@ -1,0 +1,122 @@
+"""Memory that is lacking at any line, once: whoever waits for an answer is told something.
+
+The threads that read and write have many to serve. One that ended here would leave all of them
+waiting, as a program in a container with little memory would learn.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fake_servers import FakeServer, answering, silent
+from memory_faults import MemoryFault
+
+from rmq_spark.client.connections.connection import Connection
+from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
+from rmq_spark.wire.command import RemotingCommand
+
+READING = ("connections/connection.py", "connections/waiters.py", "wire/framing.py")
+WRITING = ("connections/frame_writer.py",)
+ASK = RemotingCommand(105, body=b"x")
+REQUESTS = 4
+MINUTE_MS = 60_000
+PATIENCE_S = 20
+
+
+def echo(request):
+    return request.respond(0, "echo", request.ext_fields, bytes(request.body))
+
+
+def answers_to_some(peer):
+    """Answers all requests but the first, in one piece, and ends."""
+    requests = [peer.receive() for _ in range(REQUESTS)]
+    peer.send(b"".join(echo(request).encode() for request in requests[1:]))
+
+
+def outcome(answer):
+    """What has become of a request: its answer's body, or the kind of its error; None: nothing."""
+    if not answer.done():
+        return None
+    error = answer.exception(0)
+    return bytes(answer.result(0).body) if error is None else type(error)
+
+
+def assert_all_are_told(files, work, usually):
+    """Have work done that returns outcomes, without memory at one line after the other."""
+    none = MemoryFault(files)
+    assert work(none) == usually
+    for number in none.first_and_last_of_each():
+        fault = MemoryFault(files, number)
+        outcomes = work(fault)
+        assert None not in outcomes, f"without memory at {fault.where}: {outcomes}"
+
+
+@pytest.fixture
+def read_on(monkeypatch):
+    """The work of a thread that reads, for the test to do: connections begin none."""
+    read_on = Connection._read_on
+    monkeypatch.setattr(Connection, "_read_on", lambda _: None)
+    return read_on
+
+
+def test_a_reader_that_lacks_memory_anywhere_leaves_nobody_waiting(read_on):
+    def ask(fault):
+        connection = Connection.connect(server.address)
+        answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
+        with fault:
+            read_on(connection)
+        assert connection.is_closed
+        connection._socket.close()  # it may have been its end that lacked memory
+        return [outcome(each) for each in answers]
+
+    with FakeServer(answers_to_some) as server:
+        assert_all_are_told(READING, ask, [ConnectionClosed, b"x", b"x", b"x"])
+
+
+def test_a_reader_that_lacks_memory_when_time_is_over_leaves_nobody_waiting(read_on):
+    """It is the one who notices, for those who do not wait at the moment."""
+
+    def wait_in_vain(fault):
+        connection = Connection.connect(server.address)
+        answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
+        connection._waiters.due_at, late = 0.0, connection.clock() + MINUTE_MS / 1000
+        connection.clock = lambda: late
+        connection._read_once = lambda _: None
+        with fault:
+            read_on(connection)
+        connection._socket.close()  # it may have been its end that lacked memory
+        return [outcome(each) for each in answers]
+
+    with FakeServer(silent) as server:
+        usually = [RequestTimeout] + [ConnectionClosed] * (REQUESTS - 1)
+        assert_all_are_told(READING, wait_in_vain, usually)
+
+
+def test_a_writer_that_lacks_memory_anywhere_leaves_nobody_waiting():
+    def gather(fault):
+        connection = Connection.connect(server.address)
+        connection._writer._thread = threading.current_thread()  # who writes, and begins no other
+        answers = [
+            connection.request_async(ASK, MINUTE_MS, may_gather=True) for _ in range(REQUESTS)
+        ]
+        told = threading.Semaphore(0)
+        for each in answers:
+            each.add_done_callback(lambda _: told.release())
+
+        def end_it():
+            for _ in answers:
+                told.acquire(timeout=PATIENCE_S)
+            connection.close()
+
+        ender = threading.Thread(target=end_it)
+        ender.start()
+        with fault:
+            connection._writer._write_on()
+        outcomes = [outcome(each) for each in answers]
+        connection.close()
+        ender.join()
+        return outcomes
+
+    with FakeServer(answering(echo)) as server:
+        assert_all_are_told(WRITING, gather, [b"x"] * REQUESTS)

@@ -1,0 +1,22 @@
+import socket
+
+from fake_servers import FakeServer, silent
+
+from rmq_spark.client.connections.connection import Connection
+
+
+def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way():
+    options = {
+        "TCP_KEEPIDLE": 30,
+        "TCP_KEEPINTVL": 10,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": 60_000,
+    }
+    with FakeServer(silent) as server:
+        connection = Connection.connect(server.address)
+        sock = connection._socket
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        there = {name: value for name, value in options.items() if hasattr(socket, name)}
+        found = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in there}
+        assert found == there
+        connection.close()

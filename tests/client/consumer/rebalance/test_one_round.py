@@ -1,0 +1,52 @@
+import pytest
+
+from rmq_spark.client.consumer.rebalance.one_round import OneRound
+from rmq_spark.client.errors import ConnectionClosed
+
+BROKERS = {"T": {"a", "b"}, "U": {"b", "a"}, "V": {"a"}}
+
+
+class Group:
+    client_id = "me"
+
+    def __init__(self):
+        self.asked, self.members = [], ("me",)
+
+    def names(self, topic):
+        return frozenset(BROKERS[topic])
+
+    def queues(self, topic):
+        return (topic,)
+
+    def consumer_ids(self, topic):
+        self.asked.append(topic)
+        if isinstance(self.members, Exception):
+            raise self.members
+        return self.members
+
+
+def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
+    group = Group()
+    seen = OneRound(group)
+    assert [seen.consumer_ids(topic) for topic in "TUVTUV"] == [("me",)] * 6
+    assert group.asked == ["T", "V"]
+    assert (seen.client_id, seen.queues("U")) == ("me", ("U",))
+
+
+def test_they_are_asked_for_again_when_brokers_have_been_told_of_a_member():
+    group = Group()
+    seen = OneRound(group)
+    seen.consumer_ids("T")
+    group.members = ("me", "you")
+    seen.ask_again()
+    assert seen.consumer_ids("U") == ("me", "you")
+
+
+def test_brokers_that_do_not_answer_are_waited_for_once():
+    group = Group()
+    group.members = ConnectionClosed("a:1", "gone")
+    seen = OneRound(group)
+    for topic in "TU":
+        with pytest.raises(ConnectionClosed):
+            seen.consumer_ids(topic)
+    assert group.asked == ["T"]

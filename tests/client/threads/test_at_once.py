@@ -1,0 +1,82 @@
+import threading
+
+import pytest
+
+from rmq_spark.client.threads import at_once
+from rmq_spark.client.threads.at_once import for_each
+
+PATIENCE_S = 20
+
+
+def each_with(action, things, most=4):
+    return for_each(things, action, most=most, name="test")
+
+
+def test_some_are_done_at_a_time_and_no_more():
+    together, changing = threading.Barrier(4), threading.Lock()
+    under_way, highest = 0, 0
+
+    def action(thing):
+        nonlocal under_way, highest
+        with changing:
+            under_way += 1
+            highest = max(highest, under_way)
+        together.wait(PATIENCE_S)  # broken, if there are never four
+        with changing:
+            under_way -= 1
+        return thing * 2
+
+    assert list(each_with(action, range(12)).items()) == [(n, n * 2) for n in range(12)]
+    assert highest == 4
+
+
+def test_each_is_done_once_and_an_error_is_what_came_of_it():
+    done = []
+
+    def action(thing):
+        done.append(thing)
+        if thing % 2:
+            raise ValueError(thing)
+        return thing
+
+    found = each_with(action, [3, 1, 2, 3, 1])
+    assert sorted(done) == [1, 2, 3]
+    assert list(found) == [3, 1, 2]
+    assert (found[2], found[1].args, found[3].args) == (2, (1,), (3,))
+
+
+def test_one_alone_is_done_by_the_caller():
+    assert each_with(lambda _: threading.current_thread(), ["one"]) == {
+        "one": threading.current_thread()
+    }
+    assert each_with(lambda _: 1, []) == {}
+
+
+def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
+    def none_is_left(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(at_once, "start_thread", none_is_left)
+    caller = threading.current_thread()
+    assert each_with(lambda _: threading.current_thread(), "abc") == dict.fromkeys("abc", caller)
+
+
+def test_who_is_interrupted_has_nothing_more_begun():
+    begun, may_end = [], threading.Event()
+
+    def action(thing):
+        begun.append(thing)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        may_end.wait(PATIENCE_S)
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        each_with(action, range(100))
+    count = len(begun)
+    may_end.set()
+    for helper in set(threading.enumerate()) - before:
+        helper.join(PATIENCE_S)
+        assert not helper.is_alive()
+    assert count <= 4
+    assert len(begun) <= 4

@@ -1,0 +1,65 @@
+import pytest
+
+from rocketpoll.broker.store.aside import begun, beside
+
+
+class Threads:
+    """Jobs that were given to be run aside; each runs when the test says so."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def __call__(self, job, tell):
+        self.jobs.append((job, tell))
+
+    def run(self):
+        """Run the job that was given first, and tell of its end."""
+        job, tell = self.jobs.pop(0)
+        try:
+            job()
+        except ValueError as error:
+            tell(error)
+        else:
+            tell(None)
+
+
+def outcome(steps):
+    """Return what comes out of steps that have nothing to wait for any more."""
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    return end.value.value
+
+
+def fail():
+    raise ValueError("the disk refuses")
+
+
+def test_a_job_that_was_begun_is_under_way_before_anybody_waits_for_it():
+    threads = Threads()
+    steps = begun(lambda: 7, threads)
+    assert len(threads.jobs) == 1
+    threads.run()
+    assert next(steps).done()
+    assert outcome(steps) == 7
+
+
+def test_a_job_beside_begins_with_the_first_step():
+    threads = Threads()
+    steps = beside(lambda: 7, threads)
+    assert threads.jobs == []
+    end = next(steps)
+    assert not end.done()
+    threads.run()
+    assert end.done()
+    assert outcome(steps) == 7
+
+
+def test_what_a_job_raises_is_raised_where_it_is_waited_for():
+    threads = Threads()
+    first, second = begun(fail, threads), begun(lambda: "read", threads)
+    next(first), next(second)
+    threads.run()
+    threads.run()
+    with pytest.raises(ValueError, match="the disk refuses"):
+        next(first)
+    assert outcome(second) == "read"

@@ -1,0 +1,69 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_spark.wire.bodies.staged_batches import BatchSpan
+from rocketpoll.broker.store.batch_spans import joined
+
+ROWS_MAX, BYTES_MAX = 50_000, 4 << 20
+
+
+def spans_of(appends):
+    """Return the spans of appends to queues, each so many rows behind the last of its queue."""
+    ends, spans = {}, []
+    for queue_id, skipped, count, body_bytes, crc in appends:
+        at = ends.get(queue_id, 100) + skipped
+        spans.append(
+            BatchSpan(
+                topic="orders",
+                queue_id=queue_id,
+                queue_offset=at,
+                count=count,
+                crc=crc,
+                body_bytes=body_bytes,
+            )
+        )
+        ends[queue_id] = at + count
+    return spans
+
+
+def rows_of(spans):
+    """Return the offsets of all rows, as they were appended."""
+    return [at for each in spans for at in range(each.queue_offset, each.queue_offset + each.count)]
+
+
+appends = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([0, 0, 0, 1]),  # others may come between
+        st.integers(1, 30_000),
+        st.integers(0, BYTES_MAX // 2),
+        st.integers(0, 0xFFFF_FFFF),
+    ),
+    max_size=12,
+)
+
+
+@given(appends)
+def test_spans_that_are_joined_have_the_same_rows_and_sums_and_stay_small(appends):
+    put = spans_of(appends)
+    found = joined(put)
+    assert all(each.count <= ROWS_MAX and each.body_bytes <= BYTES_MAX for each in found)
+    for queue_id in {each.queue_id for each in put}:
+        before = [each for each in put if each.queue_id == queue_id]
+        after = [each for each in found if each.queue_id == queue_id]
+        assert rows_of(before) == rows_of(after)
+        assert sum(each.crc for each in before) % 2**32 == sum(each.crc for each in after) % 2**32
+        assert sum(each.body_bytes for each in before) == sum(each.body_bytes for each in after)
+
+
+def test_rows_of_a_queue_that_follow_each_other_are_one_span_also_with_others_between():
+    put = spans_of([(0, 0, 10, 100, 1), (1, 0, 5, 50, 7), (0, 0, 20, 200, 2)])
+    assert [(each.queue_id, each.count, each.crc) for each in joined(put)] == [
+        (0, 30, 3),
+        (1, 5, 7),
+    ]
+
+
+def test_rows_of_others_between_keep_spans_apart():
+    put = spans_of([(0, 0, 10, 100, 1), (0, 1, 20, 200, 2)])
+    assert joined(put) == tuple(put)

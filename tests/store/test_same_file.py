@@ -1,0 +1,53 @@
+"""Whether what lies at a path is what is open; there are brokers on disks that cannot tell in
+`tests/test_broker_odd_disks.py`."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rocketpoll.broker.store.same_file import leads_to
+
+
+@pytest.fixture
+def opened(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    descriptor = os.open(path, os.O_RDONLY)
+    yield path, descriptor
+    os.close(descriptor)
+
+
+def test_a_path_leads_to_what_it_led_to_by_whatever_name(opened, tmp_path):
+    path, descriptor = opened
+    assert leads_to(path, descriptor)
+    (tmp_path / "link").symlink_to(path)
+    assert leads_to(tmp_path / "link", descriptor)
+
+
+def test_what_was_replaced_is_another_and_what_is_gone_is_an_error(opened):
+    path, descriptor = opened
+    path.rename(path.with_name("aside"))
+    with pytest.raises(FileNotFoundError):
+        leads_to(path, descriptor)
+    path.touch()
+    assert not leads_to(path, descriptor)
+
+
+def test_numbers_that_are_others_at_each_look_say_nothing_which_is_said_once(opened, caplog):
+    path, descriptor = opened
+    numbers = count(1)
+
+    class Numbered(type(path)):
+        def stat(self, **_):
+            return os.stat_result((0o100600, next(numbers), 4_711, 1, 0, 0, 0, 0, 0, 0))
+
+    for _ in range(2):
+        assert leads_to(Numbered(path), descriptor)
+    assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
+        f"the file system of {path} has another number for a file at each look"
+    ]
+    assert isinstance(path, Path)

@@ -1,0 +1,271 @@
+"""Brokers on file systems that do not do all that others do: nothing acknowledged is missing, and
+what cannot be done is said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from broker_clients import BrokerClients, send_request
+from broker_processes import BrokerProcess, run_broker
+from fuse_disk import ODDITIES
+from test_broker_bad_stores import MOUNTING, found_in, mounted, needs_mounts, put_some
+
+FUSE_DISK = Path(__file__).with_name("fuse_disk.py")
+QUICK = {
+    "flushDiskType": "SYNC_FLUSH",
+    "checkpointIntervalMills": "200",
+    "mappedFileSizeCommitLog": str(1 << 16),
+    "maxMessageSize": "30000",
+}
+
+
+def fuse(oddity, backing, mount_point):
+    """A command that becomes another, for which a directory lies on a disk with an oddity."""
+    return [*MOUNTING, sys.executable, str(FUSE_DISK), oddity, str(backing), str(mount_point)]
+
+
+def can_mount_fuse():
+    command = [*fuse("none", FUSE_DISK.parent, "/mnt"), "ls", "/mnt"]
+    return (
+        Path("/dev/fuse").exists()
+        and not subprocess.run(command, capture_output=True, check=False, timeout=20).returncode
+    )
+
+
+needs_fuse = pytest.mark.skipif(not can_mount_fuse(), reason="nobody may mount a FUSE here")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A directory, and where it is to be mounted as a broker's store."""
+    places = tmp_path / "backing", tmp_path / "store"
+    for place in places:
+        place.mkdir()
+    return places
+
+
+def live_three_times(tmp_path, by):
+    """Send, be killed; send, end in order; what was acknowledged is there each time."""
+    sent = []
+
+    def send(broker, count):
+        texts = [f"{len(sent) + number} " + "x" * 4_000 for number in range(count)]
+        asyncio.run(put_some(broker, *texts))
+        sent.extend(texts)
+
+    with BrokerProcess(tmp_path, by=by, **QUICK) as broker:
+        send(broker, 30)
+        assert found_in(broker) == sent
+        said = broker.said()
+        broker.kill()
+    with BrokerProcess(tmp_path, by=by, **QUICK) as broker:
+        assert found_in(broker) == sent
+        send(broker, 20)
+        said += broker.said()
+        assert broker.stop() == 0
+    with BrokerProcess(tmp_path, by=by, **QUICK) as broker:
+        assert found_in(broker) == sent
+        assert broker.stop() == 0
+        said += broker.said()
+    assert not any("Traceback" in line for line in said)
+    return "\n".join(said)
+
+
+SAID = {
+    "inodes change": "has another number for a file at each look",
+    "directories are not flushed": "flushes no directories",
+}
+
+
+@needs_fuse
+@pytest.mark.parametrize("oddity", [each for each in ODDITIES if each != "no locks"])
+def test_a_disk_that_lacks_something_keeps_what_is_acknowledged(disk, tmp_path, oddity):
+    said = live_three_times(tmp_path, fuse(oddity, *disk))
+    assert [what for what in SAID.values() if what in said] == [
+        what for name, what in SAID.items() if name == oddity
+    ]
+
+
+@needs_fuse
+def test_a_disk_that_keeps_no_locks_is_refused_with_the_reason(disk):
+    code, _, said = run_broker(
+        f"storePathRootDir={disk[1]}", "listenPort=0", by=fuse("no locks", *disk)
+    )
+    assert code == 1
+    assert "the file system keeps no locks, to keep a second broker out" in said
+    assert str(disk[1] / "lock") in said
+
+
+@needs_mounts
+def test_a_store_in_a_lower_layer_is_gone_on_with_in_the_upper_one(tmp_path):
+    """As one that is a part of an image; the layers are on two disks."""
+    store, lower, upper = (tmp_path / name for name in ("store", "lower", "upper"))
+    for directory in (lower, upper):
+        directory.mkdir()
+    with BrokerProcess(tmp_path, **QUICK) as broker:
+        asyncio.run(put_some(broker, "below"))
+        broker.kill()
+    by = mounted(
+        f"mount -t tmpfs none {lower}",
+        f"mount -t tmpfs none {upper}",
+        f"cp -r {store} {lower}/store",
+        f"mkdir {upper}/upper {upper}/work",
+        f"mount -t overlay none -o lowerdir={lower}/store,upperdir={upper}/upper,"
+        f"workdir={upper}/work,xino=off {store}",
+    )
+    with BrokerProcess(tmp_path, by=by, **QUICK) as broker:
+        asyncio.run(put_some(broker, *map(str, range(50))))
+        assert found_in(broker) == ["below", *map(str, range(50))]
+        assert broker.stop() == 0
+        assert not broker.log()[1:]
+
+
+# ---- a file system of its own, on a device that is a file
+
+MKFS, LOSETUP = shutil.which("mkfs.ext4"), shutil.which("losetup")
+SHUT_DOWN = """
+import fcntl, os, struct, sys
+EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+"""
+"""Nothing that was not flushed outlives it, and the file system does nothing more.
+
+A flush that it falls into may report success nevertheless, whoever asks for it: that is ext4's.
+"""
+
+
+def loop(image, store):
+    """A command that becomes another, for which an image is mounted as its store."""
+    return mounted(f"mount -o loop,errors=remount-ro {image} {store}")
+
+
+def can_mount_loop(directory):
+    image, place = directory / "tried", directory / "place"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    tries = ([MKFS, "-q", str(image)], [*loop(image, place), "true"])
+    found = [
+        not subprocess.run(each, capture_output=True, check=False).returncode for each in tries
+    ]
+    return all(found)
+
+
+@pytest.fixture(scope="module")
+def _loops(tmp_path_factory):
+    tools = MKFS, LOSETUP, shutil.which("nsenter")
+    if not all(tools) or not can_mount_loop(tmp_path_factory.mktemp("loop")):
+        pytest.skip("nobody may mount an image of ext4 here")
+
+
+@pytest.fixture
+def image(_loops, tmp_path):
+    """An empty ext4 of 16 MiB."""
+    path = tmp_path / "image"
+    with path.open("wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run([MKFS, "-q", str(path)], check=True)
+    (tmp_path / "store").mkdir()
+    return path
+
+
+def until_unmounted(image):
+    """The mounts of a process that has ended go soon, and another must not come before."""
+    while subprocess.run([LOSETUP, "-j", image], capture_output=True, check=True).stdout:
+        pass
+
+
+async def sent_while_it_takes(port, prefix, until):
+    """Send until it is refused, and then a little; what was acknowledged, and what was said."""
+    taken, refused = [], []
+    async with BrokerClients(port) as clients:
+        client = await clients.connect()
+        while len(refused) < until:
+            body = f"{prefix} {len(taken) + len(refused)} " + "x" * 3_000
+            answer = await client.call(send_request(body))
+            (refused if answer.code else taken).append(answer.remark if answer.code else body)
+    return taken, refused
+
+
+@pytest.mark.deep
+def test_what_a_real_disk_has_acknowledged_outlives_its_end_in_the_midst_of_sends(tmp_path, image):
+    store, kept, dice = tmp_path / "store", [], random.Random(1)
+    for life in range(3):
+        with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
+            asyncio.run(put_some(broker, f"life {life}"))
+            found = found_in(broker)
+            assert [each for each in found if each in kept] == kept
+            assert len(found) == len(set(found))
+            sending = threading.Timer(
+                dice.uniform(0.05, 0.5),
+                broker.in_its_mounts,
+                [sys.executable, "-c", SHUT_DOWN, str(store)],
+            )
+            sending.start()
+            taken, refused = asyncio.run(sent_while_it_takes(broker.port, f"life {life}:", 2))
+            sending.join()
+            assert taken
+            assert "Input/output error" in refused[-1]
+            kept = found + taken[:-1]
+            broker.kill()
+        until_unmounted(image)
+    with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
+        assert [each for each in found_in(broker) if each in kept] == kept
+        assert broker.stop() == 0
+
+
+@pytest.mark.deep
+def test_a_real_disk_that_fills_up_refuses_and_takes_again_and_has_all_that_was_taken(
+    tmp_path, image
+):
+    store = tmp_path / "store"
+    keeping = {**QUICK, "cleanResourceInterval": "3600000", "diskMaxUsedSpaceRatio": "99"}
+    with BrokerProcess(tmp_path, by=loop(image, store), **keeping) as broker:
+        filler = broker.as_it_sees(store) / "filler"
+        asyncio.run(put_some(broker, "first"))
+        filler.write_bytes(bytes(1))
+        with filler.open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 12))
+        taken, refused = asyncio.run(sent_while_it_takes(broker.port, "full", 3))
+        assert all("No space left" in each or "disk" in each for each in refused)
+        filler.unlink()
+        while True:
+            more, refused = asyncio.run(sent_while_it_takes(broker.port, "room", 1))
+            if more:
+                break
+        assert found_in(broker) == ["first", *taken, *more]
+        broker.kill()
+    until_unmounted(image)
+    with BrokerProcess(tmp_path, by=loop(image, store), **keeping) as broker:
+        assert found_in(broker) == ["first", *taken, *more]
+
+
+@pytest.mark.deep
+def test_a_real_disk_that_turns_read_only_is_said_by_each_refusal_and_by_the_stop(tmp_path, image):
+    store = tmp_path / "store"
+    with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
+        asyncio.run(put_some(broker, "before"))
+        device = subprocess.run([LOSETUP, "-j", image], capture_output=True, check=True, text=True)
+        name = Path(device.stdout.partition(":")[0]).name
+        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("as if the device had failed")
+        taken, refused = asyncio.run(sent_while_it_takes(broker.port, "after", 2))
+        assert not taken
+        assert all("the disk is read-only: [Errno 30]" in each for each in refused)
+        assert all(str(store / "commitlog") in each for each in refused)
+        assert found_in(broker) == ["before"]
+        assert broker.stop() == 1
+        *_, last = broker.said()
+    assert last.startswith("the broker has stopped, but not in order: ")
+    assert "the disk is read-only" in last
+    until_unmounted(image)
+    with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
+        assert found_in(broker) == ["before"]
