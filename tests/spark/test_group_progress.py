@@ -1,9 +1,10 @@
 """What brokers are told of a query's consumer group: what is written, never what is planned."""
 
-from source_parts import Clock, query, queue_of, send
+from source_parts import Clock, query, queue_of, schema_of, send
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.spark import stream_reader
 from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.queues import Queues
 
@@ -42,6 +43,28 @@ def test_a_question_for_the_next_batch_tells_brokers_nothing(
         end = batches.latest(batches.initial(), NO_LIMITS)
         assert batches.latest(end, NO_LIMITS) is end
     assert told == []
+
+
+def test_a_reader_that_is_asked_for_a_batch_tells_what_was_written_before_it(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    """From its start on, a batch is only planned: what is killed then is read again."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
+    told, queue = told_of(monkeypatch), queue_of(rocketpoll_topic, 0)
+    options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
+    more = {"maxOffsetsPerTrigger": "1"}
+    reader = stream_reader.RememberingStreamReader(
+        {**options, **grouped(rocketpoll_topic), **more}, schema_of("body binary")
+    )
+    try:
+        first = reader.latestOffset()
+        assert {each[queue] for each in told} <= {0}
+        reader.partitions(reader.initialOffset(), first)
+        second = reader.latestOffset()
+        assert second != first
+        assert told[-1][queue] == 1
+    finally:
+        reader.stop()
 
 
 def test_what_brokers_know_they_are_not_told_again(
