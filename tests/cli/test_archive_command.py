@@ -93,7 +93,7 @@ def test_one_that_cannot_be_written_leaves_the_last_one(tmp_path):
         "sys.exit(main(sys.argv[1:]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "archive", path],
+        [sys.executable, "-B", "-c", program, "archive", path],  # byte code would be cut short, too
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
