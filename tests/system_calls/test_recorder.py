@@ -45,7 +45,7 @@ EVERYTHING = """
 WRITE = """
     file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
     written = os.pwrite(file, b"0123456789" * 10, 0)
-    print(written)
+    print(written, flush=True)
 """
 
 FLUSH = """
