@@ -5,10 +5,10 @@ The order of appends, and the offsets of queues, are `MessageAppender`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -17,6 +17,7 @@ from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender, illegal, unavailable
+from rocketpoll.broker.store.aside import Answer, Waiting
 from rocketpoll.broker.store.commit_log import CommitLog, ManyRecords, Placed
 from rocketpoll.broker.store.consume_queue import TRANSACTION_MASK
 from rocketpoll.broker.store.errors import StoreFailed
@@ -51,7 +52,6 @@ A_WHOLE_TURN: Final[Future[None]] = Future()
 turn of its loop of which nothing has been used."""
 A_WHOLE_TURN.set_result(None)
 
-Result = TypeVar("Result")
 Admit: TypeAlias = Callable[[], object]
 """A function that raises if messages may not be put now: their topic may be gone meanwhile."""
 
@@ -94,9 +94,7 @@ class ChunkAppender:
         self._appender = appender
         self._fresh = fresh
 
-    def put_chunk(
-        self, records: Buffer, sizes: Sizes, admit: Admit
-    ) -> Generator[Future[None] | None, None, PutMessageResult]:
+    def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Waiting[PutMessageResult]:
         """Append ready-encoded records of one topic and queue, each checked as if it came alone.
 
         The checks come in steps, and the append with the last, behind ``admit``. The records may be
@@ -119,7 +117,7 @@ class ChunkAppender:
 
     def checked(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
-    ) -> Generator[Future[None] | None, None, Checked | PutMessageResult]:
+    ) -> Waiting[Checked | PutMessageResult]:
         """Check records, in steps; return what is to be appended, or why they cannot be.
 
         Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
@@ -182,7 +180,7 @@ class ChunkAppender:
         parts: Iterable[UniformParts],
         born_timestamp: int,
         admit: Admit,
-    ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
+    ) -> Waiting[tuple[PutMessageResult, Sequence[int]]]:
         """Append a batch of very many messages, all or none, in steps; return the sizes, too.
 
         The last step is ``admit`` and the append.
@@ -323,7 +321,7 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
     ]
 
 
-def finished(steps: Generator[Future[None] | None, None, Result]) -> Result:
+def finished(steps: Waiting[Answer]) -> Answer:
     """Take all steps at once, waiting in this thread where one has to, and return their result."""
     try:
         while True:
@@ -331,5 +329,5 @@ def finished(steps: Generator[Future[None] | None, None, Result]) -> Result:
             if awaited is not None:
                 awaited.exception()  # returns when it is done
     except StopIteration as end:
-        result: Result = end.value
+        result: Answer = end.value
         return result

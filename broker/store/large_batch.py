@@ -9,13 +9,12 @@ It knows neither files nor queues.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
+from rocketpoll.broker.store.aside import Waiting
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, LOG_START
 from rocketpoll.broker.store.records.record_template import (
     RecordTemplate,
@@ -72,7 +71,7 @@ class LargeBatch:
         self.longest_body = max(self.longest_body, *map(len, parts.bodies))
         self.longest_properties = max(self.longest_properties, *map(len, parts.properties))
 
-    def ready(self) -> Generator[Future[None] | None, None, list[Part]]:
+    def ready(self) -> Waiting[list[Part]]:
         """Return, in steps, all records without their places, and what seals them; end additions.
 
         Raises:

@@ -9,8 +9,7 @@ it, and what is answered, is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -22,6 +21,7 @@ from rmq_spark.wire.properties import DELAY, TIMERS
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
+from rocketpoll.broker.store.aside import Waiting
 from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.lazy_numpy import is_loaded as is_numpy_loaded
 from rocketpoll.broker.store.message_store import MessageStore
@@ -90,7 +90,7 @@ class BatchPuts:
 
     def put_in_steps(
         self, plan: SendPlan, body: Buffer, properties: StoredProperties, born_timestamp: int
-    ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
+    ) -> Waiting[tuple[PutMessageResult, Sequence[int]]]:
         """Put a batch of many messages in steps, as `put` does at once; the last is the put."""
         of_batch = self._properties.of_batch(properties.text)
         parts: list[UniformParts] = []
