@@ -309,8 +309,11 @@ class GroupMember(ProcessBound, ABC):
         if self.is_running:
             self._brokers.check_subscription(data)
         with self._changing_subscriptions:
+            before = self._subscriptions.get(topic, data)
             self._subscriptions = {**self._subscriptions, topic: data}
         self._subscriptions_changed()
+        if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
+            self._pull_anew(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic, behind a listener that is busy; refuse as `subscribe` does."""
@@ -415,6 +418,10 @@ class GroupMember(ProcessBound, ABC):
 
         Implementations must not wait for brokers or listeners.
         """
+
+    @abstractmethod
+    def _pull_anew(self, topic: str) -> None:
+        """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
 
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:

@@ -124,6 +124,9 @@ class LitePullMember(GroupMember):
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
+            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
+                has changed.
+            RouteNotFound: It is running, and the brokers to ask about a condition are not known.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
@@ -132,9 +135,20 @@ class LitePullMember(GroupMember):
         check_selector(selector)
         if self._subscriptions:
             raise SubscriptionConflict
+        if self.is_running:
+            self._check_filtered(wanted, selector)
         self._is_assigned_by_hand = True
+        is_changed = selector != self._selector_for_assign
         self._selector_for_assign = selector
         self._change_queues(wanted, None)
+        if is_changed:
+            for topic in {queue.topic for queue in wanted}:
+                self._pull_anew(topic)
+
+    def _check_filtered(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
+        """Raise an error if brokers cannot filter like that: some then pass over nothing at all."""
+        for topic in sorted({queue.topic for queue in queues}):
+            self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
@@ -180,6 +194,14 @@ class LitePullMember(GroupMember):
                 self._start_tasks(new)
         return bool(new or gone)
 
+    def _pull_anew(self, topic: str) -> None:
+        with self._changing_tasks:
+            for task in self._tasks.values():
+                if task.assigned.queue.topic == topic:
+                    task.assigned.pull_anew()
+                    task.wake()
+            self._cache.forget_stale()
+
     def _let_go(self, assigned: AssignedQueue) -> None:
         task = self._tasks.pop(assigned.queue, None)
         if task is not None:
@@ -206,6 +228,7 @@ class LitePullMember(GroupMember):
 
     def _join(self) -> None:
         self._instance.routes.find(sorted({queue.topic for queue in self._assigned.queues}))
+        self._check_filtered(self._assigned.queues, self._selector_for_assign)
         super()._join()
 
     def _start(self) -> None:
