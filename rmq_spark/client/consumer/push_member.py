@@ -244,7 +244,8 @@ class PushMember(GroupMember):
         """Return the queues that this consumer has now."""
         return self._queues()
 
-    def _topics_of_queues(self) -> Iterable[str]:
+    def topics_of_queues(self) -> Iterable[str]:
+        """Return the topics of this consumer's queues: an orderly listener may keep one."""
         return [queue.topic for queue in self._queues()]
 
     def _pull_anew(self, topic: str) -> None:
@@ -252,7 +253,8 @@ class PushMember(GroupMember):
             if request.queue.topic == topic:
                 self._pull_service.pull_anew(request)
 
-    def _take_share(self, topic: str, share: Share) -> bool:
+    def take_share(self, topic: str, share: Share) -> bool:
+        """Have these queues of a ``topic``; return False if a listener is busy with another."""
         mine = frozenset(share.mine)
         with self._changing_requests:
             leaving = [
