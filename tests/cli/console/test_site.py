@@ -11,6 +11,7 @@ from console_stage import TOKEN, paths, served, staged
 from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
+from rmq_spark.cli.console.parts import sign_in_path
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -84,11 +85,19 @@ def test_a_session_begins_and_ends(console):
     assert "Sign out" not in console.read("/").text
 
 
+@pytest.mark.parametrize("path", ["/topics?q=%2B%26", "/groups?q=a%2Fb", "/nowhere/%2F"])
+def test_signing_in_leads_back_to_the_page_that_was_read(console, path):
+    [sign_in] = [each for each in console.get(path).page.links if each.startswith("/sign-in")]
+    assert sign_in == sign_in_path(path)
+    answer = console.post("/sign-in", {"token": TOKEN, "next": path})
+    assert answer.headers["Location"] == path
+
+
 def test_beyond_this_machine_pages_need_the_token(addresses):
     with served(addresses[0], writes=False, reads_are_open=False) as browser:
         for path in READS:
             answer = browser.get(path)
-            assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
+            assert (answer.status, answer.headers["Location"]) == (303, sign_in_path(path))
         assert addresses[0] not in browser.read("/sign-in").text
         browser.sign_in()
         assert "All is well" in browser.read("/").text
