@@ -123,7 +123,7 @@ def _write_and_read(path, offsets, faults):
             store = opened(path)
             store.persist(QUEUE, offset)
             store.persist(OTHER, offset << 40)  # longer than those of others
-    except Exception as error:  # noqa: BLE001  # it is for the test
+    except Exception as error:  # it is for the test
         faults.put(repr(error))
     faults.put(None)
 
