@@ -161,7 +161,8 @@ def explained(admin: Admin) -> Iterator[None]:
     well be there, and nobody should be told to make it.
 
     Raises:
-        Failure: The cluster has no topic of a name, or no broker.
+        Failure: The cluster has no topic of a name.
+        BrokerNotFound: It has no broker.
     """
     try:
         yield
@@ -260,7 +261,7 @@ def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
     try:
         admin.masters()
     except BrokerNotFound as error:
-        raise Failure(line_of(error)) from missing
+        raise error from missing
     except RocketPollError:  # the first error tells more
         return
 

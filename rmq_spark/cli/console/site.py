@@ -127,6 +127,7 @@ class Site:
                 "No answer",
                 "The cluster does not answer as it should",
                 line_of(error),
+                is_tried_again=request.method == "GET",
             )
         except click.ClickException as error:
             what, _, says = error.message.partition(": ")
@@ -207,13 +208,16 @@ def _outcome(request: Request, error: click.ClickException) -> tuple[HTTPStatus,
     return HTTPStatus.NOT_FOUND, "Not found"
 
 
-def _panel(status: HTTPStatus, title: str, what: str, says: str) -> Page:
+def _panel(
+    status: HTTPStatus, title: str, what: str, says: str, *, is_tried_again: bool = False
+) -> Page:
+    """Return a page that says what is wrong, which the script may try again until it is not."""
     return Page(
         title,
         join(
             trouble(what, *says.split("; ")),
             el("p", el("a.button", "Overview", href="/"), " ",
-               el("a.button", "Try again", href="?")),
+               el("a.button", "Try again", href="?"), data_again=is_tried_again),
         ),
         "",
         status=status,
