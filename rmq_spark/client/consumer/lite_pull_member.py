@@ -330,21 +330,25 @@ class LitePullMember(GroupMember):
         try:  # Without the lock: another thread may have less time.
             if (request := self._cache.poll(timeout_ms, most)) is None:
                 return []
-            self._auto_commit.returned(request.assigned)
-            self._wake_throttled()
+            self._note_returned(request.assigned)
             messages = observing.taken(self.group, request.messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
-        except BaseException:  # out of a signal handler, at any line: what was taken comes again
-            with self._changing_tasks:
-                for task in self._tasks.values():
-                    task.assigned.return_again()
-                    task.wake()
-                self._cache.forget_stale()
+        except BaseException:  # out of a signal handler, at any line
+            self._return_again()
             raise
         return messages
 
-    def _wake_throttled(self) -> None:
-        """Let pulling go on before the cache has run dry."""
+    def _return_again(self) -> None:
+        """Have come again what was taken and has not reached its caller."""
+        with self._changing_tasks:
+            for task in self._tasks.values():
+                task.assigned.return_again()
+                task.wake()
+            self._cache.forget_stale()
+
+    def _note_returned(self, assigned: AssignedQueue) -> None:
+        """Note that messages of a queue are returned; pull on before the cache has run dry."""
+        self._auto_commit.returned(assigned)
         for task in list(self._tasks.values()):
             limit = self._lite.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
