@@ -8,7 +8,7 @@ See `assigned_queues` for what counts as consumed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -217,7 +217,8 @@ class LitePullMember(GroupMember):
         if task is not None:
             self._offsets.forget(assigned.queue, task.last_known)
 
-    def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
+    def _start_tasks(self, new: Sequence[AssignedQueue]) -> None:
+        self._offsets.begin_together([assigned.queue for assigned in new])
         for assigned in new:
             task = PullTask(
                 assigned,
@@ -238,9 +239,8 @@ class LitePullMember(GroupMember):
     def _start(self) -> None:
         super()._start()
         with self._changing_tasks:
-            self._start_tasks(
-                assigned for assigned in self._assigned.all() if assigned.queue not in self._tasks
-            )
+            known = self._assigned.all()
+            self._start_tasks([each for each in known if each.queue not in self._tasks])
 
     def _stop_consuming(self) -> None:
         self._topic_checks.stop()
