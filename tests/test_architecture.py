@@ -23,6 +23,7 @@ FUNCTION_LINES_MAX = 70
 # Modules of names and layouts only, or of one other module's parts,
 # and where each is used to the last.
 TESTED_ELSEWHERE = {
+    "rmq_spark/client/aio/loop_consumer.py": "client/aio/test_consumer.py",
     "rmq_spark/client/consumer/group_member.py": "client/consumer/test_group_consumer.py",
     "rmq_spark/client/consumer/member_offsets.py": "client/consumer/test_group_consumer.py",
     "rmq_spark/client/consumer/push_member.py": "client/consumer/test_push_consumer.py",

@@ -2,7 +2,7 @@
 
     producers ──▶ sending ──┐
     listeners ──▶ observed ─┼──▶ the observer, if there is one
-    polls ──────▶ taken ────┘
+    polls ──────▶ taken ────┘             one by one: handed
 
 Without an observer each call costs one comparison. What an observer does is its own matter: this
 module knows no telemetry, and nothing here changes what is sent or consumed but the messages that a
@@ -99,6 +99,12 @@ def taken(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]:
     if _observer is not None:
         _observer.taken(group, messages)
     return list(messages)
+
+
+def handed(group: str, message: MessageExt) -> None:
+    """Tell the observer that a group's consumer hands this message out."""
+    if _observer is not None:
+        _observer.taken(group, (message,))
 
 
 def observed(

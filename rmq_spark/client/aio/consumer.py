@@ -1,7 +1,7 @@
 """Consumer for asyncio: messages that threads have pulled ahead, taken in the loop.
 
     pull ──▶ request cache ──wake──▶ loop: poll, or the next of `async for`
-    listener of queues ◀──post──┘
+    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a look around
 
 A message is taken from the cache in the very step of the loop in which it is returned, behind the
 last await: no cancellation can come in between, and a message of a cancelled wait is still there
@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import NoneType
-from typing import Final
+from typing import Final, TypeVar
 
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Wakes
+from rmq_spark.client.aio.loop_consumer import LoopConsumer
 from rmq_spark.client.aio.member import Member, threaded
 from rmq_spark.client.arguments import check_kind, check_range, check_time_ms
 from rmq_spark.client.consumer.listeners import check_listener
@@ -25,11 +26,11 @@ from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQu
 from rmq_spark.client.consumer.service_state import own_instance
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_group
-from rmq_spark.client.threads.crews import Crew, SharedCrew
 from rmq_spark.wire.message_queue import MessageQueue
+
+_Taken = TypeVar("_Taken")
 
 BUSY_SECONDS: Final = 0.01
 """Seconds after which a task that always finds messages lets the loop's other tasks run."""
@@ -78,6 +79,7 @@ class Consumer(Member["LoopConsumer"]):
             client = Client.of(partial(own_instance, client, model))
         super().__init__(client)
         self._bridge: LoopBridge | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: Wakes | None = None
         self._let_others_run_at = 0.0
 
@@ -86,7 +88,7 @@ class Consumer(Member["LoopConsumer"]):
     def _here(self) -> LoopBridge:
         bridge = super()._here()
         if self._bridge is None:
-            self._bridge, self._arrivals = bridge, Wakes(bridge.loop)
+            self._bridge, self._loop, self._arrivals = bridge, bridge.loop, Wakes(bridge.loop)
         return bridge
 
     def _build(self) -> LoopConsumer:
@@ -166,7 +168,8 @@ class Consumer(Member["LoopConsumer"]):
         consumer = self._now()
         consumer.check_running()
         milliseconds = self._settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        return await self._next(consumer, milliseconds / 1000, max_messages)
+        take = partial(consumer.take, max_messages)
+        return await self._next(consumer, milliseconds / 1000, take) or []
 
     def __aiter__(self) -> Consumer:
         return self
@@ -177,17 +180,28 @@ class Consumer(Member["LoopConsumer"]):
         Asking for it says that the message before is dealt with. The iteration ends when the
         consumer is closed. One that is cancelled has taken nothing.
         """
+        loop, consumer = asyncio.get_running_loop(), self._built
+        if (
+            consumer is not None
+            and consumer.handout is not None
+            and not self._is_over
+            and loop is self._loop
+            and loop.time() < self._let_others_run_at
+            and (message := consumer.next_handed()) is not None
+        ):
+            return message
         consumer = self._now()
         if not self._is_over:
             consumer.check_running()
-        while not self._is_over and consumer.is_running:
-            for message in await self._next(consumer, None, 1):
-                return message
-        raise StopAsyncIteration
+        message = await self._next(consumer, None, consumer.hand_out)
+        if message is None:
+            raise StopAsyncIteration
+        return message
 
     async def _next(
-        self, consumer: LoopConsumer, seconds: float | None, most: int | None
-    ) -> list[MessageExt]:
+        self, consumer: LoopConsumer, seconds: float | None, take: Callable[[], _Taken | None]
+    ) -> _Taken | None:
+        """Return what there is to take, waiting for it; None if the time, or the consumer, ends."""
         arrivals, loop = self._arrivals, asyncio.get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
         if loop.time() >= self._let_others_run_at:
@@ -195,9 +209,9 @@ class Consumer(Member["LoopConsumer"]):
             self._let_others_run_at = loop.time() + BUSY_SECONDS
         consumer.confirm_returned()
         while not self._is_over and consumer.is_running:
-            messages = consumer.take(most)
-            if messages or arrivals is None:
-                return messages  # nothing may be awaited between taking and this
+            taken = take()
+            if taken is not None or arrivals is None:
+                return taken  # nothing may be awaited between taking and this
             patience = self._settings.auto_commit_interval_ms / 1000
             if deadline is not None:
                 patience = min(patience, deadline - loop.time())
@@ -206,7 +220,7 @@ class Consumer(Member["LoopConsumer"]):
             await arrivals.wait(patience)
             consumer.commit_if_due()
             self._let_others_run_at = loop.time() + BUSY_SECONDS
-        return []
+        return None
 
     # ---- offsets
 
@@ -237,59 +251,3 @@ class Consumer(Member["LoopConsumer"]):
 
     def __str__(self) -> str:
         return f"the consumer {self.group!r}"
-
-
-class LoopConsumer(LitePullMember):
-    """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
-
-    def __init__(
-        self,
-        group: str,
-        instance: ClientInstance,
-        settings: LitePullSettings,
-        message_queue_listener: MessageQueueListener | None,
-        crew: SharedCrew,
-    ) -> None:
-        self._shared_crew = crew
-        super().__init__(group, instance, settings, message_queue_listener)
-
-    def _crew(self) -> Crew:
-        return self._shared_crew
-
-    def on_arrival(self, call: Callable[[], object]) -> None:
-        """Have a function called, in any thread, whenever `take` may return something."""
-        self._cache.on_change(call)
-
-    def check_running(self) -> None:
-        """Raise `ClientShutDown` if the consumer is not running."""
-        self._check_running()
-
-    def confirm_returned(self) -> None:
-        """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
-        self._auto_commit.more_is_wanted()
-
-    def commit_if_due(self) -> None:
-        """With ``auto_commit``, have the offsets stored if it is time again."""
-        self._auto_commit.commit_if_due()
-
-    def take(self, most: int | None) -> list[MessageExt]:
-        """Return up to so many messages of one queue that are here, waiting for none."""
-        return self._take(0, most)
-
-    def offsets_to_commit(
-        self, offsets: Mapping[MessageQueue, int] | None
-    ) -> Mapping[MessageQueue, int]:
-        """Return the offsets that `commit` stores: those given, or how far all was returned."""
-        return self._offsets_to_commit(offsets)
-
-    def store(self, offsets: Mapping[MessageQueue, int], *, all_of_them: bool) -> None:
-        """Store the group's offsets, and wait until the brokers have them.
-
-        Those of queues that were given up since are another member's to store: with
-        ``all_of_them`` that is an error, otherwise they are left out.
-        """
-        if all_of_them:
-            for queue in offsets:
-                self._checked(queue)
-        held = self._assigned.queues
-        self._persist_now({queue: at for queue, at in offsets.items() if queue in held})

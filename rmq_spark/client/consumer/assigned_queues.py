@@ -35,7 +35,8 @@ class AssignedQueue:
 
     def __init__(self, queue: MessageQueue, clock: Clock) -> None:
         self.queue = queue
-        self.process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
+        self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
+        self._handout: Handout | None = None
         self.is_paused = False
         self._mutex = reentrant_mutex()
         self._epoch = 0
@@ -46,19 +47,31 @@ class AssignedQueue:
         """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
 
     @property
+    def process_queue(self) -> ProcessQueue[MessageExt]:
+        """The messages that were pulled and not taken yet."""
+        if self._handout is not None:
+            with self._mutex:
+                self._count_handed()
+        return self._process_queue
+
+    @property
     def is_dropped(self) -> bool:
         """True if the queue is not assigned any more."""
-        return self.process_queue.is_dropped
+        return self._process_queue.is_dropped
 
     @property
     def consume_offset(self) -> int | None:
         """Offset before which all has been dealt with; None before any is known."""
-        return self._consume_offset
+        with self._mutex:
+            self._count_handed()
+            return self._consume_offset
 
     @property
     def delivered_offset(self) -> int | None:
         """Offset behind the messages that `poll` has taken."""
-        return self._delivered_offset
+        with self._mutex:
+            self._count_handed()
+            return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
         """Return whether results of that epoch are to be dropped."""
@@ -78,8 +91,9 @@ class AssignedQueue:
     def seek(self, offset: int) -> None:
         """Go on at an offset, and drop messages that were pulled from elsewhere."""
         with self._mutex:
+            self._end_handout()
             self._epoch += 1
-            self.process_queue.clear()
+            self._process_queue.clear()
             self._begin_at(offset)
 
     def _begin_at(self, offset: int) -> None:
@@ -89,12 +103,14 @@ class AssignedQueue:
     def return_again(self) -> None:
         """Go on behind what `poll` has returned: what it took since has not reached its caller."""
         with self._mutex:
+            self._count_handed()
             if self.returned_offset is not None:
                 self.begin_again(self._epoch, self.returned_offset)
 
     def pull_anew(self) -> None:
         """Go on behind what `poll` has taken: what waits was chosen by another subscription."""
         with self._mutex:
+            self._count_handed()
             if self._delivered_offset is not None:
                 returned = self.returned_offset  # a `poll` in another thread may be about to return
                 self.begin_again(self._epoch, self._delivered_offset)
@@ -108,6 +124,7 @@ class AssignedQueue:
         """
         with self._mutex:
             if epoch == self._epoch:
+                self._count_handed()
                 consumed = self._consume_offset
                 self.seek(offset)
                 if consumed is not None:
@@ -126,10 +143,11 @@ class AssignedQueue:
         with self._mutex:
             if epoch != self._epoch:
                 return False
-            if not self.process_queue.put_messages(tuple(messages), tuple(unreadable)):
+            self._count_handed()
+            if not self._process_queue.put_messages(tuple(messages), tuple(unreadable)):
                 return False
             self._pull_offset = next_offset
-            if not self.process_queue.message_count:
+            if not self._process_queue.message_count:
                 # The filter passed over all messages before.
                 if self._consume_offset == self._delivered_offset:
                     self._consume_offset = next_offset
@@ -148,15 +166,60 @@ class AssignedQueue:
             self._done_with(request.messages)
             return Taking.TAKEN
 
+    def hand_out(self, request: ConsumeRequest) -> Taking:
+        """Have the messages handed out one by one, by the `handout` that there is then."""
+        with self._mutex:
+            if self.is_stale(request.epoch):
+                return Taking.STALE
+            if self.is_paused:
+                return Taking.PAUSED
+            self._end_handout()
+            self._handout = Handout(request)
+            return Taking.TAKEN
+
+    @property
+    def handout(self) -> Handout | None:
+        """The messages that are handed out one by one; None without any."""
+        return self._handout
+
+    def end_handout(self) -> ConsumeRequest | None:
+        """Hand out no more of those messages, and return the ones that are left, if any are."""
+        with self._mutex:
+            handout = self._handout
+            self._end_handout()
+            left = () if handout is None else handout.messages[handout.handed :]
+            return ConsumeRequest(self, self._epoch, left) if left else None
+
+    def _end_handout(self) -> None:
+        self._count_handed()
+        if self._handout is not None:
+            self._handout.is_over = True
+            self._handout = None
+
+    def _count_handed(self) -> None:
+        """Take the messages that were handed out since this was last looked at."""
+        handout = self._handout
+        if handout is None or (handed := handout.handed) == handout.counted:
+            return
+        before, last = handout.messages[handout.counted : handed - 1], handout.messages[handed - 1]
+        handout.counted = handed
+        if before:
+            self._done_with(before)
+        if handout.asking_confirms:
+            self._consume_offset = self._delivered_offset
+        self._done_with((last,))
+        self.returned_offset = self._delivered_offset
+
     def buried(self, epoch: int, message: MessageExt) -> None:
         """Acknowledge an unreadable message that is a dead letter now."""
         with self._mutex:
             if not self.is_stale(epoch):
+                self._count_handed()
                 self._done_with((message,))
 
     def _done_with(self, messages: Sequence[MessageExt]) -> None:
-        self.process_queue.acknowledge(messages, self._deliver)
-        if not self.process_queue.message_count:
+        self._process_queue.acknowledge(messages, self._deliver)
+        if not self._process_queue.message_count:
             self._delivered_offset = self._pull_offset  # the filter passed over the rest before
 
     def _deliver(self, offset: int) -> None:
@@ -165,13 +228,15 @@ class AssignedQueue:
     def confirm_delivered(self) -> None:
         """Count all that `poll` has returned as dealt with, as its caller says."""
         with self._mutex:
+            self._count_handed()
             if not self.is_dropped:
                 self._consume_offset = self._delivered_offset
 
     def drop(self) -> int | None:
         """Give the queue up and return its consume offset, which nothing moves from now on."""
         with self._mutex:
-            self.process_queue.drop()
+            self._end_handout()
+            self._process_queue.drop()
             return self._consume_offset
 
 
@@ -187,6 +252,36 @@ class ConsumeRequest:
     def is_stale(self) -> bool:
         """True if the messages are to be dropped."""
         return self.assigned.is_stale(self.epoch)
+
+
+class Handout:
+    """The messages of a request that are handed out one by one, all in one thread.
+
+    That takes no lock, and moves no offset: the queue looks how far it has come whenever it has to
+    know. A message that is handed out in the midst of that counts with the next look. With
+    ``asking_confirms``, asking for one says that those before are dealt with.
+    """
+
+    __slots__ = ("_assigned", "asking_confirms", "counted", "handed", "is_over", "messages")
+
+    def __init__(self, request: ConsumeRequest) -> None:
+        self._assigned = request.assigned
+        self.messages = request.messages
+        self.asking_confirms = False
+        self.handed = self.counted = 0
+        self.is_over = False
+
+    def next(self) -> MessageExt | None:
+        """Return the next message; None behind the last, and while the queue is paused.
+
+        None comes as well if the queue was given up, or sought in.
+        """
+        at = self.handed
+        if at == len(self.messages) or self.is_over or self._assigned.is_paused:
+            return None
+        message = self.messages[at]
+        self.handed = at + 1  # last of all: no exception of a signal's comes in behind this
+        return message
 
 
 class AssignedQueues:

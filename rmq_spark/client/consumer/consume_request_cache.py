@@ -36,15 +36,23 @@ class ConsumeRequestCache:
             self._state.notify()
         self._on_change()
 
-    def poll(self, timeout_ms: int, most: int | None = None) -> ConsumeRequest | None:
+    def put_back(self, request: ConsumeRequest) -> None:
+        """Let messages that were not returned after all come first."""
+        with self._mutex:
+            self._requests.appendleft(request)
+
+    def poll(
+        self, timeout_ms: int, most: int | None = None, *, one_by_one: bool = False
+    ) -> ConsumeRequest | None:
         """Return the next request, waiting so long for it; None without one, or once closed.
 
-        With ``most``, one of more messages is parted: the rest stays for the next.
+        With ``most``, one of more messages is parted: the rest stays for the next. ``one_by_one``
+        says that its messages are not taken yet, but handed out by its queue's `handout`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._mutex:
             while not self._is_closed:
-                request = self._next(most)
+                request = self._next(most, one_by_one=one_by_one)
                 if request is not None:
                     return request
                 remaining = deadline - time.monotonic()
@@ -53,7 +61,7 @@ class ConsumeRequestCache:
                 self._state.wait(min(remaining, SIGNALS_SECONDS))
         return None
 
-    def _next(self, most: int | None) -> ConsumeRequest | None:
+    def _next(self, most: int | None, *, one_by_one: bool) -> ConsumeRequest | None:
         paused: list[ConsumeRequest] = []
         found = None
         while found is None and self._requests:
@@ -63,7 +71,8 @@ class ConsumeRequestCache:
                 messages, of = request.messages, (request.assigned, request.epoch)
                 self._requests.appendleft(ConsumeRequest(*of, messages[most:]))
                 request = ConsumeRequest(*of, messages[:most])
-            taking = request.assigned.take(request)
+            assigned = request.assigned
+            taking = assigned.hand_out(request) if one_by_one else assigned.take(request)
             if taking is Taking.PAUSED:
                 paused.append(request)
                 continue

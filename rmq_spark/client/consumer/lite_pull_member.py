@@ -8,7 +8,7 @@ See `assigned_queues` for what counts as consumed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -217,7 +217,8 @@ class LitePullMember(GroupMember):
         if task is not None:
             self._offsets.forget(assigned.queue, task.last_known)
 
-    def _start_tasks(self, new: Iterable[AssignedQueue]) -> None:
+    def _start_tasks(self, new: Sequence[AssignedQueue]) -> None:
+        self._offsets.begin_together([assigned.queue for assigned in new])
         for assigned in new:
             task = PullTask(
                 assigned,
@@ -238,9 +239,8 @@ class LitePullMember(GroupMember):
     def _start(self) -> None:
         super()._start()
         with self._changing_tasks:
-            self._start_tasks(
-                assigned for assigned in self._assigned.all() if assigned.queue not in self._tasks
-            )
+            known = self._assigned.all()
+            self._start_tasks([each for each in known if each.queue not in self._tasks])
 
     def _stop_consuming(self) -> None:
         self._topic_checks.stop()
@@ -330,21 +330,25 @@ class LitePullMember(GroupMember):
         try:  # Without the lock: another thread may have less time.
             if (request := self._cache.poll(timeout_ms, most)) is None:
                 return []
-            self._auto_commit.returned(request.assigned)
-            self._wake_throttled()
+            self._note_returned(request.assigned)
             messages = observing.taken(self.group, request.messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
-        except BaseException:  # out of a signal handler, at any line: what was taken comes again
-            with self._changing_tasks:
-                for task in self._tasks.values():
-                    task.assigned.return_again()
-                    task.wake()
-                self._cache.forget_stale()
+        except BaseException:  # out of a signal handler, at any line
+            self._return_again()
             raise
         return messages
 
-    def _wake_throttled(self) -> None:
-        """Let pulling go on before the cache has run dry."""
+    def _return_again(self) -> None:
+        """Have come again what was taken and has not reached its caller."""
+        with self._changing_tasks:
+            for task in self._tasks.values():
+                task.assigned.return_again()
+                task.wake()
+            self._cache.forget_stale()
+
+    def _note_returned(self, assigned: AssignedQueue) -> None:
+        """Note that messages of a queue are returned; pull on before the cache has run dry."""
+        self._auto_commit.returned(assigned)
         for task in list(self._tasks.values()):
             limit = self._lite.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:

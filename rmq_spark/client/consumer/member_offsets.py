@@ -10,7 +10,10 @@ queues the member has, and what of them counts as consumed, is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
+from rmq_spark.client.consumer.asked_ahead import AskedAhead
+from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, those_known
@@ -43,6 +46,7 @@ class MemberOffsets:
         self._brokers = brokers
         self._lanes = lanes
         self._first_offset = first_offset
+        self._ahead = AskedAhead(self._first_of, monotonic_ms)
         self._last_known = last_known
         self._message_at = message_at
 
@@ -66,6 +70,7 @@ class MemberOffsets:
 
     def forget(self, queue: MessageQueue, last_known: LastKnown) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
+        self._ahead.forget(queue)
 
         def forget() -> None:
             self._store.persist_all([*those_known({queue: last_known}, self._message_at)])
@@ -80,7 +85,18 @@ class MemberOffsets:
             self._store.update_offset(queue, offset, increase_only=False)
             self.persist_soon(queue)
 
+    def begin_together(self, queues: Iterable[MessageQueue]) -> None:
+        """Have brokers asked at once where these queues begin, as soon as one of them does.
+
+        They are expected behind what was given up before: that is stored first.
+        """
+        for broker, own in by_broker(queues).items():
+            self._lanes.of(broker).schedule(partial(self._ahead.expect, own))
+
     def begin_at(self, queue: MessageQueue) -> int:
         """Return the offset to begin a queue at, which another member may have moved."""
+        return self._ahead.of(queue)
+
+    def _first_of(self, queue: MessageQueue) -> int:
         self._store.remove_offset(queue)
         return self._first_offset.of(queue, self._store, self._brokers)

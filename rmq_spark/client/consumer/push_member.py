@@ -266,7 +266,10 @@ class PushMember(GroupMember):
         for request in leaving:
             settled &= self._let_go(request)
         with self._changing_requests:  # so that a broker's queues are locked together
-            for queue in sorted(mine - self._requests.keys()):
+            new = sorted(mine - self._requests.keys())
+            if not self._needs_locks:  # who has them locked may go on until they are locked here
+                self._offsets.begin_together(new)
+            for queue in new:
                 self._put_request(queue, None)
         return settled
 

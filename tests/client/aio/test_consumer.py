@@ -7,6 +7,7 @@ import pytest
 from async_stories import BY_HAND, FIRST, NoWaiting, steps, taken, told_in_a_loop, until
 from breadth import count
 
+from rmq_spark.client import observing
 from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
 from rocketpoll.errors import (
     ClientShutDown,
@@ -60,6 +61,44 @@ async def test_polls_return_what_there_is_or_nothing_in_time(broker, queue, grou
         for wrong in ({"timeout_ms": -1}, {"max_messages": 0}):
             with pytest.raises(MessageRejected):
                 await consumer.poll(**wrong)
+
+
+class Watching:
+    """An observer that notes what is taken."""
+
+    def __init__(self):
+        self.bodies = []
+
+    def sending(self, _):
+        return None
+
+    def taken(self, _, messages):
+        self.bodies += bodies_of(messages)
+
+
+@told_in_a_loop
+async def test_iterating_and_polling_in_turn_give_each_message_once(
+    broker, queue, group, monkeypatch
+):
+    watching = Watching()
+    monkeypatch.setattr(observing, "_observer", watching)
+    broker.send(queue.topic, *numbers(20))
+    async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
+        await consumer.assign([queue])
+        await until("all", lambda: consumer.health().cached_messages == 20)
+        found = await taken(consumer, 3)
+        assert consumer.health().cached_messages == 17
+        found += bodies_of(await consumer.poll(0, max_messages=4))
+        found += await taken(consumer, 2)
+        consumer.pause([queue])
+        assert await consumer.poll(0) == []
+        consumer.resume([queue])
+        found += await taken(consumer, 2)
+        await consumer.commit()
+        assert await consumer.committed(queue) == len(found)
+        while len(found) < 20:
+            found += bodies_of(await consumer.poll(20_000))
+        assert found == watching.bodies == numbers(20)
 
 
 @told_in_a_loop

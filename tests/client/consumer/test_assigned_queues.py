@@ -174,6 +174,162 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
         assert set(range(committed)) <= returned
 
 
+def handed_out(assigned, request, *, asking_confirms=True):
+    assert assigned.hand_out(request) is Taking.TAKEN
+    assigned.handout.asking_confirms = asking_confirms
+    return assigned.handout
+
+
+def offsets_of(handout, count):
+    return [handout.next().queue_offset for _ in range(count)]
+
+
+def test_a_message_that_is_handed_out_counts_as_returned_and_those_before_as_dealt_with(assigned):
+    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=15))
+    assert (assigned.delivered_offset, assigned.consume_offset) == (10, 10)
+    assert offsets_of(handout, 1) == [10]
+    assert (assigned.delivered_offset, assigned.consume_offset) == (11, 10)
+    assert offsets_of(handout, 2) == [11, 12]
+    assert assigned.process_queue.message_count == 0
+    assert (assigned.delivered_offset, assigned.consume_offset) == (15, 12)
+    assert handout.next() is None
+    assert assigned.end_handout() is None
+
+
+def test_without_automatic_commits_asking_for_more_says_nothing(assigned):
+    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13), asking_confirms=False)
+    offsets_of(handout, 2)
+    assigned.confirm_delivered()
+    offsets_of(handout, 1)
+    assert (assigned.delivered_offset, assigned.consume_offset) == (13, 12)
+
+
+def test_what_is_left_of_a_handout_is_there_for_the_next(assigned):
+    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
+    offsets_of(handout, 1)
+    left = assigned.end_handout()
+    assert handout.next() is None
+    assert [each.queue_offset for each in left.messages] == [11, 12]
+    assert offsets_of(handed_out(assigned, left), 2) == [11, 12]
+
+
+@pytest.mark.parametrize("end", ["seek", "drop", "return_again", "pull_anew"])
+def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
+    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
+    offsets_of(handout, 2)
+    getattr(assigned, end)(*[50] if end == "seek" else [])
+    assert handout.next() is None
+    assert assigned.end_handout() is None
+    if end != "drop":
+        assert assigned.begin() == (1, 50 if end == "seek" else 12)
+    assert assigned.consume_offset == (50 if end == "seek" else 11)
+
+
+def test_a_paused_queue_hands_nothing_out(assigned):
+    request = pulled(assigned, 0, 10, 11, then=12)
+    assigned.is_paused = True
+    assert assigned.hand_out(request) is Taking.PAUSED
+    assigned.is_paused = False
+    handout = handed_out(assigned, request)
+    offsets_of(handout, 1)
+    assigned.is_paused = True
+    assert handout.next() is None
+    assigned.is_paused = False
+    assert offsets_of(handout, 1) == [11]
+
+
+class HandedOutAsTaken(RuleBasedStateMachine):
+    """Two queues see the same; of one the messages are handed out, of the other taken singly."""
+
+    @initialize(confirms=st.booleans())
+    def start(self, confirms):
+        self.singly, self.handing = self.both = [AssignedQueue(QUEUE, lambda: 0) for _ in range(2)]
+        for each in self.both:
+            each.set_first_offset(0, 0)
+        self.confirms, self.waiting, self.damaged = confirms, [], []
+
+    @rule(gaps=st.lists(st.integers(0, 2), max_size=5), is_damaged=st.booleans())
+    def pull(self, gaps, is_damaged):
+        epoch, offset = self.singly.begin()
+        offsets = [offset + number + sum(gaps[: number + 1]) for number in range(len(gaps))]
+        messages = list(several(*offsets))
+        damaged = [messages.pop()] if messages and is_damaged else []
+        for each in self.both:
+            assert each.found(epoch, messages, (offsets or [offset])[-1] + 2, damaged)
+        self.waiting += messages
+        self.damaged += damaged
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def ask(self):
+        self._ask()
+
+    @precondition(lambda self: len(self.waiting) > 2)
+    @rule()
+    def ask_thrice(self):
+        for _ in range(3):
+            self._ask()
+
+    def _ask(self):
+        epoch, message = self.singly.begin()[0], self.waiting.pop(0)
+        if self.confirms:
+            self.singly.confirm_delivered()
+        assert self.singly.take(ConsumeRequest(self.singly, epoch, (message,))) is Taking.TAKEN
+        self.singly.returned_offset = self.singly.delivered_offset
+        found = self.handing.handout and self.handing.handout.next()
+        if found is None:
+            if self.confirms:
+                self.handing.confirm_delivered()
+            request = ConsumeRequest(self.handing, epoch, (message, *self.waiting))
+            found = handed_out(self.handing, request, asking_confirms=self.confirms).next()
+        assert found is message
+
+    @rule()
+    def commit(self):
+        for each in self.both:
+            each.confirm_delivered()
+
+    @precondition(lambda self: self.damaged)
+    @rule()
+    def bury(self):
+        buried = self.damaged.pop()
+        for each in self.both:
+            each.buried(each.begin()[0], buried)
+
+    @rule()
+    def end(self):
+        left = self.handing.end_handout()
+        assert left is None or list(left.messages) == self.waiting[: len(left.messages)]
+
+    @rule(how=st.sampled_from(["seek", "return_again", "pull_anew"]), offset=st.integers(0, 9))
+    def go_elsewhere(self, how, offset):
+        for each in self.both:
+            getattr(each, how)(*[offset] if how == "seek" else [])
+        self.waiting, self.damaged = [], []
+
+    @rule()
+    def look(self):
+        one, other = map(self._seen, self.both)
+        assert one == other
+
+    @staticmethod
+    def _seen(assigned):
+        return (
+            assigned.consume_offset,
+            assigned.delivered_offset,
+            assigned.returned_offset,
+            assigned.process_queue.message_count,
+            assigned.begin(),
+        )
+
+    def teardown(self):
+        if hasattr(self, "both"):
+            assert self.handing.drop() == self.singly.drop()
+
+
+TestHandedOutAsTaken = HandedOutAsTaken.TestCase
+
+
 class NothingIsSkipped(RuleBasedStateMachine):
     """Pulls answered early, late or never; seeks and revocations:
     what counts as consumed was returned."""

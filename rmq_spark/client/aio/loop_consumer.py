@@ -1,0 +1,118 @@
+"""LoopConsumer: the threaded consumer behind one of asyncio; it gives messages, and waits for none.
+
+    request cache ──take──▶ messages of one pull, which count as returned at once
+        └──hand_out──▶ handout ──next_handed──▶ one message, and that counts; then the next one
+
+What is left of a handout goes back into the cache, ahead of all else, when something else is asked
+for. It must not know the loop: each method but those of `LitePullMember` belongs to its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rmq_spark.client import observing
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue, Handout
+from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
+from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import MessageExt
+from rmq_spark.client.threads.crews import Crew, SharedCrew
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+class LoopConsumer(LitePullMember):
+    """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
+
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance,
+        settings: LitePullSettings,
+        message_queue_listener: MessageQueueListener | None,
+        crew: SharedCrew,
+    ) -> None:
+        self._shared_crew = crew
+        self.handout: Handout | None = None
+        self._handed_of: AssignedQueue | None = None
+        super().__init__(group, instance, settings, message_queue_listener)
+
+    def _crew(self) -> Crew:
+        return self._shared_crew
+
+    def on_arrival(self, call: Callable[[], object]) -> None:
+        """Have a function called, in any thread, whenever `take` may return something."""
+        self._cache.on_change(call)
+
+    def check_running(self) -> None:
+        """Raise `ClientShutDown` if the consumer is not running."""
+        self._check_running()
+
+    def confirm_returned(self) -> None:
+        """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
+        self._auto_commit.more_is_wanted()
+
+    def commit_if_due(self) -> None:
+        """With ``auto_commit``, have the offsets stored if it is time again."""
+        self._auto_commit.commit_if_due()
+
+    def take(self, most: int | None) -> list[MessageExt] | None:
+        """Return up to so many messages of one queue that are here; None without any."""
+        self._end_handout()
+        return self._take(0, most) or None
+
+    def next_handed(self) -> MessageExt | None:
+        """Return the next message of those of one pull; None if there is none, or none any more."""
+        if self.handout is None or (message := self.handout.next()) is None:
+            return None
+        observing.handed(self.group, message)
+        return message
+
+    def hand_out(self) -> MessageExt | None:
+        """Return the next message, if need be the first of another pull; None without any."""
+        if (message := self.next_handed()) is None:
+            try:
+                self._end_handout()
+                self._begin_handout()
+            except BaseException:  # out of a signal handler, at any line
+                self._return_again()
+                raise
+            message = self.next_handed()
+        if message is not None and self._handed_of is not None:
+            self._note_returned(self._handed_of)
+        return message
+
+    def _begin_handout(self) -> None:
+        request = self._cache.poll(0, one_by_one=True)
+        if request is not None:
+            self._handed_of, self.handout = request.assigned, request.assigned.handout
+            if self.handout is not None:
+                self.handout.asking_confirms = self._lite.auto_commit
+
+    def _end_handout(self) -> None:
+        of, self._handed_of, self.handout = self._handed_of, None, None
+        if of is not None and (left := of.end_handout()) is not None:
+            self._cache.put_back(left)
+
+    def _forked(self) -> None:
+        """Hand out nothing of what the parent process has pulled."""
+        super()._forked()
+        self.handout = self._handed_of = None
+
+    def offsets_to_commit(
+        self, offsets: Mapping[MessageQueue, int] | None
+    ) -> Mapping[MessageQueue, int]:
+        """Return the offsets that `commit` stores: those given, or how far all was returned."""
+        return self._offsets_to_commit(offsets)
+
+    def store(self, offsets: Mapping[MessageQueue, int], *, all_of_them: bool) -> None:
+        """Store the group's offsets, and wait until the brokers have them.
+
+        Those of queues that were given up since are another member's to store: with
+        ``all_of_them`` that is an error, otherwise they are left out.
+        """
+        if all_of_them:
+            for queue in offsets:
+                self._checked(queue)
+        held = self._assigned.queues
+        self._persist_now({queue: at for queue, at in offsets.items() if queue in held})

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from moved_tasks import MovedTasks
+
+from rmq_spark.client.consumer.asked_ahead import AT_ONCE_MAX, KEPT_MS, AskedAhead
+from rmq_spark.client.errors import ConnectionClosed, SystemBusy
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message_queue import MessageQueue
+
+DOWN = ConnectionClosed("b:1", "gone")
+PATIENCE_S = 60
+
+
+def queues(count, broker="broker-a"):
+    return [MessageQueue("T", broker, number) for number in range(count)]
+
+
+class FarBroker:
+    """Answers no request before as many wait as may: each such answer is one round trip."""
+
+    def __init__(self, requests):
+        self._left, self._inside = requests, 0
+        self._state = threading.Condition()
+        self.round_trips, self.most = 0, 0
+
+    def ask(self, queue):
+        with self._state:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+            mine = self.round_trips
+            if self._inside == min(AT_ONCE_MAX, self._left):
+                self._left -= self._inside
+                self._inside = 0
+                self.round_trips += 1
+                self._state.notify_all()
+            assert self._state.wait_for(lambda: self.round_trips > mine, PATIENCE_S)
+        return queue.queue_id * 10
+
+
+class Bench:
+    def __init__(self, ask=None):
+        self.asked, self.clock, self.faults = [], MovedTasks(), {}
+        self._mutex = threading.Lock()
+        self.ahead = AskedAhead(ask or self.answer, self.clock)
+
+    def answer(self, queue):
+        with self._mutex:
+            self.asked.append(queue)
+        if queue in self.faults:
+            raise self.faults[queue]
+        return queue.queue_id * 10
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_256_queues_take_sixteen_round_trips():
+    broker, wanted = FarBroker(256), queues(256)
+    bench = Bench(broker.ask)
+    bench.ahead.expect(wanted)
+    assert [bench.ahead.of(queue) for queue in wanted] == [10 * each for each in range(256)]
+    assert (broker.round_trips, broker.most) == (256 // AT_ONCE_MAX, AT_ONCE_MAX)
+
+
+def test_queues_of_other_brokers_keep_nobody_waiting(bench):
+    here, there = queues(3), queues(3, "broker-b")
+    bench.ahead.expect([*here, *there])
+    bench.ahead.of(here[1])
+    assert sorted(bench.asked) == here
+
+
+def test_a_queue_that_nobody_expects_is_asked_for_alone(bench):
+    bench.ahead.expect([])
+    assert bench.ahead.of(queues(2)[1]) == 10
+    assert bench.asked == queues(2)[1:]
+
+
+def test_what_was_asked_counts_once_and_not_for_long(bench):
+    one, other, third = queues(3)
+    bench.ahead.expect([one, other, third])
+    bench.ahead.of(one)
+    bench.clock.move(KEPT_MS)
+    bench.ahead.of(other)
+    assert len(bench.asked) == 3
+    bench.ahead.of(other)  # it begins again
+    bench.clock.move(1)
+    bench.ahead.of(third)
+    assert bench.asked[3:] == [other, third]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_queue_that_was_given_up_is_asked_for_anew(bench, again):
+    one, other = queues(2)
+    bench.ahead.expect([one, other])
+    bench.ahead.of(one)
+    bench.ahead.expect([other]) if again else bench.ahead.forget(other)
+    bench.ahead.of(other)
+    assert bench.asked.count(other) == 2
+
+
+def test_one_that_is_given_up_while_it_is_asked_for_is_asked_for_anew():
+    one, other = queues(2)
+
+    def answer(queue):
+        asked.append(queue)
+        bench.ahead.forget(other)
+        return 0
+
+    asked, bench = [], Bench(answer)
+    bench.ahead.expect([one, other])
+    bench.ahead.of(one)
+    bench.ahead.of(other)
+    assert asked.count(other) == 2
+
+
+def test_who_has_an_error_asks_again_and_the_others_have_their_answers(bench):
+    one, other, third = queues(3)
+    busy = SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "b:1", 14)
+    bench.faults = {one: busy, third: busy}
+    bench.ahead.expect([one, other, third])
+    with pytest.raises(SystemBusy):
+        bench.ahead.of(one)
+    assert bench.ahead.of(other) == 10
+    bench.faults = {}
+    assert (bench.ahead.of(third), bench.ahead.of(one)) == (20, 0)
+    assert len(bench.asked) == 5
+
+
+def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
+    wanted = queues(256)
+    bench.faults = dict.fromkeys(wanted, DOWN)
+    bench.ahead.expect(wanted)
+    with pytest.raises(ConnectionClosed):
+        bench.ahead.of(wanted[0])
+    assert len(bench.asked) <= 2 * AT_ONCE_MAX
