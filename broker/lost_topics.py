@@ -63,5 +63,10 @@ class LostTopics:
             return None
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._likely)
         made = topics.create_in_send_back(topic, queue_nums)
-        _log.warning("the topic %s is missing and is made again for its messages", topic)
+        _log.warning(
+            "the topic %s is missing and is made again for its messages; if it was deleted, by "
+            "RocketMQ or in a newer table, delete it once more (rocketpoll topic delete %s)",
+            topic,
+            topic,
+        )
         return made.write_queue_nums

@@ -142,7 +142,7 @@ def test_the_stuck_consumer_is_named_while_it_is_there(capsys, broker):
         run(block_of("consumer-is-stuck"), broker.address)
         with Admin(broker.address) as admin:
             [owner] = set(admin.queue_owners("billing").values())
-        assert f"held by {owner}\n" in capsys.readouterr().out
+        assert f"held by {owner}\nlast tried at " in capsys.readouterr().out
 
 
 def test_behind_a_nat_the_client_goes_where_it_is_told(capsys):

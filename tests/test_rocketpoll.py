@@ -115,8 +115,8 @@ PUBLIC = {
     "Admin": "all_topic_configs broker_info clone_offsets cluster_info create_group create_topic "
     "delete_group delete_topic groups groups_of_topic lag masters members message_at "
     "message_by_offset_id messages_by_key messages_by_unique_id progress queue_owners "
-    "read_committed read_table reset_to_time route runtime_info set_offset topic_configs "
-    "topic_offsets topic_size topics",
+    "queue_reports read_committed read_table reset_to_time route runtime_info set_offset "
+    "topic_configs topic_offsets topic_size topics",
 }
 
 

@@ -23,7 +23,13 @@ import click
 
 from rmq_spark.cli.failures import Failure, line_of
 from rmq_spark.cli.tree import ConnectionOption
-from rmq_spark.client.errors import RouteNotFound, TlsRejected, TopicNotFound, TopicNotUsable
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    RouteNotFound,
+    TlsRejected,
+    TopicNotFound,
+    TopicNotUsable,
+)
 from rmq_spark.errors import RocketPollError
 
 if TYPE_CHECKING:
@@ -151,14 +157,19 @@ class Access:
 def explained(admin: Admin) -> Iterator[None]:
     """Tell of a topic that is not there with the nearest that is.
 
+    Name servers forget the topics of brokers that are away: where there is no broker, the topic may
+    well be there, and nobody should be told to make it.
+
     Raises:
         Failure: The cluster has no topic of a name.
+        BrokerNotFound: It has no broker.
     """
     try:
         yield
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
+        _check_has_brokers(admin, error)
         near = get_close_matches(error.topic, _topics_of(admin), 1)
         what = f"did you mean {near[0]}? " if near else ""
         raise Failure(
@@ -244,6 +255,15 @@ def _profiles_file(name: str) -> Path:
             f"--profile {name}: this account has no home directory; {PROFILES_VARIABLE} names the "
             "file of profiles"
         ) from error
+
+
+def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
+    try:
+        admin.masters()
+    except BrokerNotFound as error:
+        raise error from missing
+    except RocketPollError:  # the first error tells more
+        return
 
 
 def _topics_of(admin: Admin) -> list[str]:

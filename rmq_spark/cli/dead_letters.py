@@ -46,7 +46,12 @@ class GroupLetters(NamedTuple):
 
 
 def groups_with_letters(admin: Admin) -> list[GroupLetters]:
-    """Return the groups that have dead letters, by name."""
+    """Return the groups that have dead letters, by name.
+
+    Raises:
+        BrokerNotFound: The cluster has no broker: name servers forget topics of those that are
+            away.
+    """
     found = []
     for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
         offsets = admin.topic_offsets(topic).values()
@@ -54,6 +59,8 @@ def groups_with_letters(admin: Admin) -> list[GroupLetters]:
         last = max((each.last_update_timestamp for each in offsets), default=0)
         if count:
             found.append(GroupLetters(topic.removeprefix(DLQ_PREFIX), count, last))
+    if not found:
+        admin.masters()
     return found
 
 
@@ -92,6 +99,7 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
 
     Raises:
         Failure: The group has none.
+        BrokerNotFound: The cluster has no broker.
     """
     from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
@@ -99,6 +107,7 @@ def letters(admin: Admin, group: str) -> Iterator[MessageExt]:
     try:
         spans = spans_from(admin.instance, dlq_topic(group), Place(Kind.START), None)
     except RouteNotFound:
+        admin.masters()
         is_topic = group.startswith(DLQ_PREFIX)
         hint = f"did you mean {group.removeprefix(DLQ_PREFIX)}? " if is_topic else ""
         raise Failure(

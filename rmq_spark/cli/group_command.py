@@ -77,7 +77,10 @@ def describe(name: str, output: str, access: Access) -> None:
     """Show the lag of a group by queue, its members, and what failed.
 
     For a queue that is behind, "waiting since" is when its next message was stored. last consumed
-    is the time of storing, too: of the last message that the group has consumed.
+    is the time of storing, too: of the last message that the group has consumed. last tried is when
+    the member last took up or finished a message of the queue: if that was just now, its listener
+    fails again and again; if it was long ago, it hangs. Messages wait for retry when their delay is
+    over.
     """
     with access.admin() as admin:
         state = read_group(admin, name)
@@ -221,5 +224,6 @@ def _queue_row(state: QueueState) -> dict[str, object]:
         "behind": lag.messages,
         "last_consumed": time_of(lag.last_timestamp),
         "waiting_since": time_of(state.waiting_since_ms or 0),
+        "last_tried": time_of(state.tried_ms or 0),
         "member": state.member,
     }

@@ -18,6 +18,7 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topi
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.cluster_lookups import QueueReport
     from rmq_spark.client.admin.lag import Lag
 
 
@@ -29,12 +30,15 @@ class QueueState(NamedTuple):
         next_offset: Offset of the message that the group consumes next; None if it has all.
         waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
         member: Client id of the member that has the queue, or None.
+        tried_ms: Milliseconds since the epoch at which that member last took up or finished a
+            message of the queue, or None.
     """
 
     lag: Lag
     next_offset: int | None
     waiting_since_ms: int | None
     member: str | None
+    tried_ms: int | None
 
 
 class GroupState(NamedTuple):
@@ -43,7 +47,7 @@ class GroupState(NamedTuple):
     name: str
     queues: tuple[QueueState, ...]
     members: tuple[Connection, ...]
-    owners: Mapping[MessageQueue, str]
+    reports: Mapping[MessageQueue, QueueReport]
     waiting_for_retry: int
     dead_letters: int
 
@@ -55,7 +59,8 @@ class GroupState(NamedTuple):
     def queues_of(self, client_id: str) -> int:
         """Return the number of queues that a member has, without those of retries."""
         return sum(
-            owner == client_id and not is_retry(queue) for queue, owner in self.owners.items()
+            held.client_id == client_id and not is_retry(queue)
+            for queue, held in self.reports.items()
         )
 
 
@@ -66,8 +71,8 @@ def read_group(admin: Admin, name: str) -> GroupState:
         Failure: There is no such group.
     """
     members = admin.members(name)
-    owners = admin.queue_owners(name) if members else {}
-    topics = {*topics_of(admin.progress(name)), *(queue.topic for queue in owners)}
+    reports = admin.queue_reports(name) if members else {}
+    topics = {*topics_of(admin.progress(name)), *(queue.topic for queue in reports)}
     if not topics and not members:
         check_group(admin, name)
     lags = [
@@ -78,9 +83,9 @@ def read_group(admin: Admin, name: str) -> GroupState:
     ]
     return GroupState(
         name,
-        tuple(_queue_states(admin, lags, owners)),
+        tuple(_queue_states(admin, lags, reports)),
         members,
-        owners,
+        reports,
         sum(lag.messages for lag in _lag_of(admin, name, retry_topic(name))),
         messages_in(admin, dlq_topic(name)),
     )
@@ -125,7 +130,7 @@ def check_group(admin: Admin, name: str) -> None:
 
 
 def _queue_states(
-    admin: Admin, lags: Iterable[Lag], owners: Mapping[MessageQueue, str]
+    admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
 ) -> Iterator[QueueState]:
     """Yield the state of each queue; where the group is behind, its next message is looked at."""
     firsts: dict[MessageQueue, int] = {}
@@ -137,11 +142,13 @@ def _queue_states(
         if lag.messages:  # those behind which the group is may be deleted by now
             place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
             waiting = admin.message_at(lag.queue, place)
+        report = reports.get(lag.queue)
         yield QueueState(
             lag,
             place,
             None if waiting is None else waiting.store_timestamp,
-            owners.get(lag.queue),
+            None if report is None else report.client_id,
+            None if report is None else report.tried_ms,
         )
 
 

@@ -187,11 +187,9 @@ class TopicNotUsable(RouteNotFound):
 
 
 class BrokerNotFound(ClientError, page=_TOPICS):
-    """No route leads to a broker, or it has no master now.
+    """No route leads to broker ``broker_name``, or it has no master now; ``why`` is the reason.
 
-    Attributes:
-        broker_name: Name of the broker.
-        why: The reason.
+    The name is empty if any broker would do.
     """
 
     def __init__(self, broker_name: str, why: str = "no route names it") -> None:
@@ -200,7 +198,8 @@ class BrokerNotFound(ClientError, page=_TOPICS):
         self.why = why
 
     def __str__(self) -> str:
-        return f"no way to broker {legible(self.broker_name)}: {self.why}"
+        which = f"broker {legible(self.broker_name)}" if self.broker_name else "any broker"
+        return f"no way to {which}: {self.why}"
 
 
 class BrokerRefused(ClientError, page="troubleshooting.md#refused-by-a-broker"):

@@ -39,7 +39,13 @@ NOT_TO_BE_SENT_TO: Final = frozenset(
 )
 """Topics that only the broker itself writes to."""
 
-SYSTEM_TOPICS: Final = NOT_TO_BE_SENT_TO | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+SYSTEM_TOPICS: Final = NOT_TO_BE_SENT_TO | {
+    DEFAULT_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",  # this one and the next since RocketMQ 5.5
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+}
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 SYSTEM_GROUPS: Final = frozenset(

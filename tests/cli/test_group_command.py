@@ -45,7 +45,7 @@ def test_a_group_is_described_queue_by_queue(run, billing):
     ]  # fmt: skip
     for row in found["queues"]:
         assert row["last_consumed"] <= row["waiting_since"]
-        assert (row["topic"], row["member"]) == (topic, None)
+        assert (row["topic"], row["member"], row["last_tried"]) == (topic, None, None)
     assert run("group", "describe", group).lines[0].split() == ["group", group]
 
 
@@ -57,6 +57,7 @@ def test_the_members_and_their_queues_are_shown(run, cluster, clients):
     [member] = found["online"]
     assert (found["members"], member["queues"]) == (1, 2)
     assert [row["member"] for row in found["queues"]] == [member["client"]] * 2
+    assert all(row["last_tried"] for row in found["queues"])
 
 
 def test_one_message_is_skipped(run, cluster, billing):

@@ -122,6 +122,8 @@ def test_the_topic_that_fills_the_disk_is_found(run, cluster, walk, broker_direc
     run("produce", small, stdin=b"x\n" * 3)
     run("produce", great, "--batch", 10, stdin=b"y" * 5_000 + b"\n" + b"z\n" * 9)
     run("produce", great, "--batch", 10, stdin=(b"y" * 5_000 + b"\n") * 20)
+    # A RocketMQ that has just been started has no figures of itself for a second.
+    wait_until("figures", lambda: "in use" in run("cluster", "health").out)
     steps = walk(FILLS, words=(("~/store", broker_directory / "store"),))
     listed = next(steps)
     assert listed.lines[1].startswith(f"{great} ")

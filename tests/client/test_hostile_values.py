@@ -259,6 +259,7 @@ def calls_of(world):
         "Admin.topic_configs": Call(admin.topic_configs, {"topic": "T"}),
         "Admin.topic_size": Call(admin.topic_size, {"topic": "T"}),
         "Admin.queue_owners": Call(admin.queue_owners, {"group": "Pushed"}),
+        "Admin.queue_reports": Call(admin.queue_reports, {"group": "Pushed"}),
         "Admin.progress": Call(admin.progress, {"group": "Pushed"}),
         "Admin.clone_offsets": Call(
             admin.clone_offsets, {"source": "Idle", "target": "Cloned", "topic": "T"}

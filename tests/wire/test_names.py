@@ -61,6 +61,7 @@ def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group)
 def test_what_rocketmq_keeps_for_itself():
     assert NOT_TO_BE_SENT_TO < SYSTEM_TOPICS
     assert all(map(is_system_topic, [*SYSTEM_TOPICS, "rmq_sys_wheel_timer"]))
+    assert is_system_topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
     assert not any(
         map(is_system_topic, ["T", RETRY_PREFIX + "g", DLQ_PREFIX + "g", "DefaultCluster"])
     )

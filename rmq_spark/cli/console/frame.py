@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq_spark.cli.console.guard import Session
 from rmq_spark.cli.console.html import Html, el, path
-from rmq_spark.cli.console.parts import badge, hidden
+from rmq_spark.cli.console.parts import badge, hidden, sign_in_path
 
 _ICONS: Final = {
     "overview": "M3 12 12 4l9 8M5.5 10v10h13V10",
@@ -73,6 +73,7 @@ class Surroundings:
         name_servers: Addresses of the cluster's name servers; empty if they are not to be told.
         writes: Whether the console may change something.
         session: The session of the browser, if it has one.
+        here: The path of the page, to come back to from signing in.
         assets: Paths of the style sheet and the script.
         version: Version of the program.
     """
@@ -80,6 +81,7 @@ class Surroundings:
     name_servers: str
     writes: bool
     session: Session | None
+    here: str
     assets: tuple[str, str]
     version: str
 
@@ -180,7 +182,7 @@ def _who(around: Surroundings) -> Html:
             method="post",
         )
     if around.writes:
-        return el("a.quiet.button", "Sign in", href="/sign-in")
+        return el("a.quiet.button", "Sign in", href=sign_in_path(around.here))
     return el("span.who", badge("read-only"))
 
 

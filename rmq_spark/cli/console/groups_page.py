@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rmq_spark.cli.console.charts import chart, sparkline
@@ -188,11 +188,24 @@ def _diagnosis(state: GroupState) -> Html:
         f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
         when(oldest.waiting_since_ms),
         ". ",
+        *_tried(oldest, now_ms),
         _next_message(oldest, "Look at it"),
         " to see what its consumer is stuck on; ",
         el("a", "skip it", href=_skip(state.name, oldest)),
         " if it cannot be consumed.",
     )
+
+
+def _tried(state: QueueState, now_ms: int) -> Iterator[Html | str]:
+    """Yield in words whether a member's listener fails or hangs, if the member says so."""
+    if state.tried_ms is None:
+        return
+    if now_ms - state.tried_ms < _STUCK_MS:
+        yield "Its member has just tried: the listener fails, or is slow. "
+        return
+    yield "Its member has taken up nothing since "
+    yield when(state.tried_ms)
+    yield ": the listener hangs, or works on one message since then. Restart it, also to skip. "
 
 
 def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:

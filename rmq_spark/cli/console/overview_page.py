@@ -63,11 +63,15 @@ def overview(visit: Visit) -> Page:
     if not brokers:
         return Page(
             "Overview",
-            empty(
-                "No brokers yet",
-                "The name servers answer, but no broker has registered with them. A broker of "
-                "rocketpoll's is its own name server:",
-                command="rocketpoll broker",
+            live(
+                "overview",
+                empty(
+                    "No brokers",
+                    "The name servers answer, and know no broker: none was started yet, or it is "
+                    "away, and its log says why. This page shows it as soon as it registers. A "
+                    "broker of rocketpoll's is its own name server:",
+                    command="rocketpoll broker",
+                ),
             ),
         )
     points = watched_brokers(visit, brokers)

@@ -232,7 +232,12 @@ def _bar(part: float, tone: str) -> Html:
 
 def sign_in_link(next_path: str) -> Html:
     """Return the button that leads to signing in, and from there to a path."""
-    return el("p", el("a.button.primary", "Sign in to do it", href=path("sign-in", next=next_path)))
+    return el("p", el("a.button.primary", "Sign in to do it", href=sign_in_path(next_path)))
+
+
+def sign_in_path(next_path: str) -> str:
+    """Return the path at which a session begins, to go on to another path then."""
+    return path("sign-in", next="" if next_path == "/" else next_path)
 
 
 def hidden(pairs: Iterable[tuple[str, object]]) -> list[Html]:

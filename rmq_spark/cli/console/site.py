@@ -27,11 +27,11 @@ from rmq_spark.cli.console.frame import Page, Surroundings, document, sign_in_pa
 from rmq_spark.cli.console.groups_page import group, groups
 from rmq_spark.cli.console.guard import Guard, Refused, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.html import el, is_ours, join
+from rmq_spark.cli.console.html import el, is_ours, join, path
 from rmq_spark.cli.console.http_port import TEXT_TYPE, Request, Response, redirect
 from rmq_spark.cli.console.message_page import body_of, message
 from rmq_spark.cli.console.overview_page import overview
-from rmq_spark.cli.console.parts import trouble
+from rmq_spark.cli.console.parts import sign_in_path, trouble
 from rmq_spark.cli.console.seek_page import seek, seek_plan
 from rmq_spark.cli.console.sizes import TopicSizes
 from rmq_spark.cli.console.topic_page import topic
@@ -127,6 +127,7 @@ class Site:
                 "No answer",
                 "The cluster does not answer as it should",
                 line_of(error),
+                is_tried_again=request.method == "GET",
             )
         except click.ClickException as error:
             what, _, says = error.message.partition(": ")
@@ -134,13 +135,13 @@ class Site:
             answer = _panel(status, title, what[:1].upper() + what[1:], says)
         if isinstance(answer, Response):
             return answer
-        return Response(answer.status, document(answer, self._around(session)))
+        return Response(answer.status, document(answer, self._around(request, session)))
 
     def _answered(self, request: Request, session: Session | None) -> Answer:
         if request.segments in (("sign-in",), ("sign-out",)):
             return self._signed(request, session)
         if session is None and not self._guard.reads_are_open:
-            return redirect("/sign-in")
+            return redirect(sign_in_path(_here(request)))
         visit = Visit(
             request, self._admin, self._history, self._sizes, self._checkpoints,
             self._guard.writes, session,
@@ -162,12 +163,13 @@ class Site:
         ended = self._guard.check_form(request, session)
         return redirect("/", self._guard.sign_out(request, ended))
 
-    def _around(self, session: Session | None) -> Surroundings:
+    def _around(self, request: Request, session: Session | None) -> Surroundings:
         is_known = session is not None or self._guard.reads_are_open
         return Surroundings(
             self._name_servers if is_known else "",
             self._guard.writes,
             session,
+            _here(request),
             (_asset_path("console.css"), _asset_path("console.js")),
             __version__,
         )
@@ -186,6 +188,12 @@ def _route(
     )
 
 
+def _here(request: Request) -> str:
+    """Return the path to come back to from signing in."""
+    is_page = request.method == "GET" and request.segments != ("sign-in",)
+    return path(*request.segments, **dict(request.query)) if is_page else "/"
+
+
 def _own_path(text: str) -> str:
     """Return the path to go on to after signing in: the one that is asked for, if it is ours."""
     return text if text.startswith("/") and is_ours(text) else "/"
@@ -200,13 +208,16 @@ def _outcome(request: Request, error: click.ClickException) -> tuple[HTTPStatus,
     return HTTPStatus.NOT_FOUND, "Not found"
 
 
-def _panel(status: HTTPStatus, title: str, what: str, says: str) -> Page:
+def _panel(
+    status: HTTPStatus, title: str, what: str, says: str, *, is_tried_again: bool = False
+) -> Page:
+    """Return a page that says what is wrong, which the script may try again until it is not."""
     return Page(
         title,
         join(
             trouble(what, *says.split("; ")),
             el("p", el("a.button", "Overview", href="/"), " ",
-               el("a.button", "Try again", href="?")),
+               el("a.button", "Try again", href="?"), data_again=is_tried_again),
         ),
         "",
         status=status,

@@ -52,7 +52,8 @@ class Admin(GroupOffsets):
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
     `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
 
-    Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`.
+    Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
+    `queue_reports`.
 
     Offsets of groups: `lag`, `progress`, `set_offset`, `reset_to_time`, `clone_offsets`.
 

@@ -8,12 +8,13 @@ module must not know offsets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.message_lookups import MessageLookups
 from rmq_spark.client.arguments import check_name, check_text
 from rmq_spark.client.errors import BrokerNotFound, ClientError, ConsumerNotOnline, RouteNotFound
 from rmq_spark.client.instance.routes import MASTER_ID
+from rmq_spark.errors import legible
 from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.lists import ClusterInfo
@@ -21,6 +22,21 @@ from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
 
 _CLUSTER: Final = "DefaultCluster"
+
+
+class QueueReport(NamedTuple):
+    """Report of a member of a group on a queue that it holds.
+
+    Attributes:
+        client_id: Client id of the member.
+        messages: Number of messages of the queue that it has pulled and not finished.
+        tried_ms: Milliseconds since the epoch at which it last took up or finished a message of the
+            queue, or began with the queue; None if it does not say.
+    """
+
+    client_id: str
+    messages: int
+    tried_ms: int | None
 
 
 class ClusterLookups(MessageLookups):
@@ -62,9 +78,8 @@ class ClusterLookups(MessageLookups):
             and MASTER_ID in info.broker_addr_table[name].broker_addrs
         }
         if not found:
-            raise BrokerNotFound(
-                cluster or "any", "the cluster has no master that the name servers know"
-            )
+            whose = "the cluster" if cluster is None else f"cluster {legible(cluster)}"
+            raise BrokerNotFound("", f"{whose} has no master that the name servers know")
         return found
 
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
@@ -125,19 +140,34 @@ class ClusterLookups(MessageLookups):
 
         Queues of members that do not answer, as they are busy or older clients, are left out.
         """
+        return {queue: held.client_id for queue, held in self.queue_reports(group).items()}
+
+    def queue_reports(self, group: str) -> Mapping[MessageQueue, QueueReport]:
+        """Return what the online members of a group say of each queue that they hold.
+
+        A listener that fails takes up the same message again and again, so that the time of its
+        queue goes on; that of one which hangs stands still while messages wait.
+
+        Queues of members that do not answer, as they are busy or older clients, are left out.
+        """
         check_text("group", group, "billing")
-        owners: dict[MessageQueue, str] = {}
+        reports: dict[MessageQueue, QueueReport] = {}
+        asked = set()
         for address in self.masters().values():
             try:
                 connection = self._api.admin.consumer_connection(address, group)
             except ConsumerNotOnline:
                 continue
-            for member in connection.connection_set:
-                if member.client_id in owners.values():
+            for client_id in [member.client_id for member in connection.connection_set]:
+                if client_id in asked:
                     continue
                 try:
-                    info = self._api.admin.consumer_running_info(address, group, member.client_id)
-                except ClientError:
+                    info = self._api.admin.consumer_running_info(address, group, client_id)
+                except ClientError:  # another broker may have a better way to it
                     continue
-                owners.update(dict.fromkeys(info.mq_table, member.client_id))
-        return owners
+                asked.add(client_id)
+                for queue, held in info.mq_table.items():
+                    waiting = held.cached_msg_count + held.transaction_msg_count
+                    at_ms = held.last_consume_timestamp or None
+                    reports[queue] = QueueReport(client_id, waiting, at_ms)
+        return reports

@@ -52,6 +52,7 @@ class Admin(Member[ThreadedAdmin]):
     groups_of_topic = threaded(ThreadedAdmin.groups_of_topic)
     members = threaded(ThreadedAdmin.members)
     queue_owners = threaded(ThreadedAdmin.queue_owners)
+    queue_reports = threaded(ThreadedAdmin.queue_reports)
 
     lag = threaded(ThreadedAdmin.lag)
     progress = threaded(ThreadedAdmin.progress)

@@ -159,7 +159,8 @@ class ProcessQueue(Generic[Message]):
             return True
 
     def _remove(self, messages: Sequence[Message]) -> None:
-        self._consumed_at_ms = self._clock()
+        if messages:  # an answer without any acknowledges none, and says nothing of the listener
+            self._consumed_at_ms = self._clock()
         for message in messages:
             at = message.queue_offset
             self._started_ms.pop(at, None)
@@ -178,7 +179,8 @@ class ProcessQueue(Generic[Message]):
             )
             taken = [self._waiting.pop(at) for at in offsets]
             self._taken.update(zip(offsets, taken, strict=True))
-            self._consumed_at_ms = self._clock()
+            if taken:
+                self._consumed_at_ms = self._clock()
             return taken
 
     def put_back(self, messages: Collection[Message]) -> None:

@@ -181,7 +181,10 @@ def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_p
             page.wait_for_selector("#stale:visible")
             assert page.goto("/").status == 502
             assert "cannot connect" in page.inner_text("[role=alert]")
+            page.evaluate("refresh()")
             broker.restart()
+            page.evaluate("refresh()")
+            page.wait_for_selector("text=All is well")
             page.goto("/topics/orders")
             assert page.is_hidden("#stale")
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from types import SimpleNamespace
+
 import pytest
 from broker_kinds import wait_until
 from conforming_clients import Clients
 from console_stage import served, staged
+
+from rmq_spark.client.consumer.listeners import ConsumeOrderlyStatus
 
 
 @pytest.fixture
@@ -44,6 +50,33 @@ def test_a_groups_members_are_shown(console, cluster):
     text = console.read(f"/groups/{group}").text
     assert "PYTHON 2" in text
     assert "Nobody consumes." not in text
+
+
+@pytest.mark.parametrize(
+    ("kind_of_listener", "said"),
+    [("fails", "Its member has just tried: the listener fails"), ("hangs", "the listener hangs")],
+)
+def test_a_group_says_whether_its_listener_fails_or_hangs(
+    console, cluster, monkeypatch, kind_of_listener, said
+):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    ends = threading.Event()
+
+    def listen(_, __):
+        if kind_of_listener == "hangs":
+            ends.wait(60)
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+    later_s = {"fails": 27, "hangs": 60}[kind_of_listener]
+    clock = SimpleNamespace(time=lambda: time.time() + later_s)
+    monkeypatch.setattr("rmq_spark.cli.console.groups_page.time", clock)
+    member = Clients(cluster).push(listen, group, topic, orderly=True)
+    try:
+        wait_until("its queue", lambda: cluster.queue(topic) in member.assignment())
+        cluster.send(topic, "poison", queues=1)
+        wait_until("a diagnosis", lambda: said in console.read(f"/groups/{group}").text)
+    finally:
+        ends.set()
 
 
 def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):

@@ -11,6 +11,7 @@ from console_stage import TOKEN, paths, served, staged
 from fake_servers import FakeServer, answering
 from name_servers import JoiningNameServer
 
+from rmq_spark.cli.console.parts import sign_in_path
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -84,11 +85,19 @@ def test_a_session_begins_and_ends(console):
     assert "Sign out" not in console.read("/").text
 
 
+@pytest.mark.parametrize("path", ["/topics?q=%2B%26", "/groups?q=a%2Fb", "/nowhere/%2F"])
+def test_signing_in_leads_back_to_the_page_that_was_read(console, path):
+    [sign_in] = [each for each in console.get(path).page.links if each.startswith("/sign-in")]
+    assert sign_in == sign_in_path(path)
+    answer = console.post("/sign-in", {"token": TOKEN, "next": path})
+    assert answer.headers["Location"] == path
+
+
 def test_beyond_this_machine_pages_need_the_token(addresses):
     with served(addresses[0], writes=False, reads_are_open=False) as browser:
         for path in READS:
             answer = browser.get(path)
-            assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
+            assert (answer.status, answer.headers["Location"]) == (303, sign_in_path(path))
         assert addresses[0] not in browser.read("/sign-in").text
         browser.sign_in()
         assert "All is well" in browser.read("/").text
@@ -137,10 +146,10 @@ def test_a_name_server_without_brokers_teaches_how_to_start_one():
         return request.respond(ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
 
     with FakeServer(answering(answer)) as server, served(server.address) as browser:
-        assert "No brokers yet" in browser.read("/").text
-        assert "No topics yet" in browser.read("/topics").text
-        assert "No dead letters" in browser.read("/dead-letters").text
-        assert "start one that registers there" in browser.get("/groups").text
+        assert "No brokers" in browser.read("/").text
+        for path in ("/topics", "/topics/orders", "/dead-letters", "/groups", "/groups/billing"):
+            answer = browser.get(path)
+            assert (answer.status, "start one that registers there" in answer.text) == (502, True)
 
 
 def test_a_broker_that_dies_and_comes_back_needs_no_new_console(tmp_path):

@@ -1,5 +1,7 @@
 import inspect
 import re
+import threading
+from contextlib import ExitStack
 
 import pytest
 from broker_kinds import wait_until
@@ -8,6 +10,7 @@ from client_members import Consumer
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -21,6 +24,8 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.message_queue import MessageQueue
 
+CLOCKS_APART_MS = 5
+"""Two clocks are read for a time of day, one after the other."""
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
 
@@ -213,7 +218,40 @@ def test_members_say_which_queues_are_theirs(admin, running_broker):
         (member,) = admin.members("G")
         owners = admin.queue_owners("G")
         assert {queue: owners[queue] for queue in QUEUES} == dict.fromkeys(QUEUES, member.client_id)
-    assert admin.queue_owners("G") == {}
+    assert admin.queue_owners("G") == admin.queue_reports("G") == {}
+
+
+def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, producer):
+    """The time of one that fails goes on with each try; of one that hangs, it stands still."""
+    ends = threading.Event()
+
+    def fail(_, __):
+        raise ValueError
+
+    def hang(_, __):
+        ends.wait(60)
+
+    with ExitStack() as members:
+        members.callback(ends.set)
+        for group, listener in (("Failing", fail), ("Hanging", hang)):
+            member = PushConsumer(group, running_broker.address, orderly_listener=listener)
+            member.subscribe("T")
+            members.enter_context(member)
+            wait_until("its queues", lambda: len(member.assignment()) >= len(QUEUES))  # noqa: B023
+        fill(producer, b"poison")
+
+        def reports_of(group):
+            every = admin.queue_reports(group).items()
+            return [each for queue, each in every if queue.topic == "T" and each.messages]
+
+        for group in ("Failing", "Hanging"):
+            wait_until("its message", lambda: reports_of(group))  # noqa: B023
+        [failing], [hanging] = reports_of("Failing"), reports_of("Hanging")
+        assert (failing.messages, hanging.messages) == (1, 1)
+        for _ in range(2):  # it is tried each second
+            before = reports_of("Failing")[0].tried_ms
+            wait_until("another try", lambda: reports_of("Failing")[0].tried_ms > before)  # noqa: B023
+        assert reports_of("Hanging")[0].tried_ms <= hanging.tried_ms + CLOCKS_APART_MS
 
 
 def test_one_broker_is_asked_alone(admin, running_broker):

@@ -170,6 +170,19 @@ def test_operators_see_the_time_of_day(queue, clock):
     assert queue.info(None, 0).commit_offset == -1
 
 
+def test_answers_without_messages_say_nothing_of_the_listener(queue, clock):
+    """So that operators see since when one hangs, while pulls go on."""
+    queue.put_messages(numbered(2))
+    queue.take_messages(1)
+    taken_ms = queue.info(2, wall_ms=0).last_consume_timestamp
+    clock.move(15_000)
+    acknowledged(queue)
+    assert queue.take_messages(1) == []
+    assert queue.info(2, wall_ms=15_000).last_consume_timestamp == taken_ms
+    acknowledged(queue, 2)
+    assert queue.info(2, wall_ms=15_000).last_consume_timestamp == 15_000
+
+
 def test_a_lock_that_its_broker_may_have_forgotten_does_not_count_until_it_is_granted_again(
     queue, clock
 ):

@@ -37,6 +37,7 @@ async function refreshAgain() {
 }
 
 async function refresh() {
+  if (document.querySelector("[data-again]")) return tryAgain();
   const parts = [...document.querySelectorAll("[data-live]")];
   if (!parts.length || document.hidden || document.querySelector("dialog[open]")) return;
   try {
@@ -60,6 +61,15 @@ async function refresh() {
   } catch {
     setStale(true);
   }
+}
+
+/* A page that only says that the cluster is away gives way to what was asked for. */
+async function tryAgain() {
+  if (document.hidden || document.querySelector("dialog[open]")) return;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.ok) location.reload();
+  } catch { /* the console itself is away */ }
 }
 
 /* ---- rows by keys */
