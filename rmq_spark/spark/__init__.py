@@ -19,6 +19,7 @@
     continuity      whether a queue is still the one that was read
     next_batch      where the next batch ends
     task_pieces     what the tasks of a batch read
+    task_bundles    several pieces for one task, where tasks are to be few
     group_progress  what brokers are told of a group
     micro_batches   one query's batches: these together, in the order that Spark asks in
     committed_options what contradicts exactly once, and what it makes of other options

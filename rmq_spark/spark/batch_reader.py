@@ -7,7 +7,7 @@ tasks that are run again, see the same rows. To see what has arrived since, `loa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -28,6 +28,7 @@ from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
 from rmq_spark.spark.queues import Place, Queues
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.start_and_end import Span
+from rmq_spark.spark.task_bundles import bundled
 from rmq_spark.spark.tasks import read_piece
 from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class BatchPiece(InputPartition):
-    """The input partition of one task of a batch read."""
+class BatchPieces(InputPartition):
+    """The input partition of one task of a batch read: what it reads, one after the other."""
 
-    def __init__(self, piece: Piece | KeyPiece | SpanPiece) -> None:
-        super().__init__(piece)
-        self.piece = piece
+    def __init__(self, pieces: Sequence[Piece | KeyPiece | SpanPiece]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
 
 
 class BatchReader(DataSourceReader):
@@ -65,26 +66,32 @@ class BatchReader(DataSourceReader):
         """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
-            if self._options.is_committed:
-                return [BatchPiece(piece) for piece in _committed(self._options, instance)]
-            queues = Queues(self._options, instance)
-            check_filter(self._options, instance, queues)
-            if self._options.key is not None:
-                return [BatchPiece(piece) for piece in key_pieces(self._options, queues)]
-            return [BatchPiece(piece) for piece in _queue_pieces(self._options, queues)]
+            found = self._pieces(instance)
         finally:
             instance.shutdown()
+        return [BatchPieces(pieces) for pieces in bundled(found, self._options.tasks_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; Spark asks for one without a piece if there are no tasks."""
-        if not isinstance(partition, BatchPiece):
-            return iter(())
+        if not isinstance(partition, BatchPieces):
+            return
         schema = arrow_schema_of(self._schema)
-        if isinstance(partition.piece, KeyPiece):
-            return read_key_piece(self._options, schema, partition.piece)
-        if isinstance(partition.piece, SpanPiece):
-            return read_spans(self._options, schema, partition.piece)
-        return read_piece(self._options, schema, partition.piece)
+        for piece in partition.pieces:
+            if isinstance(piece, KeyPiece):
+                yield from read_key_piece(self._options, schema, piece)
+            elif isinstance(piece, SpanPiece):
+                yield from read_spans(self._options, schema, piece)
+            else:
+                yield from read_piece(self._options, schema, piece)
+
+    def _pieces(self, instance: ClientInstance) -> Sequence[Piece | KeyPiece | SpanPiece]:
+        if self._options.is_committed:
+            return _committed(self._options, instance)
+        queues = Queues(self._options, instance)
+        check_filter(self._options, instance, queues)
+        if self._options.key is not None:
+            return key_pieces(self._options, queues)
+        return _queue_pieces(self._options, queues)
 
 
 def _committed(options: ReadOptions, instance: ClientInstance) -> list[SpanPiece]:

@@ -26,5 +26,6 @@ def commits_options(options: ReadOptions) -> ReadOptions:
         columns=(),
         body=BINARY_BODIES,
         pieces_min=None,
+        tasks_max=None,
         piece_rows_max=None,
     )

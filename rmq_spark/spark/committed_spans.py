@@ -41,6 +41,11 @@ class SpanPiece(NamedTuple):
 
     spans: tuple[CommittedSpan, ...]
 
+    @property
+    def row_count(self) -> int:
+        """The number of its rows."""
+        return sum(span.message_count for span in self.spans)
+
 
 class Sums(NamedTuple):
     """The sums of rows, wherever they lie: their number, the bytes and CRCs of their bodies."""

@@ -35,7 +35,14 @@ FULL_PAGE: Final = 32
 _INDEX_MS: Final = 1_000
 """The resolution of the index in ms; it rounds times down."""
 
-_CONFLICTS: Final = ("tags", "sql", "assign", "minPartitions", "maxRecordsPerPartition")
+_CONFLICTS: Final = (
+    "tags",
+    "sql",
+    "assign",
+    "minPartitions",
+    "maxPartitions",
+    "maxRecordsPerPartition",
+)
 
 
 class KeyPiece(NamedTuple):
@@ -46,6 +53,11 @@ class KeyPiece(NamedTuple):
     key: str
     begin_ms: int
     end_ms: int
+
+    @property
+    def row_count(self) -> int:
+        """The number of lookups: that of rows is not known."""
+        return 1
 
 
 def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:

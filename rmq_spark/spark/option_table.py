@@ -100,6 +100,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "minOffsetsPerTrigger": Option(_STREAM, "how many messages a batch waits for"),
     "maxTriggerDelay": Option(_STREAM, "how long it waits for them"),
     "minPartitions": Option(_READ, "how many tasks read at least"),
+    "maxPartitions": Option(_READ, "how many tasks read at most, a task several queues if need be"),
     "maxRecordsPerPartition": Option(_READ, "how many messages one task reads at most"),
     # how a stream runs
     "consumerGroup": Option(

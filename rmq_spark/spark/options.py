@@ -104,6 +104,7 @@ class ReadOptions:
     """True if tasks may read the files of a broker's log, where they have them."""
     limits: Limits = Limits()
     pieces_min: int | None = None
+    tasks_max: int | None = None
     piece_rows_max: int | None = None
     suspend_ms: int = 1_000
     discovery_ms: int = 5_000
@@ -215,6 +216,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         reads_files=options.get("localFiles", values.truth, default=True),
         limits=limits,
         pieces_min=options.number("minPartitions"),
+        tasks_max=_tasks_max(options),
         piece_rows_max=options.number("maxRecordsPerPartition"),
         suspend_ms=suspend_ms,
         discovery_ms=options.get("discoveryIntervalMs", values.whole_number, 5_000),
@@ -361,6 +363,17 @@ def _limits(options: Given) -> Limits:
         rows_min=rows_min,
         **({} if delay_ms is None else {"delay_ms": delay_ms}),
     )
+
+
+def _tasks_max(options: Given) -> int | None:
+    options.one_of("maxPartitions", "maxRecordsPerPartition")
+    most, least = options.number("maxPartitions"), options.number("minPartitions")
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "maxPartitions",
+            f"it is below minPartitions ({most} and {least}): raise it, or lower the other",
+        )
+    return most
 
 
 def _positions(options: Given, side: str, namespace: str | None) -> Positions | None:

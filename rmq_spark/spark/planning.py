@@ -33,6 +33,11 @@ class Piece(NamedTuple):
     last_stored_ms: int | None = None
     last_mark: int | None = None
 
+    @property
+    def row_count(self) -> int:
+        """The number of its rows, if all of its messages are rows."""
+        return self.end - self.start
+
 
 def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[MessageQueue, int]:
     """Return how many messages to take of each queue: ``rows`` in all, or all that are waiting."""

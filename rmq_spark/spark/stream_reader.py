@@ -34,6 +34,7 @@ from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.source_offset import SourceOffset, with_sizes
+from rmq_spark.spark.task_bundles import bundled
 from rmq_spark.spark.tasks import read_piece
 from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
@@ -58,12 +59,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class QueuePiece(InputPartition):
-    """The input partition of one task of a streaming read."""
+class QueuePieces(InputPartition):
+    """The input partition of one task of a streaming read: what it reads, one after the other."""
 
-    def __init__(self, piece: Piece | SpanPiece) -> None:
-        super().__init__(piece)
-        self.piece = piece
+    def __init__(self, pieces: Sequence[Piece | SpanPiece]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
@@ -130,17 +131,21 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch."""
-        found = self._planner.batches.pieces(self._offset(start), self._offset(end))
-        return [QueuePiece(piece) for piece in found]
+        found: Sequence[Piece | SpanPiece] = self._planner.batches.pieces(
+            self._offset(start), self._offset(end)
+        )
+        return [QueuePieces(pieces) for pieces in bundled(found, self._options.tasks_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        if not isinstance(partition, QueuePiece):
-            return iter(())
+        if not isinstance(partition, QueuePieces):
+            return
         schema = arrow_schema_of(self._schema)
-        if isinstance(partition.piece, SpanPiece):
-            return read_spans(self._options, schema, partition.piece)
-        return read_piece(self._options, schema, partition.piece)
+        for piece in partition.pieces:
+            if isinstance(piece, SpanPiece):
+                yield from read_spans(self._options, schema, piece)
+            else:
+                yield from read_piece(self._options, schema, piece)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that a batch has been written."""

@@ -87,6 +87,7 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
     [
         ({"tags": "a"}, "option tags: it cannot be given together with key"),
         ({"minPartitions": "3"}, "option minPartitions: it cannot be given together with key"),
+        ({"maxPartitions": "3"}, "option maxPartitions: it cannot be given together with key"),
         (
             {"startingOffsets": "earliest"},
             "option startingOffsets: together with key it has to be a time",

@@ -454,6 +454,14 @@ READ = [
     ),
     ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
     (
+        {"minPartitions": "5", "maxPartitions": "4"},
+        "maxPartitions: it is below minPartitions (4 and 5): raise it, or lower the other",
+    ),
+    (
+        {"maxPartitions": "4", "maxRecordsPerPartition": "9"},
+        "maxPartitions: it cannot be given together with maxRecordsPerPartition: keep one",
+    ),
+    (
         {"maxRecordsPerPartition": "none"},
         "maxRecordsPerPartition: needed a whole number from 1 on, found 'none'",
     ),

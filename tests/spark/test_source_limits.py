@@ -95,6 +95,9 @@ class TestTasks:
             ({"minPartitions": 5}, [2, 2, 2, 2, 2]),
             ({"maxRecordsPerPartition": 3}, [2, 3, 3, 2]),
             ({"minPartitions": 100}, [1] * 10),
+            ({"maxPartitions": 2}, [8, 2]),
+            ({"maxPartitions": 1}, [10]),
+            ({"minPartitions": 3, "maxPartitions": 3}, [4, 4, 2]),
         ],
         ids=str,
     )

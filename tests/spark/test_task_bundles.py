@@ -1,0 +1,71 @@
+"""Pieces that share a task: how they are shared out, and what is read then."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spark_engine import Crashed, Engine, assert_read, send
+
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.task_bundles import bundled
+from rmq_spark.wire.message_queue import MessageQueue
+
+
+def pieces_of(*sizes):
+    return [Piece(MessageQueue("T", "b", at), 7, 7 + size) for at, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(1, 1_000_000)), st.none() | st.integers(1, 40))
+def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
+    pieces = pieces_of(*sizes)
+    found = bundled(pieces, bundles_max)
+    assert [piece for bundle in found for piece in bundle] == pieces
+    assert all(found)
+    assert len(found) <= (bundles_max or len(pieces))
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=1), st.integers(1, 40))
+def test_no_bundle_is_larger_than_its_share_and_a_piece(sizes, bundles_max):
+    pieces = pieces_of(*sizes)
+    if len(pieces) > bundles_max:
+        rows = [sum(piece.row_count for piece in each) for each in bundled(pieces, bundles_max)]
+        assert max(rows) <= sum(sizes) / bundles_max + max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bundles_max", "shares"),
+    [
+        ([3, 3, 3], None, [[3], [3], [3]]),
+        ([3, 3, 3], 3, [[3], [3], [3]]),
+        ([1, 1, 1, 1], 2, [[1, 1], [1, 1]]),
+        ([1, 1, 100, 1], 2, [[1, 1], [100, 1]]),
+        ([5, 5], 1, [[5, 5]]),
+        ([], 2, []),
+    ],
+)
+def test_neighbours_share_a_task(sizes, bundles_max, shares):
+    found = bundled(pieces_of(*sizes), bundles_max)
+    assert [[piece.row_count for piece in bundle] for bundle in found] == shares
+
+
+@pytest.mark.parametrize("crash", [None, "partitions", "task", "sink"])
+def test_a_batch_of_many_queues_has_few_tasks_and_the_same_rows_when_it_is_run_again(
+    rocketpoll_broker, crash, request
+):
+    topic = f"many-{crash}"
+    rocketpoll_broker.create_topic(topic, 100)
+    bodies = send(rocketpoll_broker, topic, 300)
+    query = Engine(rocketpoll_broker.address, subscribe=topic, maxPartitions=4)
+    query.start()
+    request.addfinalizer(query.stop)
+    start, _ = query._reader.initialOffset(), query.trigger()
+    assert len(query._reader.partitions(start, query.end())) == 4
+    assert_read(query, bodies)
+    bodies += send(rocketpoll_broker, topic, 150)
+    query.crash_at = crash
+    if crash is not None:
+        with pytest.raises(Crashed):
+            query.trigger()
+        query.crash_at = None
+        query.start()
+    query.run()
+    assert_read(query, bodies)
