@@ -13,7 +13,7 @@ from collections import Counter
 from itertools import count, cycle, islice
 from random import Random
 
-from spark_drivers import Driver
+from spark_drivers import PATIENCE_SECONDS, Driver
 
 SEED = int(os.environ.get("ROCKETPOLL_RESTARTS_SEED", "0"))
 
@@ -52,10 +52,41 @@ LOGGED = {
 }
 """How many batches are planned and not committed where the query is held."""
 _LOGS = ("offsets", "commits")
-
+_POLL_SECONDS = 0.02
+_WAITS = 4
+"""Waits of a round, at most: for its point, for the end of the query, for a driver, for rows."""
 
 _RETAINED = {"spark.sql.streaming.minBatchesToRetain": "100"}
 """Spark's own default: it lists what it retains for each batch, again and again."""
+
+
+def patience_seconds(rounds):
+    """Return after how many seconds a campaign is stuck, however busy the machine is.
+
+    Each of its waits ends by itself, and says what it has waited for: this is what they may take
+    together, with the start and the end of the campaign as a round each. By the clock of a quiet
+    machine, on which a round takes seconds, one that does much else would fail it.
+    """
+    return _WAITS * PATIENCE_SECONDS * (rounds + 2)
+
+
+def wait_for_rows(find, number, what="rows"):
+    """Wait for so many rows; patience begins anew whenever some have come.
+
+    Args:
+        find: Returns how many there are.
+        number: How many there have to be.
+        what: What they are, for who reads that there are too few.
+    """
+    found, deadline = find(), time.monotonic() + PATIENCE_SECONDS
+    while found < number:
+        assert time.monotonic() < deadline, (
+            f"{found} of {number} {what}, and no more for {PATIENCE_SECONDS} s"
+        )
+        time.sleep(_POLL_SECONDS)
+        had, found = found, find()
+        if found > had:
+            deadline = time.monotonic() + PATIENCE_SECONDS
 
 
 def kills(rounds, seed=SEED):

@@ -90,3 +90,28 @@ def test_no_request_about_others_is_refused(tmp_path, damaged):
                 assert samples("rocketmq_consumer_lag_messages", topic="T") == COUNT - offset
 
     tell(story, tmp_path, metricsPort=0)
+
+
+def test_a_gap_that_damage_has_left_hides_nothing_before_it(tmp_path):
+    """Who is told that a queue begins behind a gap takes all before it for lost."""
+
+    async def fill(broker):
+        client = await broker.connect()
+        for number in range(COUNT):
+            await client.put(f"body {number}")
+        places.extend(each.physical_offset for each in (await client.pull()).messages)
+
+    async def look(broker):
+        client = await broker.connect()
+        for offset, bodies in enumerate((["0", "1", "3", "4"], ["1", "3", "4"], [], ["3", "4"])):
+            pulled = await client.pull(offset)
+            assert (pulled.min_offset, pulled.max_offset) == (0, COUNT)
+            assert pulled.bodies == [f"body {number}" for number in bodies]
+            assert pulled.next_offset == (COUNT if bodies else 3)
+
+    places = []
+    tell(fill, tmp_path)
+    [log] = (tmp_path / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        os.pwrite(file.fileno(), bytes(4), places[2])
+    tell(look, tmp_path)

@@ -27,6 +27,29 @@ def test_pyarrow_loads_no_pandas_where_it_cannot_be_imported():
     assert run.stdout.split() == [b"False"]
 
 
+WHERE_ELSE = """
+import sys, threading
+from rocketpoll.broker.store import chunks
+
+class Asked:
+    by = []
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            self.by.append(threading.current_thread().name)
+
+sys.meta_path.insert(0, Asked())
+chunks.loading().result()
+import pyarrow as pa
+assert chunks.rows_within(pa.array(["a b"]), 2) == 1
+print(*Asked.by)
+"""
+
+
+def test_a_process_that_may_have_it_loads_it_beside_the_loop():
+    run = subprocess.run([sys.executable, "-c", WHERE_ELSE], capture_output=True, check=True)
+    assert run.stdout.split() == [b"LoadChunkTools"]
+
+
 def test_it_can_be_imported_again_behind_that():
     finders = list(sys.meta_path)
     with no_pandas():

@@ -156,7 +156,7 @@ def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
                 began = Took.now()
                 commit(anew, named, [each for each in spans if isinstance(each, CommittedSpan)])
             else:
-                staged = stage_rows(options, columns, task, [rows], batch).staged
+                staged = stage_rows(options, columns, task, [rows], batch, named).staged
                 began = Took.now()
                 commit_staged(anew, named, [] if staged is None else [staged])
             found.setdefault(way, []).append(Took.now().since(began))

@@ -109,6 +109,9 @@ def _load(attempt: Future[None]) -> None:
     try:
         for home in dict.fromkeys(_HOMES.values()):
             import_module(home)
+        # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
+        # second, which is to be spent here and not in a turn of the loop.
+        import_module("pyarrow").array([0]).to_numpy()
     except BaseException as error:  # noqa: BLE001  # those who wait for this have to hear of it
         if is_lack(error):
             _state.hindrance.begin(error)

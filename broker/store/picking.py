@@ -152,7 +152,7 @@ class _Picking:
         self._sizes: list[npt.NDArray[np.int64]] = []
 
     def pick(self, pieces: Iterable[Buffer]) -> Picked:
-        is_missing = False
+        is_missing = is_gone = False
         for piece in pieces:
             entries = np.frombuffer(piece, ENTRY)
             places = entries["physical_offset"].astype(np.int64)
@@ -162,8 +162,10 @@ class _Picking:
             is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
             are_all_there = bool(is_there.all())
             is_missing |= not (self._scanned or is_there[0])
-            if is_missing:  # the first entry has no message any more: go on where the next one is
-                self._scanned += int(np.argmax(is_there)) if is_there.any() else len(entries)
+            if is_missing:  # the first entry has no message: go on where the next one is
+                missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
+                is_gone |= bool((sizes[:missing] != BLANK_SIZE).any())
+                self._scanned += missing
                 if is_there.any():
                     break
             elif self._filter is None and are_all_there:
@@ -171,7 +173,7 @@ class _Picking:
                     break
             elif self._is_full_with_matching(entries, places, sizes, is_there):
                 break
-        if is_missing:
+        if is_gone:
             return Picked(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
         return Picked(
             GetMessageStatus.NO_MATCHED_MESSAGE,

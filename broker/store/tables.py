@@ -23,12 +23,16 @@ An operator who removes both files starts with an empty table. A file that is th
 read is another matter: an empty table in its place would deliver all messages again (RocketMQ does
 so).
 
+A table may have members that this release does not know: a newer one, or another program, has
+written it. They are named in the log when it is loaded, and left out when it is saved again.
+
 This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no
 table.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from contextlib import suppress
@@ -37,14 +41,18 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from rmq_spark.errors import BodyError
+from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.unknown import unknown_members
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.errors import DamagedTable
 from rocketpoll.broker.store.lacks import has_lost_content
 
 Body = TypeVar("Body")
 
+_log = logging.getLogger(__name__)
+_NAMES_MAX = 8
+_CHECKSUM_NAME = "checksum"
 _CHECKSUM = re.compile(rb'[,{]"checksum":([0-9]+)}\s*\Z')
 
 
@@ -100,6 +108,8 @@ class JsonTable(Generic[Body]):
         """
         with self._lock:
             value, source, damage = self._found()
+            if not self._is_loaded and source is not None:
+                self._tell_of_unknown(source)
             self._set_aside = self._put_aside(damage) if damage else None
             if value is None:
                 value = default
@@ -169,6 +179,21 @@ class JsonTable(Generic[Body]):
             if not has_lost_content(error):
                 raise
             return None, str(error)
+
+    def _tell_of_unknown(self, source: Path) -> None:
+        """Warn of the members of a table that this release does not know."""
+        unknown = unknown_members(self._body_type, self._disk.read(source))
+        names = [name for name in unknown if name != _CHECKSUM_NAME]
+        if names:
+            more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+            _log.warning(
+                "%s has members that this release does not know, as a newer one or another program "
+                "writes them: %s%s. They are left out when it is saved again; to keep them, stop "
+                "the broker and copy the file",
+                source,
+                ", ".join(map(excerpt, names[:_NAMES_MAX])),
+                more,
+            )
 
     def _put_aside(self, damage: str) -> SetAside:
         """Give the damaged file an unused name: what was put aside before stays, too."""

@@ -111,7 +111,6 @@ def consume(
     wish = Wish((topic,), place, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        _check_condition(admin, wish)
         if follow:
             _show(_followed(admin, wish), render, wish, at_once=True)
         elif key is not None:
@@ -142,7 +141,6 @@ def tail(
     wish = Wish(topics, Place(Kind.END), _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        _check_condition(admin, wish)
         _show(_followed(admin, wish), render, wish, at_once=True)
 
 
@@ -150,29 +148,6 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
     if tags is not None and sql is not None:
         raise click.UsageError("give --tags or --sql, not both: a condition may name TAGS")
     return by_sql(sql) if sql is not None else by_tag(tags or "*")
-
-
-def _check_condition(admin: Admin, wish: Wish) -> None:
-    """Have brokers check a condition in SQL92: RocketMQ's pull filters by none that it cannot read.
-
-    Raises:
-        BrokerRefused: A broker cannot read the condition, or does not filter by conditions.
-    """
-    if wish.selector.expression_type == by_tag().expression_type:
-        return
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # not for help
-    from rmq_spark.wire.bodies.clients import CheckClientRequestBody  # noqa: PLC0415
-
-    instance = admin.instance
-    for topic in dict.fromkeys(wish.topics):
-        body = CheckClientRequestBody(
-            client_id=instance.client_id,
-            group=READER_GROUP,
-            subscription_data=subscription_data(topic, wish.selector, 0),
-        )
-        for name in sorted(instance.routes.route(topic).brokers):
-            address = instance.routes.address_for_read(name)
-            instance.api.check_client_config(address, body)
 
 
 def _show(
@@ -185,7 +160,16 @@ def _show(
 
 
 def _stored(admin: Admin, wish: Wish) -> Iterator[MessageExt]:
-    """Yield the messages that are there now, by the time at which they were stored."""
+    """Yield the messages that are there now, by the time at which they were stored.
+
+    Raises:
+        BrokerRefused: A broker cannot read the condition: RocketMQ would pass over nothing by it.
+    """
+    from rmq_spark.client.consumer.group_brokers import GroupBrokers  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+
+    subscription = subscription_data(wish.topics[0], wish.selector, 0)
+    GroupBrokers(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
     spans = spans_from(admin.instance, wish.topics[0], wish.place, wish.queue)
     queues = [_messages_of(admin, span, wish) for span in spans]
     return heapq.merge(*queues, key=stored_order)

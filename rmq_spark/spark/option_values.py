@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Final
 
 from rmq_spark.client.arguments import LIKELY_SECONDS
@@ -26,6 +26,14 @@ _MS_OF_UNIT: Final = {
 }
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](\d\d(?::\d\d(?::\d\d(?:[.,]\d+)?)?)?)\s*([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+"""An ISO time. Its date has hyphens: without, 20260131 is as well a number, as of an offset."""
+_MICROS_CHARS: Final = len("12:00:00.123456")
+_DATE_DIGITS: Final = len("20260131")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
@@ -84,14 +92,30 @@ def size_in_bytes(option: str, text: str) -> int:
 
 
 def time_in_ms(text: str) -> int | None:
-    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC."""
-    try:
-        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    except ValueError:
+    """Return an ISO time as ms since 1970, or None; a time without a zone is in UTC.
+
+    All versions of Python read the same: what is finer than microseconds is left out.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         return None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=timezone.utc)
-    return round(found.timestamp() * 1000)
+    day, clock, zone = match.groups()
+    clock = (clock or "00:00").replace(",", ".")
+    if "." in clock:
+        clock = clock[:_MICROS_CHARS].ljust(_MICROS_CHARS, "0")
+    try:
+        found = datetime.fromisoformat(f"{day}T{clock}{_offset_of(zone)}")
+        return round(found.timestamp() * 1000)
+    except (ValueError, OverflowError):  # there is no such day, hour or zone
+        return None
+
+
+def _offset_of(zone: str | None) -> str:
+    """Return a zone as Python 3.10 reads it."""
+    if zone is None or zone in "Zz":
+        return "+00:00"
+    sign, digits = zone[0], zone[1:].replace(":", "").ljust(4, "0")
+    return f"{sign}{digits[:2]}:{digits[2:]}"
 
 
 def timestamp(option: str, text: str) -> int:
@@ -108,12 +132,19 @@ def timestamp(option: str, text: str) -> int:
 
 
 def plausible_ms(option: str, ms: int) -> int:
-    """Refuse numbers that must be seconds: as ms they would be in the first years after 1970."""
+    """Refuse numbers that must be seconds or dates: as ms they would be soon after 1970."""
     if ms in LIKELY_SECONDS:
         raise OptionError(
             option,
             f"needed milliseconds since 1970, found {ms}: if these are seconds, write {ms * 1000}",
         )
+    digits = str(ms)
+    if len(digits) == _DATE_DIGITS:
+        day = f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
+        if time_in_ms(day) is not None:
+            raise OptionError(
+                option, f"needed milliseconds since 1970, found {ms}: if this is a day, write {day}"
+            )
     return ms
 
 

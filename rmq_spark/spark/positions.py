@@ -181,7 +181,8 @@ def parse_position(option: str, text: str) -> Position:
     at = time_in_ms(text)
     if at is not None:
         return AtTime(at)
-    raise OptionError(option, f"needed {_HINT}, found {text!r}")
+    hint = ". An offset is a number without quotes in JSON" if word.isdecimal() else ""
+    raise OptionError(option, f"needed {_HINT}, found {text!r}{hint}")
 
 
 def _tree(

@@ -2,6 +2,8 @@
 
     first row ──> which broker? ──> what has the sink committed last?
                                       ├─ an earlier batch ──> rows are staged, under a new attempt
+                                      ├─ nothing, or one long before ──> the same, unless the
+                                      │          batch counts under another name (`renamed_sinks`)
                                       ├─ this batch ──> rows are counted, and sent nowhere
                                       └─ a later one, or one of another query ──> refused
 
@@ -22,6 +24,7 @@ from typing import Final
 import pyarrow as pa
 
 from rmq_spark.client.errors import ClientError, SystemBusy
+from rmq_spark.client.manifest import ManifestId
 from rmq_spark.client.producer.arrow_sends import CHUNK_BYTES, CHUNK_TIMEOUT_MS
 from rmq_spark.client.producer.producer import Producer, sender_of
 from rmq_spark.client.producer.staged_sends import StagedSends
@@ -30,6 +33,7 @@ from rmq_spark.spark.committed_spans import Sums, sums_of
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.parcels import Parcels
+from rmq_spark.spark.renamed_sinks import refusal_of_renamed
 from rmq_spark.spark.send_tries import REMEDIES, SendTries
 from rmq_spark.spark.sending import bytes_of, gathered, producer_of
 from rmq_spark.spark.sink_columns import SinkColumn
@@ -66,6 +70,7 @@ def stage_rows(
     task: WriteTask,
     batches: Iterable[pa.RecordBatch],
     batch: BatchRequestHeader,
+    part_of: ManifestId,
     *,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
@@ -86,7 +91,7 @@ def stage_rows(
         sleep or time.sleep,
         STAGING_REMEDIES,
     )
-    staging = _Staging(options, task, batch, tries)
+    staging = _Staging(options, task, batch, part_of, tries)
     parcels = Parcels(
         {column.name for column in sent},
         task.partition,
@@ -113,10 +118,17 @@ class _Staging:
     """The staging of one task."""
 
     def __init__(
-        self, options: WriteOptions, task: WriteTask, batch: BatchRequestHeader, tries: SendTries
+        self,
+        options: WriteOptions,
+        task: WriteTask,
+        batch: BatchRequestHeader,
+        part_of: ManifestId,
+        tries: SendTries,
     ) -> None:
+        self._options = options
         self._producer = producer_of(options)
         self._batch = batch
+        self._part_of = part_of
         self._tries = tries
         self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
         self._sends = StagedSends(
@@ -178,6 +190,11 @@ class _Staging:
             try:
                 address = check_knows(self._producer, broker_name)
                 last = api.staging.last_batch(address, self._batch.sink)
+                if self._is_apart(last):
+                    refused = refusal_of_renamed(self._options, api, address, self._part_of, topic)
+                    last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
+                    if refused is not None and self._is_apart(last):
+                        raise refused
             except ClientError as error:  # noqa: PERF203  # asked again
                 self._tries.wait_after(error, topic)
             else:
@@ -187,6 +204,10 @@ class _Staging:
             check_order(self._batch, last)
             if last.batch_id == self._batch.batch_id:
                 self._sums = Sums()
+
+    def _is_apart(self, last: CommittedBatch | None) -> bool:
+        """Return whether the sink has not committed this batch, nor the one before."""
+        return last is None or last.batch_id + 1 < self._batch.batch_id
 
 
 def take_back(

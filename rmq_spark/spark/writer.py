@@ -125,7 +125,7 @@ class _Writing:
         if batch is not None:
             from rmq_spark.spark.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
 
-            rows = stage_rows(self.options, self.columns, task, batches, batch)
+            rows = stage_rows(self.options, self.columns, task, batches, batch, part_of)
         else:
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = part_of if self.options.is_exactly_once else None

@@ -12,7 +12,7 @@ from world.acts.staging import ask_last
 from world.player import Player
 from world.story import Client
 
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 
 _ASK_AGAIN_SECONDS = 0.2
 
@@ -57,12 +57,12 @@ class Audit:
             if told is None:
                 return
             found |= {message.queue_offset: None for message in told.messages}
-            # A file may go while it is read, and the queue's first offset is told after that.
-            low = told.next_offset if told.code == ResponseCode.PULL_RETRY_IMMEDIATELY else low
-        self._ledger.audited(
-            topic, queue_id, must, found, max(low, told.min_offset), told.max_offset
-        )
+            low = max(low, told.min_offset)  # a file may go while it is read
+        self._ledger.audited(topic, queue_id, must, found, low, told.max_offset)
         self._ends[topic, queue_id] = told.max_offset
+        gap = next((offset for offset in range(low, told.max_offset) if offset not in found), None)
+        if gap is not None:  # whoever begins there is told of the same queue
+            await self._pull(Asked(topic, queue_id, gap), {})
 
     async def _pull(self, asked, must):
         """What a pull was told; None if there is no such topic and need not be,

@@ -152,6 +152,11 @@ class RecordedBroker:
             return self._machine.take_up(self._recording)
 
     @property
+    def is_alive(self):
+        """Whether the process has not ended yet."""
+        return self._process.poll() is None
+
+    @property
     def was_killed(self):
         """Whether SIGKILL has ended it; a rule that lets it die may do so while it stops."""
         return self._process.returncode == -signal.SIGKILL

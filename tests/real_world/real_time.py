@@ -7,6 +7,7 @@ Sockets    what `world.network` is to them: it connects an `End`, by TCP
 from __future__ import annotations
 
 import asyncio
+import time
 
 
 class RealTime:
@@ -21,6 +22,10 @@ class RealTime:
     @property
     def now(self):
         return self.loop.time()
+
+    def sleep(self, seconds):
+        """Let time pass in which nothing happens here."""
+        time.sleep(seconds)
 
     def after(self, seconds, call):
         """Call something later; what is returned can be cancelled."""

@@ -19,9 +19,31 @@ def machine(tmp_path):
     return machine
 
 
+class Broker:
+    """A process that takes its time, or dies, while it is waited for."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.is_alive = True
+        self.acts = {}  # what it does, by the time
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for time in [time for time in self.acts if time <= self.now]:
+            self.acts.pop(time)()
+
+    def die(self):
+        self.is_alive = False
+
+
 @pytest.fixture
-def watch(machine):
-    return Watch(None, None, machine.log_min_offset, may_expire=True)
+def broker():
+    return Broker()
+
+
+@pytest.fixture
+def watch(machine, broker):
+    return Watch(broker, None, machine.log_min_offset, lambda: broker.is_alive, may_expire=True)
 
 
 def asked_of_a_watch():
@@ -37,8 +59,29 @@ def test_it_answers_all_that_both_worlds_ask(watch):
     assert [name for name in sorted(asked) if not hasattr(watch, name)] == []
 
 
-def test_a_place_is_gone_with_its_file_of_the_log(machine, watch):
-    for begin in (4096, 8192):
-        (machine.disk / STORE / "commitlog" / f"{begin:020}").touch()
+@pytest.fixture
+def files(machine):
+    """The two files of a log."""
+    files = [machine.disk / STORE / "commitlog" / f"{begin:020}" for begin in (4096, 8192)]
+    for file in files:
+        file.touch()
+    return files
+
+
+def test_a_place_is_gone_with_its_file_of_the_log(watch, files):
     assert watch.is_gone_from_log(4095)
     assert not watch.is_gone_from_log(4096)
+
+
+def test_a_file_may_go_as_slowly_as_the_machine_is(watch, files, broker):
+    broker.acts[20.0] = files[0].unlink
+    assert watch.is_gone_from_log(4096)
+    assert not watch.is_gone_from_log(8192)
+
+
+def test_a_broker_that_dies_before_its_file_has_gone_leaves_it_to_the_next_one(
+    watch, files, broker
+):
+    broker.acts[1.0] = broker.die
+    assert watch.is_gone_from_log(4096)
+    assert files[0].exists()

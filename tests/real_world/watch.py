@@ -5,12 +5,11 @@ It takes the place of `world.watch`, and answers the same questions.
 
 from __future__ import annotations
 
-import time
-
 SLACK_SECONDS = 3.0
 """What a broker does every few hundred milliseconds is done after that."""
 
-_DELETE_SECONDS = 0.5
+_GO_SECONDS = 30.0
+_LOOK_SECONDS = 0.01
 
 
 class Watch:
@@ -23,13 +22,15 @@ class Watch:
     """Whether the disk lets everything be written over at once that a full one has taken: other
     calls fail, too."""
 
-    def __init__(self, time, complain, log_min_offset, *, may_expire):
+    def __init__(self, time, complain, log_min_offset, is_alive, *, may_expire):
         """``may_expire``: the disk may be so full that the oldest messages go;
-        ``log_min_offset`` says where the log on the disk begins."""
+        ``log_min_offset`` says where the log on the disk begins, and ``is_alive`` whether there is
+        a broker process that may move that."""
         self.may_expire = may_expire
         self._time = time
         self._complain = complain
         self._log_min_offset = log_min_offset
+        self._is_alive = is_alive
         self._crashed_at = -1.0
         self._trouble_since = None
         self.last_refusal = ""
@@ -44,14 +45,20 @@ class Watch:
             self._crashed_at = self._time.now
 
     def is_gone_from_log(self, place):
-        """Whether the log begins behind a place by now.
+        """Whether the log begins behind a place by now; true as well if its broker has died.
 
-        A file of it is no longer read a moment before it is gone.
+        A file of it is no longer read a moment before it is gone. That is as long as the machine
+        makes it; and a broker that dies in between leaves the file to the next one, which serves
+        it.
         """
-        if place < self._log_min_offset():
-            return True
-        time.sleep(_DELETE_SECONDS)
-        return place < self._log_min_offset()
+        until = self._time.now + _GO_SECONDS
+        while place >= self._log_min_offset():
+            if not self._is_alive():
+                return True
+            if self._time.now > until:
+                return False
+            self._time.sleep(_LOOK_SECONDS)
+        return True
 
     def crashed_since(self, time):
         return self._crashed_at >= time

@@ -66,7 +66,11 @@ class World:
         self.network = Sockets(self.kernel)
         self.machine = Machine(base, tracer)
         self.watch = Watch(
-            self.kernel, self._complain, self.machine.log_min_offset, may_expire=may_expire
+            self.kernel,
+            self._complain,
+            self.machine.log_min_offset,
+            lambda: self.life.is_alive,
+            may_expire=may_expire,
         )
         self.ledger = Ledger(self, is_sync=True)
         self.offsets = Offsets(self, SLACK_SECONDS)

@@ -257,7 +257,7 @@ READ = [
         {"startingOffsets": "5"},
         (
             "startingOffsets: needed earliest, latest, group, a time, -10m, -100 messages, or "
-            "JSON of offsets, found '5'"
+            "JSON of offsets, found '5'. An offset is a number without quotes in JSON"
         ),
     ),
     (

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from rmq_spark.spark import option_values as values
@@ -72,15 +74,43 @@ def test_other_words_are_not_guessed_at(text):
         ("2023-11-14T22:13:20", 1_700_000_000_000),
         ("2023-11-15 00:13:20+02:00", 1_700_000_000_000),
         ("2023-11-14", 1_699_920_000_000),
+        ("2023-11-14T22:13:20.5Z", 1_700_000_000_500),
+        ("2023-11-14 22:13:20,123456789", 1_700_000_000_123),
+        ("2023-11-15T00:13:20.123+0200", 1_700_000_000_123),
+        ("2023-11-14T16Z", 1_699_977_600_000),
+        ("2023-11-14t23:13 +01", 1_700_000_000_000 - 20_000),
     ],
 )
 def test_times_are_milliseconds_or_iso_and_utc_where_nothing_is_said(text, ms):
     assert values.timestamp("o", text) == ms
 
 
-def test_what_is_no_time_is_refused():
-    with pytest.raises(OptionError, match="found 'yesterday'"):
-        values.timestamp("o", "yesterday")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yesterday",
+        "2023-02-29",
+        "2023-11-14T25:00",
+        "2023-11-14T12:00+99:00",
+        "2023-W05-6",
+        "2023-11-14x12:00",
+        "20231114T221320Z",
+    ],
+)
+def test_what_is_no_time_is_refused_by_every_python(text):
+    with pytest.raises(OptionError, match=re.escape(f"found {text!r}")):
+        values.timestamp("o", text)
+
+
+def test_a_number_is_no_time_though_some_pythons_read_a_day_in_it():
+    assert values.time_in_ms("20231114") is None
+    assert values.time_in_ms("2023111412000") is None
+
+
+def test_a_day_without_hyphens_is_not_taken_for_milliseconds():
+    with pytest.raises(OptionError, match="found 20231114: if this is a day, write 2023-11-14"):
+        values.timestamp("o", "20231114")
+    assert values.timestamp("o", "20231314") == 20_231_314
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}'])

@@ -49,6 +49,13 @@ def test_other_words_are_refused_with_what_there_is(text):
         everywhere(text)
 
 
+@pytest.mark.parametrize("text", ["20231114", '{"T": {"0": "20231114"}}', "2023111412000"])
+def test_an_offset_in_quotes_is_no_day(text):
+    """Python 3.11 and later read a day in it, and would start there without a word."""
+    with pytest.raises(OptionError, match="An offset is a number without quotes in JSON"):
+        everywhere(text)
+
+
 @pytest.mark.parametrize(("text", "name"), [("-1", "latest"), ("-2", "earliest")])
 def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
     with pytest.raises(

@@ -125,6 +125,18 @@ def test_a_message_that_the_log_no_longer_has_is_passed_over(store):
     assert seen[-1].body == b"body 119"
 
 
+@pytest.mark.parametrize("wanted", [None, "tag"])
+def test_a_gap_in_a_queue_is_passed_over_and_hides_nothing_before_it(store, wanted):
+    """Offsets are left without a message by a commit that was taken back, and by damage."""
+    fill(store, 3)
+    queue = store._queues.get("T", 0)
+    queue.skip_to(queue.max_offset + 4)
+    message_filter = wanted and wants(wanted)
+    for offset in range(3, 7):
+        result = store.get_message("T", 0, offset, message_filter=message_filter)
+        assert outcome(result) == (Status.NO_MATCHED_MESSAGE, 7, 0, 7)
+
+
 def test_messages_come_back_as_they_were_put(store):
     sent = [
         message(f"{n}", queue_id=n % 3, tags=f"t{n % 2}", keys=f"k{n}", colour="red")

@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+from itertools import pairwise
 
 import pytest
 from disks import FaultIn, FaultyDisk
@@ -226,6 +227,24 @@ def test_the_index_follows_when_it_is_asked_for(tmp_path):
     for key in ("k1", "k2", "U1"):
         assert len(store.query_message("T", key, 10, 0, 1 << 62)) == 1
     assert store._reput.index_from_offset == store._log.written_offset
+    store.shutdown()
+
+
+def test_the_index_catches_up_in_steps_between_which_others_are_let_in(tmp_path):
+    """A step of 4,000 records took a whole turn of the loop where the machine was busy."""
+    count = 3_000
+    store = open_store(tmp_path, mapped_file_size_commit_log=4 << 20, max_index_num=1 << 14)
+    for _ in range(count):
+        last = store.put_message(message("body", keys="k"))
+    size = last.physical_offset // (count - 1)
+    chunks.loading().result()
+    steps, is_done = [0], False
+    while not is_done:
+        is_done = store._reput.catch_up_index(lambda: True)
+        steps.append(store._reput.index_from_offset // size)
+    assert steps[-1] == count
+    assert max(end - start for start, end in pairwise(steps)) <= 1_024
+    assert len(store.query_message("T", "k", count, 0, 1 << 62)) == count
     store.shutdown()
 
 

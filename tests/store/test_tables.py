@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import random
 import threading
@@ -147,6 +148,29 @@ def test_a_table_without_a_checksum_is_believed_and_one_with_that_of_another_is_
     (root / NAME).write_bytes(saved(offsets(2)).replace(b'"0":2', b'"0":3'))
     assert (table.load(DEFAULT), table.is_checked) == (offsets(1), False)
     assert "none at all where somebody has changed the rest by hand" in table.set_aside.reason
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}.bak"])
+def test_members_that_this_release_does_not_know_are_named_once(root, caplog, name):
+    newer = with_checksum(encode_body(offsets(1))[:-1] + b',"colour":1,"lines\nfeed":2}')
+    (root / name).write_bytes(newer)
+    table = table_in(root)
+    for _ in range(2):
+        assert table.load(DEFAULT) == offsets(1)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{root / name} has members that this release does not know")
+    assert ": 'colour', 'lines\\nfeed'. They are left out when it is saved again" in line
+    table.save(offsets(2))
+    assert table_in(root).load(DEFAULT) == offsets(2)
+    assert len(caplog.records) == 1
+
+
+def test_of_very_many_such_members_the_first_are_named(root, caplog):
+    many = {f"name{number:03d}": number for number in range(900)}
+    (root / NAME).write_text(json.dumps({"offsetTable": {}, **many}))
+    assert table_in(root).load(DEFAULT) == DEFAULT
+    assert "'name000', 'name001'" in caplog.text
+    assert "'name007' and 892 more. They are left out" in caplog.text
 
 
 def test_what_was_not_confirmed_is_never_read(root):

@@ -33,7 +33,7 @@ class Identity:
 
     def _in_world(self, ours, real):
         def call(*arguments):
-            return (real if self._kernel.actor() is None else ours)(*arguments)
+            return (ours if self._kernel.is_here() else real)(*arguments)
 
         return call
 

@@ -1,13 +1,13 @@
 """The kernel of a simulated world: one thing happens at a time, in an order that a seed decides.
 
-    events ──> a heap by virtual time ──┬─ a callback: called, in whichever thread is at hand
-                                        └─ an actor's turn: its thread gets the baton,
+    events ──> a heap by virtual time ──┬─ a callback: called, on whichever strand is at hand
+                                        └─ an actor's turn: its strand gets the baton,
                                            all others wait
 
-An actor is a real thread that runs only while it has the baton. Whoever has to wait (`park`,
-`sleep`) takes the next events out of the heap himself, until it is his own turn again or another
-actor's. So a world is as deterministic as a program with one thread, although what runs in it may
-use many.
+An actor runs on a strand of its own (`strands`) while it has the baton. Whoever has to wait
+(`park`, `sleep`) takes the next events out of the heap himself, until it is his own turn again or
+another actor's. So a world is as deterministic as a program with one thread, although what runs in
+it may use many.
 
 Time is virtual: it stands still while something runs, and goes on to the next event when all wait.
 Where nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all
@@ -18,13 +18,14 @@ It knows no broker, no disk, no network and no module of threads: these are buil
 
 from __future__ import annotations
 
-import _thread
-import heapq
 import itertools
-import sys
+import threading
 import traceback
+from heapq import heappop, heappush
 
-_allocate_lock = _thread.allocate_lock  # the real one, whatever a world puts in its place
+from world.strands import Strands
+
+_get_ident = threading.get_ident  # the real one, whatever a world puts in its place
 _STACK_LINES = 8
 _FIRST, _LAST = -1.0, 2.0
 """Among what happens at the same time; between them it is the dice that decide."""
@@ -57,18 +58,16 @@ class Event:
 
 
 class Actor:
-    """A thread that takes turns. ``process`` is what dies as one; None: it cannot be killed."""
+    """Somebody who takes turns. ``process`` is what dies as one; None: it cannot be killed."""
 
     def __init__(self, name, process=None):
         self.name = name
         self.process = process
-        self.ident = 0
+        self.strand = None
         self.is_done = False
         self.is_killed = False
         self.turn = None  # the event that ends its waiting
         self.joined_by = {}
-        self.baton = _allocate_lock()
-        self.baton.acquire()
 
     def __repr__(self):
         return f"<{self.name}>"
@@ -84,23 +83,24 @@ class Kernel:
         self.events = 0
         self.failure = None
         self._heap = []
-        self._numbers = itertools.count()
+        self._draw = dice.random
+        self._next_number = itertools.count().__next__
         self._alive = {}  # actors, in the order in which they came
-        self._actors = {}  # by thread
+        self._last_turn = None  # the event that gave the baton away
         self._unwinding_for = []
+        self._ident = _get_ident()
+        self._strands = Strands()
         self.main = Actor("main")
-        self.main.ident = _thread.get_ident()
-        self._actors[self.main.ident] = self.main
-        self.current = self.main
+        self.main.strand = self._strands.main()
+        self.current = self._on_strand = self.main
 
     # ---- events
 
     def at(self, time, call, actor=None):
         """Call something at a time; it must not wait."""
         event = Event(call, actor)
-        heapq.heappush(
-            self._heap, (max(time, self.now), self.dice.random(), next(self._numbers), event)
-        )
+        time = max(time, self.now)
+        heappush(self._heap, (time, self._draw(), self._next_number(), event))
         return event
 
     def after(self, seconds, call):
@@ -113,65 +113,61 @@ class Kernel:
 
     # ---- actors
 
+    def is_here(self):
+        """Whether this thread is the one of this world."""
+        return _get_ident() == self._ident
+
     def actor(self):
-        """Who runs this very thread; None: a thread that is not of this world."""
-        return self._actors.get(_thread.get_ident())
+        """Who runs here, or waits and does what is to be done meanwhile;
+        None: a thread that is not of this world."""
+        return self._on_strand if _get_ident() == self._ident else None
 
     def start(self, actor, work):
-        """Let an actor do its work in a thread of its own."""
+        """Let an actor do its work, from its first turn on."""
 
         def run():
+            self.current = self._on_strand = actor
             try:
-                self.adopt(actor)
+                if actor.is_killed:
+                    raise Killed  # noqa: TRY301  # as what it would do
                 work()
             except Killed:
                 pass
             except BaseException as error:
                 if not actor.is_killed:
                     self.fail(error)
-            self.leave(actor)
+            return self._leave(actor)
 
-        self.admit(actor)
-        _thread.start_new_thread(run, ())
-
-    def admit(self, actor):
-        """Give an actor its first turn, for which some thread is about to `adopt` it."""
         self._alive[actor] = None
+        actor.strand = self._strands.new()
+        actor.strand.begin(run)
         actor.turn = self.at(self.now, None, actor)
 
-    def adopt(self, actor):
-        """Make this thread an actor's; return when its first turn has come."""
-        actor.ident = _thread.get_ident()
-        actor.baton.acquire()
-        self._actors[actor.ident] = actor
-        self.current = actor
-        if actor.is_killed:
-            raise Killed
-
-    def leave(self, actor):
-        """An actor's work is done: its thread passes the baton on, and is free to end."""
+    def _leave(self, actor):
+        """An actor's work is done: its strand passes the baton on, and ends."""
         actor.is_done = True
-        self._actors.pop(actor.ident, None)
         del self._alive[actor]
         for waiter in actor.joined_by:
             self.wake(waiter)
         self.current = None
-        if self._unwinding_for:
-            self._unwinding_for[-1].release()
-        else:
-            self._next().baton.release()
+        after = self._unwinding_for[-1] if self._unwinding_for else self._next().strand
+        return actor.strand.end(after)
 
     def park(self, until=None):
         """Wait to be woken; False if the time has come before that."""
+        if until is None:
+            me = self.current
+            assert me is not None, "what is called as an event must not wait"
+            if me.is_killed:
+                raise Killed
+            self._wait(me)
+            return True
+        if self._keeps_the_baton(until):
+            return False
         me = self.current
-        assert me is not None, "what is called as an event must not wait"
-        if me.is_killed:
-            raise Killed
-        timed_out = []
-        if until is not None:
-            me.turn = self.at(until, lambda: timed_out.append(True), me)
+        me.turn = timer = self.at(until, None, me)
         self._wait(me)
-        return not timed_out
+        return self._last_turn is not timer
 
     def wake(self, actor):
         """End an actor's waiting: it gets its turn in a moment.
@@ -190,12 +186,27 @@ class Kernel:
 
     def step_back(self):
         """Let all others go first whose turn it is now."""
+        if self._keeps_the_baton(self.now):
+            return
         me = self.current
+        me.turn = Event(None, me)
+        heappush(self._heap, (self.now, _LAST, self._next_number(), me.turn))
+        self._wait(me)
+
+    def _keeps_the_baton(self, until):
+        """Let time go by at once, if nothing is to be done up to then; whether it was so."""
+        me = self.current
+        assert me is not None, "what is called as an event must not wait"
         if me.is_killed:
             raise Killed
-        me.turn = Event(None, me)
-        heapq.heappush(self._heap, (self.now, _LAST, next(self._numbers), me.turn))
-        self._wait(me)
+        heap = self._heap
+        while heap and heap[0][3].is_cancelled:
+            heappop(heap)
+        if self.failure is not None or (heap and heap[0][0] <= until):
+            return False
+        self.now = max(self.now, until)
+        self.events += 1
+        return True
 
     def join(self, actor, until=None):
         """Wait until an actor's work is done; False if the time has come before that."""
@@ -239,25 +250,25 @@ class Kernel:
 
     def stacks(self, actors=None):
         """What everybody, or these, are doing."""
-        frames = sys._current_frames()
+        frames = {actor: actor.strand.frame() for actor in actors or [self.main, *self._alive]}
         return "\n".join(
-            f"{actor!r}\n" + "".join(traceback.format_stack(frames[actor.ident])[-_STACK_LINES:])
-            for actor in actors or self._actors.values()
-            if actor.ident in frames
+            f"{actor!r}\n" + "".join(traceback.format_stack(frame)[-_STACK_LINES:])
+            for actor, frame in frames.items()
+            if frame is not None
         )
 
     # ---- within
 
     def _before_all_else(self, event):
-        heapq.heappush(self._heap, (self.now, _FIRST, next(self._numbers), event))
+        heappush(self._heap, (self.now, _FIRST, self._next_number(), event))
 
     def _wait(self, me):
         """Do what is to be done, until it is my turn."""
         self.current = None
         turn = self._next()
         if turn is not me:
-            turn.baton.release()
-            me.baton.acquire()
+            me.strand.give(turn.strand)
+            self._on_strand = me
         self.current = me
         if me.is_killed:
             raise Killed
@@ -268,23 +279,26 @@ class Kernel:
         """Call what is due, in order, up to the next turn of an actor; whose it is."""
         heap = self._heap
         while heap and self.failure is None:
-            time, _, _, event = heapq.heappop(heap)
+            time, _, _, event = heappop(heap)
             if event.is_cancelled:
                 continue
             self.now = max(self.now, time)
             self.events += 1
+            actor = event.actor
+            if actor is not None:
+                if not actor.is_done:
+                    actor.turn = None
+                    self._last_turn = event
+                    return actor
+                continue
             try:
-                if event.call is not None:
-                    event.call()
-            except BaseException as error:  # in whichever thread this is: main has to know of it
+                event.call()
+            except BaseException as error:  # on whichever strand this is: main has to know of it
                 self.fail(error)
                 break
-            actor = event.actor
-            if actor is not None and not actor.is_done:
-                actor.turn = None
-                return actor
         if self.failure is None:
             self.fail(Deadlock(f"at {self.now:.6f} s everybody waits:\n{self.stacks()}"))
+        self._last_turn = None
         return self._main()
 
     def _main(self):
@@ -295,9 +309,7 @@ class Kernel:
 
     def _unwind(self, process):
         for actor in [each for each in self._alive if each.process is process]:
-            if (
-                actor.ident == _thread.get_ident()
-            ):  # it waits, and does what is to be done meanwhile: this
+            if actor is self._on_strand:  # it waits, and does what is to be done meanwhile: this
                 actor.turn = Event(None, actor)
                 self._before_all_else(actor.turn)
             else:
@@ -308,11 +320,8 @@ class Kernel:
         if actor.turn is not None:
             actor.turn.cancel()
             actor.turn = None
-        is_unwound = _allocate_lock()
-        is_unwound.acquire()
-        self._unwinding_for.append(is_unwound)
-        before = self.current
-        actor.baton.release()
-        is_unwound.acquire()
+        before, here = self.current, self._on_strand
+        self._unwinding_for.append(here.strand)
+        here.strand.give(actor.strand)
         self._unwinding_for.pop()
-        self.current = before
+        self.current, self._on_strand = before, here

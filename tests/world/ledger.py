@@ -269,9 +269,7 @@ class Ledger:
         found = {message.queue_offset for message in told.messages}
         queue = self.queues[asked.topic, asked.queue_id]
         for queue_offset, what in must.items():
-            is_expired = self._world.watch.may_expire and (
-                queue_offset < told.min_offset or told.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            )
+            is_expired = self._world.watch.may_expire and queue_offset < told.min_offset
             is_passed_over = queue_offset < told.next_offset and queue_offset not in found
             if is_passed_over and not is_expired and queue.at.get(queue_offset) is what:
                 self.complain(
@@ -282,6 +280,21 @@ class Ledger:
                 self.complain(
                     f"{where} was sent back, {told}, and {what} was seen at {queue_offset}"
                 )
+
+    def told_first(self, topic, queue_id, known, first):
+        """A queue was said to begin at ``first``; ``known`` is all that was `expected` of it
+        when that was asked."""
+        queue = self.queues[topic, queue_id]
+        before = {at: what for at, what in known.items() if at < first}
+        before = {at: what for at, what in before.items() if queue.at.get(at) is what}
+        if before and not self.may_expire:
+            at = max(before)
+            self.complain(
+                f"{topic}/{queue_id} is said to begin at {first}: {before[at]} is at {at}"
+            )
+        placed = [at for at, what in before.items() if _place_of(what) is not None]
+        if placed:  # all others lie before it in the log, too
+            self._check_expired(topic, queue_id, max(placed), before[max(placed)])
 
     # ---- topics that go
 
@@ -386,7 +399,7 @@ class Ledger:
 
     def _check_expired(self, topic, queue_id, queue_offset, what):
         """Old messages go with their file of the log, and no others go with them."""
-        place = getattr(what, "physical_offset", None)
+        place = _place_of(what)
         if place is not None and not self._world.watch.is_gone_from_log(place):
             self.complain(
                 f"{what} is hidden: it was at {queue_offset} of {topic}/{queue_id} and at {place} "
@@ -413,3 +426,8 @@ class Ledger:
             ):
                 self.complain(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
         self.returns.check_deliveries()
+
+
+def _place_of(what):
+    """The place in the log of what is in a queue, if a client has been told."""
+    return getattr(what, "physical_offset", None)

@@ -42,7 +42,7 @@ class Logs(logging.Handler):
             logger.manager._clear_cache()
 
     def emit(self, record):
-        actor = self._kernel.actor()
+        actor = self._kernel.current
         if actor is not None and actor.is_killed:
             return  # it unwinds
         said = _ADDRESS.sub("", record.getMessage())

@@ -21,8 +21,10 @@ class Scene:
         self.kernel = SimpleNamespace(now=100.0)
         self.crashed = False
         self.lives = 1
+        self.log_begins_at = 0
         self.watch = SimpleNamespace(
             may_expire=False,
+            is_gone_from_log=lambda place: place < self.log_begins_at,
             crashed_since=lambda time: self.crashed,
             delays_pass_since=lambda time: True,
             check_lateness=lambda *_: None,
@@ -54,6 +56,9 @@ class Scene:
         must = self.ledger.expected("T0", 0, start)
         on = next_offset if next_offset is not None else start + len(messages)
         self.ledger.pulled(asked, must, Told(code, "", list(messages), on, low, high))
+
+    def told_first(self, first):
+        self.ledger.told_first("T0", 0, self.ledger.expected("T0", 0, 0), first)
 
     def audited(self, *found, low=0, high=None, must=None):
         must = self.ledger.expected("T0", 0, 0) if must is None else must
@@ -181,6 +186,23 @@ def test_a_pull_that_passes_over_a_message(scene):
     first, _, third = scene.put(0), scene.put(1), scene.put(2)
     with pytest.raises(Broken, match="passed over"):
         scene.pulled(scene.stored(first, 0), scene.stored(third, 2), next_offset=3)
+
+
+def test_a_queue_that_is_said_to_begin_behind_a_message(scene):
+    scene.put(0)
+    scene.told_first(0)
+    with pytest.raises(Broken, match="said to begin at 1: message 1 to T0/0 is at 0"):
+        scene.told_first(1)
+
+
+def test_where_messages_expire_a_queue_begins_behind_those_alone_that_the_log_has_no_more(scene):
+    scene.watch.may_expire = True
+    for queue_offset, place in enumerate((100, 200, None, 300)):
+        scene.put(queue_offset).physical_offset = place
+    scene.log_begins_at = 201
+    scene.told_first(3)
+    with pytest.raises(Broken, match="at 3 of T0/0 and at 300 of the log, which still holds that"):
+        scene.told_first(4)
 
 
 @pytest.mark.parametrize("places", [(1, 0), (0, 0), (0, 7)])

@@ -140,3 +140,50 @@ def test_behind_a_world_all_is_as_it_was():
         queue.SimpleQueue,
         random.getstate(),
     ) == before
+
+
+def test_a_reentrant_lock_is_taken_again_by_its_owner_alone_and_let_go_while_he_waits():
+    def work(kernel, threads):
+        told, condition = [], threading.Condition()
+
+        def wait():
+            with condition, condition:
+                told.append("waits")
+                condition.wait()
+                told.append("goes on")
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        time.sleep(1)
+        with condition:
+            condition.notify()
+            told.append("woken")
+            time.sleep(1)
+            told.append("let go")
+        waiter.join()
+        with pytest.raises(RuntimeError):
+            condition.release()
+        return told
+
+    assert in_a_world(work) == ["waits", "woken", "let go", "goes on"]
+
+
+def test_each_thread_of_a_world_has_a_name_a_number_and_values_of_its_own():
+    def work(kernel, threads):
+        own, told = threading.local(), []
+
+        def see(value):
+            own.value = value
+            time.sleep(1)
+            me = threading.current_thread()
+            told.append((me.name, me.ident == threading.get_ident(), own.value))
+
+        workers = [threading.Thread(target=see, args=(n,), name=f"t{n}") for n in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert len({worker.ident for worker in workers}) == 3
+        return sorted(told)
+
+    assert in_a_world(work) == [(f"t{n}", True, n) for n in range(3)]

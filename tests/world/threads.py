@@ -7,7 +7,7 @@ in its time.
 What the standard library builds on these (Condition, Event, queues, futures, pools of threads)
 follows by itself, as does whatever program runs in the world: it need not know. A thread belongs to
 the process of whoever starts it, and dies with it. Taking a lock is a point at which the seed may
-let others go first.
+let others go first; so is each statement of some files, where a story wants that (`statements`).
 
 Threads that are not of the world, such as pytest's, keep the real clock. Locks that were made
 before, such as those of logging, stay real: nothing in the world may wait while it holds one.
@@ -15,21 +15,21 @@ before, such as those of logging, stay real: nothing in the world may wait while
 
 from __future__ import annotations
 
-import _thread
+import _threading_local
 import concurrent.futures.thread
 import contextlib
 import gc
 import queue
 import random
-import re
-import sys
 import threading
 import time
 import weakref
+from math import log
 
 from world.kernel import Actor, Killed
+from world.statements import interrupted
 
-_REAL_LOCK = _thread.allocate_lock
+_REAL_IDENT = threading.get_ident
 _REAL_THREAD = threading.Thread
 _REAL = {
     name: getattr(time, name)
@@ -52,13 +52,13 @@ class Threads:
     def __init__(self, kernel, preemption=0.0, line_preemption=0.0, in_files=""):
         """``preemption`` is how often, of all times that a lock is taken, others go first.
 
-        ``line_preemption`` is the same for every line of the files whose paths match: as a system
-        may take the processor from a thread anywhere, so may the world.
+        ``line_preemption`` is the same for every statement of the modules whose paths match: as a
+        system may take the processor from a thread anywhere, so may the world.
         """
         self._kernel = kernel
         self._preemption = preemption
         self._line_preemption = line_preemption
-        self._in_files = re.compile(in_files)
+        self._in_files = in_files
         self._before = contextlib.ExitStack()
         self.wall_ahead = 0.0  # how far the time of day has been moved, in seconds
 
@@ -73,15 +73,31 @@ class Threads:
         def new_lock():
             return Lock(kernel, self._preemption)
 
+        def new_reentrant_lock():
+            return ReentrantLock(kernel, self._preemption)
+
+        main = _REAL_IDENT()
+
+        def get_ident():
+            if not kernel.is_here():
+                return _REAL_IDENT()
+            current = kernel.current
+            return main if current is None else current.strand.number
+
         class Thread(_Thread):
             world = kernel
-            trace = self._trace if self._line_preemption else None
+
+        if self._line_preemption:
+            self._before.enter_context(interrupted(self._in_files, self._at_statement))
+            self._statements_left = self._statements_to_come()
 
         for module, name, value in (
             (threading, "_allocate_lock", new_lock),
             (threading, "Lock", new_lock),
-            (threading, "RLock", threading._PyRLock),
+            (threading, "RLock", new_reentrant_lock),
             (threading, "Thread", Thread),
+            (threading, "get_ident", get_ident),
+            (threading, "local", _threading_local.local),
             (threading, "_time", self._clock("monotonic")),
             (queue, "SimpleQueue", queue._PySimpleQueue),
             (queue, "time", self._clock("monotonic")),
@@ -101,23 +117,24 @@ class Threads:
         """The time of day, which may have been moved."""
         return EPOCH_SECONDS + self._kernel.now + self.wall_ahead
 
-    def _trace(self, frame, event, _):
-        """Called for every function in a thread of the world;
-        gives what is called for its lines."""
-        return self._trace_line if self._in_files.search(frame.f_code.co_filename) else None
+    def _at_statement(self):
+        """Called before each statement of the files whose threads may be interrupted."""
+        self._statements_left -= 1
+        if self._statements_left < 0 and self._kernel.current:
+            self._statements_left = self._statements_to_come()
+            self._kernel.step_back()
 
-    def _trace_line(self, frame, event, _):
-        kernel = self._kernel
-        if event == "line" and kernel.current and kernel.dice.random() < self._line_preemption:
-            kernel.step_back()
-        return self._trace_line
+    def _statements_to_come(self):
+        """Draw how many statements are run until others go first."""
+        odds = self._line_preemption
+        return int(log(1.0 - self._kernel.dice.random()) / log(1.0 - odds))
 
     def _put(self, module, name, value):
         self._before.callback(setattr, module, name, getattr(module, name))
         setattr(module, name, value)
 
     def _clock(self, name):
-        kernel, real = self._kernel, _REAL[name]
+        kernel, real, here, get_ident = self._kernel, _REAL[name], _REAL_IDENT(), _REAL_IDENT
         ours = {
             "time": self.wall_seconds,
             "time_ns": lambda: int(self.wall_seconds() * 1_000_000) * 1_000,
@@ -129,7 +146,7 @@ class Threads:
         }[name]
 
         def clock(*seconds):
-            return ours(*seconds) if kernel.actor() is not None else real(*seconds)
+            return ours(*seconds) if get_ident() == here else real(*seconds)
 
         return clock
 
@@ -153,17 +170,17 @@ class Lock:
             and kernel.dice.random() < self._preemption
         ):
             kernel.step_back()
-        if self._is_locked and not blocking:
-            return False
-        if self._is_locked and not self._wait(None if timeout < 0 else kernel.now + timeout):
+        if self._is_locked and not (
+            blocking and self._wait(None if timeout < 0 else kernel.now + timeout)
+        ):
             return False
         self._is_locked = True
         self._owner = kernel.current
         return True
 
-    def release(self):
+    def release(self, *_):
         current = self._kernel.current
-        if current is not None and current.is_killed and self._owner is not current:
+        if current is not self._owner and current is not None and current.is_killed:
             return  # it unwinds out of a wait, and does not have it back
         if not self._is_locked:
             raise RuntimeError("release unlocked lock")
@@ -191,46 +208,64 @@ class Lock:
         self._is_locked = False
 
     __enter__ = acquire
-
-    def __exit__(self, *_):
-        self.release()
+    __exit__ = release
 
 
-class _RealEvent:
-    """What a thread and who starts it need to find each other; outside of the world's time."""
+class ReentrantLock(Lock):
+    """A lock of the world that its owner may take again."""
 
-    def __init__(self):
-        self._lock = _REAL_LOCK()
-        self._lock.acquire()
-        self._is_set = False
+    def __init__(self, kernel, preemption):
+        super().__init__(kernel, preemption)
+        self._count = 0
 
-    def is_set(self):
-        return self._is_set
-
-    isSet = is_set  # noqa: N815
-
-    def set(self):
-        self._is_set = True
-        self._lock.release()
-
-    def wait(self, timeout=None):
-        self._lock.acquire()
-        self._lock.release()
+    def acquire(self, blocking=True, timeout=-1):
+        if self._count and self._owner is self._kernel.current:
+            self._count += 1
+            return True
+        if not Lock.acquire(self, blocking, timeout):
+            return False
+        self._count = 1
         return True
 
+    def release(self, *_):
+        current = self._kernel.current
+        if not self._count or self._owner is not current:
+            if current is not None and current.is_killed:
+                return  # as above
+            raise RuntimeError("cannot release un-acquired lock")
+        self._count -= 1
+        if not self._count:
+            Lock.release(self)
+
+    __enter__ = acquire
+    __exit__ = release
+
+    # ---- what a Condition asks
+
+    def _is_owned(self):
+        return self._count > 0 and self._owner is self._kernel.current
+
+    def _release_save(self):
+        count, self._count = self._count, 1
+        self.release()
+        return count
+
+    def _acquire_restore(self, count):
+        Lock.acquire(self)
+        self._count = count
+
     def _at_fork_reinit(self):
-        pass
+        super()._at_fork_reinit()
+        self._count = 0
 
 
 class _Thread(_REAL_THREAD):
     """A thread of the world: it takes turns with all others."""
 
     world = None
-    trace = None
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
-        self._started = _RealEvent()
         self._actor = None
         self._process = None
 
@@ -245,22 +280,17 @@ class _Thread(_REAL_THREAD):
         starter = kernel.actor()
         process = self._process or (starter.process if starter is not None else None)
         self._actor = Actor(self.name, process)
-        kernel.admit(self._actor)
-        super().start()
+        self._started.set()
+        kernel.start(self._actor, self._work)
 
-    def run(self):
-        kernel = self.world
+    def _work(self):
+        """Run as what `threading.current_thread` finds meanwhile."""
+        self._ident = self._actor.strand.number
+        threading._active[self._ident] = self
         try:
-            kernel.adopt(self._actor)
-            sys.settrace(self.trace)
-            super().run()
-        except Killed:
-            pass
-        except BaseException as error:  # nothing that runs in a world may end like this
-            if not self._actor.is_killed:
-                kernel.fail(error)
-        sys.settrace(None)
-        kernel.leave(self._actor)
+            self.run()
+        finally:
+            del threading._active[self._ident]
 
     def is_alive(self):
         return self._actor is not None and not self._actor.is_done
@@ -269,7 +299,4 @@ class _Thread(_REAL_THREAD):
         if self._actor is None:
             raise RuntimeError("cannot join thread before it is started")
         kernel = self.world
-        if kernel.actor() is None:
-            super().join(timeout)
-            return
         kernel.join(self._actor, None if timeout is None else kernel.now + max(timeout, 0))

@@ -266,13 +266,11 @@ class LoopConsumer(LitePullMember):
 
     def confirm_returned(self) -> None:
         """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
-        self._confirm_returned()
+        self._auto_commit.more_is_wanted()
 
     def commit_if_due(self) -> None:
         """With ``auto_commit``, have the offsets stored if it is time again."""
-        if self._lite.auto_commit:
-            with self._polling:
-                self._commit_if_due()
+        self._auto_commit.commit_if_due()
 
     def take(self, most: int | None) -> list[MessageExt]:
         """Return up to so many messages of one queue that are here, waiting for none."""

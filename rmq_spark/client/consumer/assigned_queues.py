@@ -92,6 +92,14 @@ class AssignedQueue:
             if self.returned_offset is not None:
                 self.begin_again(self._epoch, self.returned_offset)
 
+    def pull_anew(self) -> None:
+        """Go on behind what `poll` has taken: what waits was chosen by another subscription."""
+        with self._mutex:
+            if self._delivered_offset is not None:
+                returned = self.returned_offset  # a `poll` in another thread may be about to return
+                self.begin_again(self._epoch, self._delivered_offset)
+                self.returned_offset = returned
+
     def begin_again(self, epoch: int, offset: int) -> int:
         """Go on at an offset of a queue that is another one now; return the epoch that has begun.
 

@@ -25,8 +25,8 @@ from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.member_offsets import MemberOffsets
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.process_queue import ProcessQueue
-from rmq_spark.client.consumer.rebalance.one_round import OneRound
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.service_state import (
     ConsumerInstance,
@@ -40,7 +40,6 @@ from rmq_spark.client.errors import (
     ClientShutDown,
     MessageRejected,
     OffsetMoved,
-    RouteNotFound,
 )
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
@@ -74,9 +73,6 @@ if TYPE_CHECKING:
     )
 
 _log = logging.getLogger(__name__)
-
-UNBALANCED_MS = 1_000
-"""Milliseconds until the next try, where a share could not be found out or taken over."""
 
 
 class GroupMember(ProcessBound, ABC):
@@ -113,7 +109,8 @@ class GroupMember(ProcessBound, ABC):
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokers(self._instance, group, current)
         self._offset_store = self._new_offset_store()
-        self._rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
+        rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
+        self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)
         crew = self._crew()
         self._lanes = crew.lanes(group)
         first = FirstOffset(settings.consume_from_where, settings.consume_timestamp_ms)
@@ -130,7 +127,9 @@ class GroupMember(ProcessBound, ABC):
         self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
         self._services = crew.services(group)
         rebalance_ms = settings.rebalance_interval_ms
-        self._rebalancing = Repeated(self._services, self._rebalance, rebalance_ms)
+        self._rebalancing = Repeated(
+            self._services, self._rebalance_service.do_rebalance, rebalance_ms
+        )
         persist_ms = settings.persist_consumer_offset_interval_ms
         self._persisting = Repeated(self._services, self._persist, persist_ms)
         self._started_ms = 0
@@ -309,8 +308,11 @@ class GroupMember(ProcessBound, ABC):
         if self.is_running:
             self._brokers.check_subscription(data)
         with self._changing_subscriptions:
+            before = self._subscriptions.get(topic, data)
             self._subscriptions = {**self._subscriptions, topic: data}
         self._subscriptions_changed()
+        if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
+            self._pull_anew(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic, behind a listener that is busy; refuse as `subscribe` does."""
@@ -321,7 +323,7 @@ class GroupMember(ProcessBound, ABC):
         with self._changing_subscriptions:
             known = self._subscriptions.items()
             self._subscriptions = {name: each for name, each in known if name != topic}
-        self._take_share(topic, Share((), ()))
+        self.take_share(topic, Share((), ()))
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
@@ -345,41 +347,6 @@ class GroupMember(ProcessBound, ABC):
         )
 
     # ---- rebalancing and offsets
-
-    def _rebalance(self) -> int | None:
-        topics = sorted({*self._subscriptions, *self._topics_of_queues()})
-        unknown = sorted(self._subscriptions.keys() - self._instance.routes.topics)
-        if len(unknown) > 1:
-            self._instance.routes.refresh_each(
-                unknown
-            )  # at once; of one that fails it is said below
-        group = OneRound(self._brokers)
-        balanced = [self._rebalance_topic(topic, group) for topic in topics]
-        return None if all(balanced) else UNBALANCED_MS
-
-    def _rebalance_topic(self, topic: str, group: OneRound) -> bool:
-        if topic not in self._subscriptions:
-            return self._take_share(topic, Share((), ()))
-        try:
-            share = self._rule.share(topic, group)
-        except ClientError as error:
-            is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
-            is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
-            level = logging.INFO if is_usual else logging.WARNING
-            _log.log(level, "%s keeps its queues of %s as they are: %s", self.group, topic, error)
-            return False
-        except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
-            name = getattr(self._settings.allocate_message_queue_strategy, "name", "without a name")
-            _log.exception("%s keeps queues of %s: the strategy %s failed", self.group, topic, name)
-            return True
-        if share is None or not share.is_known:  # a broker restarted, or the topic is new
-            self._instance.heartbeat()
-            group.ask_again()
-        if share is None:
-            return False
-        if topic not in self._subscriptions or not self.is_running:
-            return True
-        return self._take_share(topic, share) and share.is_known
 
     def _persist(self) -> None:
         self._offsets.persist(self._queues())
@@ -405,16 +372,20 @@ class GroupMember(ProcessBound, ABC):
             self._lanes.of(queue.broker_name).schedule(reset)
             return None
 
-    def _topics_of_queues(self) -> Iterable[str]:
+    def topics_of_queues(self) -> Iterable[str]:
         """Return the topics of queues to give up, should they not be subscribed to any more."""
         return ()
 
     @abstractmethod
-    def _take_share(self, topic: str, share: Share) -> bool:
+    def take_share(self, topic: str, share: Share) -> bool:
         """Have these queues of a topic, and no others; return False to be called again soon.
 
         Implementations must not wait for brokers or listeners.
         """
+
+    @abstractmethod
+    def _pull_anew(self, topic: str) -> None:
+        """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
 
     @abstractmethod
     def _queues(self) -> frozenset[MessageQueue]:

@@ -23,6 +23,7 @@ from rmq_spark.client.arguments import (
     checked_queues,
 )
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
+from rmq_spark.client.consumer.auto_commit import AutoCommit, consume_offsets
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.commits import store_offsets
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
@@ -89,9 +90,13 @@ class LitePullMember(GroupMember):
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._outages = Outages("cannot be pulled")
         self._changing_tasks = mutex()
-        self._polling = mutex()
-        self._to_confirm: dict[AssignedQueue, None] = {}
-        self._next_commit_ms = monotonic_ms() + self._lite.auto_commit_interval_ms
+        interval_ms = self._lite.auto_commit_interval_ms if self._lite.auto_commit else None
+        self._auto_commit = AutoCommit(
+            lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
+            self._offset_store,
+            interval_ms,
+            monotonic_ms,
+        )
         self._topic_checks = TopicChecks(
             self._services,
             self.fetch_message_queues,
@@ -124,6 +129,9 @@ class LitePullMember(GroupMember):
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
+            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
+                has changed.
+            RouteNotFound: It is running, and the brokers to ask about a condition are not known.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
@@ -132,9 +140,20 @@ class LitePullMember(GroupMember):
         check_selector(selector)
         if self._subscriptions:
             raise SubscriptionConflict
+        if self.is_running:
+            self._check_filtered(wanted, selector)
         self._is_assigned_by_hand = True
+        is_changed = selector != self._selector_for_assign
         self._selector_for_assign = selector
         self._change_queues(wanted, None)
+        if is_changed:
+            for topic in {queue.topic for queue in wanted}:
+                self._pull_anew(topic)
+
+    def _check_filtered(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
+        """Raise an error if brokers cannot filter like that: some then pass over nothing at all."""
+        for topic in sorted({queue.topic for queue in queues}):
+            self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
@@ -160,7 +179,8 @@ class LitePullMember(GroupMember):
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
         return [assigned.process_queue for assigned in self._assigned.all()]
 
-    def _take_share(self, topic: str, share: Share) -> bool:
+    def take_share(self, topic: str, share: Share) -> bool:
+        """Have these queues of a ``topic``, and tell the listener; those that are gone end now."""
         mine = frozenset(share.mine)
         if self._change_queues(mine, topic) and self._listener is not None:
             try:
@@ -180,14 +200,20 @@ class LitePullMember(GroupMember):
                 self._start_tasks(new)
         return bool(new or gone)
 
+    def _pull_anew(self, topic: str) -> None:
+        with self._changing_tasks:
+            for task in self._tasks.values():
+                if task.assigned.queue.topic == topic:
+                    task.assigned.pull_anew()
+                    task.wake()
+            self._cache.forget_stale()
+
     def _let_go(self, assigned: AssignedQueue) -> None:
         task = self._tasks.pop(assigned.queue, None)
         if task is not None:
             task.cancel()
-        consumed = assigned.drop()
+        self._auto_commit.leave(assigned)
         self._cache.forget_stale()
-        if self._lite.auto_commit and consumed is not None:
-            self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
         if task is not None:
             self._offsets.forget(assigned.queue, task.last_known)
 
@@ -206,6 +232,7 @@ class LitePullMember(GroupMember):
 
     def _join(self) -> None:
         self._instance.routes.find(sorted({queue.topic for queue in self._assigned.queues}))
+        self._check_filtered(self._assigned.queues, self._selector_for_assign)
         super()._join()
 
     def _start(self) -> None:
@@ -222,9 +249,7 @@ class LitePullMember(GroupMember):
                 task.cancel()
         self._cache.close()
         for assigned in self._assigned.all():
-            consumed = assigned.drop()
-            if self._lite.auto_commit and consumed is not None:
-                self._offset_store.update_offset(assigned.queue, consumed, increase_only=False)
+            self._auto_commit.leave(assigned)
 
     def _forked(self) -> None:
         """Leave the queues of a consumer that was started to the parent process."""
@@ -270,8 +295,7 @@ class LitePullMember(GroupMember):
 
         def done() -> None:
             assigned.buried(epoch, message)
-            with self._polling:
-                self._to_confirm[assigned] = None
+            self._auto_commit.returned(assigned)
 
         self._dead_letters.bury(message, lambda: not assigned.is_stale(epoch), done)
 
@@ -299,16 +323,15 @@ class LitePullMember(GroupMember):
         self._check_running()
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
-        self._confirm_returned()
+        self._auto_commit.more_is_wanted()
         return self._take(self._lite.poll_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _take(self, timeout_ms: int, most: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have less time.
             if (request := self._cache.poll(timeout_ms, most)) is None:
                 return []
-            with self._polling:
-                self._to_confirm[request.assigned] = None
-                self._wake_throttled()
+            self._auto_commit.returned(request.assigned)
+            self._wake_throttled()
             messages = observing.taken(self.group, request.messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
         except BaseException:  # out of a signal handler, at any line: what was taken comes again
@@ -319,22 +342,6 @@ class LitePullMember(GroupMember):
                 self._cache.forget_stale()
             raise
         return messages
-
-    def _confirm_returned(self) -> None:
-        if not self._lite.auto_commit:
-            return
-        with self._polling:
-            for assigned in list(self._to_confirm):
-                assigned.confirm_delivered()
-                del self._to_confirm[assigned]
-            self._commit_if_due()
-
-    def _commit_if_due(self) -> None:
-        now_ms = monotonic_ms()
-        if now_ms >= self._next_commit_ms:
-            self._next_commit_ms = now_ms + self._lite.auto_commit_interval_ms
-            for queue, offset in _consume_offsets(self._assigned.all()).items():
-                self._offset_store.update_offset(queue, offset, increase_only=False)
 
     def _wake_throttled(self) -> None:
         """Let pulling go on before the cache has run dry."""
@@ -367,7 +374,7 @@ class LitePullMember(GroupMember):
             all_assigned = self._assigned.all()
             for assigned in all_assigned:
                 assigned.confirm_delivered()
-            return _consume_offsets(all_assigned)
+            return consume_offsets(all_assigned)
         check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
         for queue, offset in offsets.items():
             self._checked(queue, "a key of offsets")
@@ -468,12 +475,3 @@ class LitePullMember(GroupMember):
             assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
             for assigned in self._assigned.all()
         }
-
-
-def _consume_offsets(all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
-    """Return how far each queue has been dealt with, where that is known."""
-    return {
-        assigned.queue: consumed
-        for assigned in all_assigned
-        if (consumed := assigned.consume_offset) is not None and not assigned.is_dropped
-    }

@@ -6,14 +6,18 @@
 Java's consumers read the same file, and write it. Each write goes to a new file, which takes the
 old one's place when it is on the disk: whenever the power fails, one of the two is whole. If both
 are damaged that is an error: without it, everything would quietly be consumed again, or nothing.
-While a file cannot be written, consuming goes on, and the next time says the same or more.
+While a file cannot be written, consuming goes on, and the next time says the same or more. Several
+consumers may have the same file, as processes of one machine and group have: each writes a new file
+of its own name, so that what is read is whole, and the last one's.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,14 +113,19 @@ class LocalFileOffsetStore:
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         path = self._path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = path.with_name(path.name + ".tmp")
-        with new.open("wb") as file:
-            file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            path.replace(self._backup)
-        new.replace(path)
+        new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with new.open("xb") as file:
+                file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):  # there is none yet, or another has just replaced it
+                path.replace(self._backup)
+            new.replace(path)
+        except BaseException:
+            with suppress(OSError):  # what has failed is said
+                new.unlink(missing_ok=True)
+            raise
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)

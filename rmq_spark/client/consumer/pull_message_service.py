@@ -25,6 +25,7 @@ from rmq_spark.client.consumer.pull_task import (
     BROKER_BUSY_MS,
     FLOW_CONTROL_MS,
     PAUSED_MS,
+    Abandon,
     PullLimits,
     Then,
 )
@@ -68,6 +69,12 @@ class PullRequest:
     turn: int = field(default=0)
     """Counts puts and takes: a request that was put in during an earlier turn does not count."""
 
+    pulling: int | None = field(default=None)
+    """The turn in which the pull that is under way was begun; None if there is none."""
+
+    abandon: Abandon | None = field(default=None)
+    """Function that gives up the pull that is under way, once it is known."""
+
 
 class PullingConsumer(Protocol):
     """The part of a consumer that the service needs."""
@@ -92,8 +99,8 @@ class PullingConsumer(Protocol):
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the cached messages of all queues."""
 
-    def pull(self, request: PullRequest, then: Then) -> None:
-        """Ask the broker; ``then`` gets the outcome."""
+    def pull(self, request: PullRequest, then: Then) -> Abandon:
+        """Ask the broker; ``then`` gets the outcome. Return a function that abandons the pull."""
 
     def consume(self, request: PullRequest, messages: tuple[MessageExt, ...]) -> None:
         """Hand messages, which are in the process queue already, to the listener."""
@@ -150,6 +157,17 @@ class PullMessageService:
         with self._mutex:
             if request.is_throttled:
                 self._put(request, 0, is_throttled=False)
+
+    def pull_anew(self, request: PullRequest) -> None:
+        """Give up the pull that a broker holds, and pull by the subscription that is now."""
+        with self._mutex:
+            if request.pulling is None:
+                return  # the next one looks at the subscription
+            request.pulling = None
+            abandon, request.abandon = request.abandon, None
+            self._put(request, 0, is_throttled=False)
+        if abandon is not None:
+            abandon()
 
     def _put(self, request: PullRequest, delay_ms: int, *, is_throttled: bool) -> None:
         request.turn = turn = request.turn + 1
@@ -220,16 +238,36 @@ class PullMessageService:
         return True
 
     def _pull(self, request: PullRequest) -> None:
+        with self._mutex:
+            request.pulling = turn = request.turn
+
         def then(outcome: Pulled | BaseException) -> None:
+            if not self._is_over(request, turn):
+                return
             try:
                 self._answered(request, outcome)
             except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
                 self._failed(request, error)
 
         try:
-            self._consumer.pull(request, then)
+            abandon = self._consumer.pull(request, then)
         except Exception as error:  # noqa: BLE001  # as above
-            self._failed(request, error)
+            if self._is_over(request, turn):
+                self._failed(request, error)
+            return
+        with self._mutex:
+            if request.pulling == turn:
+                request.abandon = abandon
+                return
+        abandon()  # has no effect if it is answered already
+
+    def _is_over(self, request: PullRequest, turn: int) -> bool:
+        """Note that the pull of that turn is over; return False if another has taken its place."""
+        with self._mutex:
+            if request.pulling != turn:
+                return False
+            request.pulling = request.abandon = None
+            return True
 
     def _is_full(self, request: PullRequest) -> bool:
         queue, limits = request.process_queue, self._limits

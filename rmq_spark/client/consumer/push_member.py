@@ -37,7 +37,7 @@ from rmq_spark.client.consumer.listeners import (
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
-from rmq_spark.client.consumer.pull_task import Then
+from rmq_spark.client.consumer.pull_task import Abandon, Then
 from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.retries import CONCURRENT_TIMES_MAX, ORDERLY_TIMES_MAX, Retries
 from rmq_spark.client.consumer.service_state import ConsumerInstance
@@ -244,10 +244,17 @@ class PushMember(GroupMember):
         """Return the queues that this consumer has now."""
         return self._queues()
 
-    def _topics_of_queues(self) -> Iterable[str]:
+    def topics_of_queues(self) -> Iterable[str]:
+        """Return the topics of this consumer's queues: an orderly listener may keep one."""
         return [queue.topic for queue in self._queues()]
 
-    def _take_share(self, topic: str, share: Share) -> bool:
+    def _pull_anew(self, topic: str) -> None:
+        for request in self._all_requests():
+            if request.queue.topic == topic:
+                self._pull_service.pull_anew(request)
+
+    def take_share(self, topic: str, share: Share) -> bool:
+        """Have these queues of a ``topic``; return False if a listener is busy with another."""
         mine = frozenset(share.mine)
         with self._changing_requests:
             leaving = [
@@ -349,18 +356,18 @@ class PushMember(GroupMember):
         """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
         return sum(cache.body_bytes for cache in self._process_queues())
 
-    def pull(self, request: PullRequest, then: Then) -> None:
+    def pull(self, request: PullRequest, then: Then) -> Abandon:
         """Ask the broker of a ``request`` for messages; ``then`` gets its answer."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
             request.process_queue.retire()  # unsubscribed just now
-            return
+            return lambda: None
         committed = None
         if self._is_clustering:
             committed = self._offset_store.read_offset(
                 request.queue, ReadOffsetType.READ_FROM_MEMORY
             )
-        self._brokers.pull(
+        return self._brokers.pull(
             Pull(
                 request.queue,
                 request.next_offset or 0,

@@ -72,7 +72,11 @@ class ConsumerSettings:
     """Milliseconds to wait after a pull that failed."""
 
     local_offset_directory: Path | None = None
-    """Directory of the offsets in BROADCASTING; ``~/.rocketmq_offsets`` by default."""
+    """Directory of the offsets in BROADCASTING; ``~/.rocketmq_offsets`` by default.
+
+    Processes of one machine that have the same go on, when started again, where the last one of
+    them that wrote had come to: give each that must not a directory of its own.
+    """
 
     limits: PullLimits = field(default_factory=PullLimits)
     """Limits of the messages that are pulled ahead."""

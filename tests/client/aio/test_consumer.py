@@ -279,7 +279,7 @@ async def test_a_loop_that_is_blocked_loses_nothing_and_stays_in_its_group(broke
         broker.send(queue.topic, *numbers(100))
         held = consumer._now()
         while held.cached_messages < 10:  # no step of the loop: it is blocked
-            held._rebalance()
+            held._rebalance_service.do_rebalance()
         assert held.cached_messages <= 15  # the limit, and one pull
         assert held.assignment() == {queue}
         assert await taken(consumer, 100) == numbers(100)

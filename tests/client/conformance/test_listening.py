@@ -68,6 +68,22 @@ def test_tags_and_conditions_choose_messages(cluster, clients):
     wait_until("what was passed over counts", lambda: cluster.stored_offset(group, topic) == 5)
 
 
+def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(cluster, clients):
+    topic, listener = cluster.topic(queues=1), Listener()
+    consumer = clients.push(
+        listener,
+        topic=topic,
+        selector="old",
+        broker_suspend_max_time_ms=90_000,
+        consumer_timeout_ms_when_suspend=120_000,
+    )
+    send(clients, topic, "first", tags="old")
+    listener.wait_for(["first"])
+    consumer.subscribe(topic, "new")
+    send(clients, topic, "next", tags="new")
+    assert listener.wait_for(["first", "next"]) == ["first", "next"]
+
+
 def test_what_fails_comes_again_with_all_that_it_carries(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(

@@ -125,6 +125,50 @@ def test_a_condition_that_makes_no_sense_is_refused_at_the_start(cluster, client
         clients.lite(topic=cluster.topic(), selector=by_sql("n >"))
 
 
+HELD_LONG = {"broker_suspend_max_time_ms": 90_000, "consumer_timeout_ms_when_suspend": 120_000}
+
+
+def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(cluster, clients, send):
+    topic = cluster.topic(queues=1)
+    consumer = clients.lite(topic=topic, selector="old", **HELD_LONG)
+    send(topic, "first", tags="old")
+    assert polled(consumer, 1) == ["first"]
+    consumer.subscribe(topic, "new")
+    send(topic, "next", tags="new")
+    assert polled(consumer, 1) == ["next"]
+    send(topic, "no more", tags="old")
+    send(topic, "last", tags="new")
+    assert polled(consumer, 1) == ["last"]
+
+
+def test_so_does_another_choice_for_assigned_queues(cluster, clients, send):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    consumer = clients.lite(queues=[queue], selector="old", **HELD_LONG)
+    send(topic, "first", tags="old")
+    assert polled(consumer, 1) == ["first"]
+    consumer.assign([queue], "new")
+    send(topic, "next", tags="new")
+    assert polled(consumer, 1) == ["next"]
+    send(topic, "no more", tags="old")
+    send(topic, "last", tags="new")
+    assert polled(consumer, 1) == ["last"]
+
+
+def test_so_is_one_for_queues_that_are_assigned_and_nothing_changes(cluster, clients, send):
+    topic = cluster.topic(queues=1)
+    queue = cluster.queue(topic)
+    with pytest.raises(SubscriptionRejected):
+        clients.lite(queues=[queue], selector=by_sql("n >"))
+    consumer = clients.lite(queues=[queue])
+    for queues in ([queue], []):
+        with pytest.raises(SubscriptionRejected):
+            consumer.assign([*queues, cluster.queue(cluster.topic())], by_sql("n >"))
+    assert consumer.assignment() == {queue}
+    send(topic, "still here")
+    assert polled(consumer, 1) == ["still here"]
+
+
 def test_one_that_is_assigned_queues_gets_those_alone_until_it_is_assigned_others(
     cluster, clients, send
 ):

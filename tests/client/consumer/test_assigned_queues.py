@@ -54,6 +54,24 @@ def test_of_two_pulls_only_what_was_returned_counts(assigned):
     assert assigned.consume_offset == 17
 
 
+def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
+    first = pulled(assigned, 0, 10, 11, then=15)
+    waits = pulled(assigned, 0, 17, then=18)
+    assigned.take(first)
+    assigned.pull_anew()
+    assert assigned.take(waits) is Taking.STALE
+    assert assigned.begin() == (1, 17)
+    assert (assigned.consume_offset, assigned.returned_offset) == (10, 10)
+    assigned.confirm_delivered()
+    assert assigned.consume_offset == 17
+
+
+def test_before_the_first_offset_there_is_nothing_to_pull_anew():
+    assigned = AssignedQueue(QUEUE, lambda: 0)
+    assigned.pull_anew()
+    assert assigned.begin() == (0, None)
+
+
 def test_what_the_filter_passes_over_counts_as_consumed(assigned):
     assert assigned.found(0, (), 500)
     assert assigned.consume_offset == 500

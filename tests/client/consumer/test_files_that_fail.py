@@ -41,7 +41,7 @@ class Files:
         self.uses = []
         self.failed = []
         self.heal()
-        for name in ("read_bytes", "mkdir", "open", "replace", "exists"):
+        for name in ("read_bytes", "mkdir", "open", "replace"):
             self._watch(monkeypatch, Path, name, str)
         self._watch(monkeypatch, os, "open", str)
         self._watch(
@@ -202,5 +202,5 @@ def api_offset(files):
 def test_that_is_how_files_are_used(files, live):
     live(files, [], ["0", "1", "2"])
     kinds = {name for name, _ in files.uses}
-    assert kinds == {"read_bytes", "mkdir", "open", "write", "fsync", "exists", "replace"}
+    assert kinds == {"read_bytes", "mkdir", "open", "write", "fsync", "replace"}
     assert len(files.uses) >= USES

@@ -19,11 +19,12 @@ from left_threads import none_left, threads_of_clients
 from rocketmq_peer import free_port
 
 from rmq_spark.client.consumer import group_member
-from rmq_spark.client.consumer.group_member import SHUTDOWN_MS, UNBALANCED_MS
+from rmq_spark.client.consumer.group_member import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
+from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
@@ -365,7 +366,7 @@ def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cl
     member.consumer._member.rebalance_soon()
     assert asked.wait(REBALANCE_S)
     monkeypatch.setattr(member.consumer._member._brokers, "consumer_ids", lambda _: ())
-    assert member.consumer._member._rebalance() == 1_000
+    assert member.consumer._member._rebalance_service.do_rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
 
@@ -388,7 +389,8 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
     monkeypatch.setattr(consumer._member, "_subscriptions", {topic: None})
     monkeypatch.setattr(Rebalance, "share", has_no_route)
     caplog.set_level(logging.INFO)
-    assert consumer._member._rebalance() == UNBALANCED_MS  # and tries again soon
+    # and tries again soon
+    assert consumer._member._rebalance_service.do_rebalance() == UNBALANCED_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
     assert f"shipping keeps its queues of {topic} as they are" in caplog.text
 

@@ -194,7 +194,7 @@ def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
         group, topic, auto_commit_interval_ms=1_000, persist_consumer_offset_interval_ms=50
     )
     assert polled(consumer, 20) == numbers(20)
-    consumer._member._next_commit_ms = 0  # time passes
+    consumer._member._auto_commit._next_ms = 0  # time passes
     assert polled(consumer, 10) == numbers(30)[20:]
     wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
 
@@ -382,7 +382,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._member._take_share(topic, Share(queues, queues))  # of a rebalance that began before
+    consumer._member.take_share(topic, Share(queues, queues))  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
 
 

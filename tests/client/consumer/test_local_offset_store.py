@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -114,6 +115,36 @@ def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
         each.write_bytes(b"")
     with pytest.raises(OffsetFileDamaged, match="mend one of them, or delete both"):
         opened(path)
+
+
+def _write_and_read(path, offsets, faults):
+    try:
+        for offset in offsets:
+            store = opened(path)
+            store.persist(QUEUE, offset)
+            store.persist(OTHER, offset << 40)  # longer than those of others
+    except Exception as error:  # it is for the test
+        faults.put(repr(error))
+    faults.put(None)
+
+
+def test_processes_that_have_the_same_file_leave_it_whole(path):
+    spawn = multiprocessing.get_context("spawn")
+    faults = spawn.Queue()
+    writers = [
+        spawn.Process(target=_write_and_read, args=(path, range(each, 200 + each), faults))
+        for each in range(3)
+    ]
+    for writer in writers:
+        writer.start()
+    said = [faults.get(timeout=120) for _ in writers]
+    for writer in writers:
+        writer.join()
+    assert said == [None] * 3
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "offsets.json",
+        "offsets.json.bak",
+    ]
 
 
 class PowerCut(Exception):

@@ -32,6 +32,7 @@ class Consumer:
         self.is_paused, self.is_locked, self.refuses = False, True, None
         self.first_offsets, self.buried, self.cached_bytes = [], [], 0
         self.looked_at, self.stored, self.since = [], {}, 0
+        self.abandoned = []
 
     def may_pull(self, _):
         return self.is_locked
@@ -56,6 +57,7 @@ class Consumer:
         if self.refuses:
             raise self.refuses
         self.asked.append((request.next_offset, then))
+        return lambda: self.abandoned.append(len(self.asked))
 
     def consume(self, _, messages):
         self.consumed += [each.queue_offset for each in messages]
@@ -114,6 +116,45 @@ def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
     assert bench.comes_back_after(0)
     assert (bench.offsets, bench.consumer.consumed) == ([5, 9], [5, 6])
     assert bench.request.process_queue.message_count == 2
+
+
+def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
+    bench.start()
+    bench.service.pull_anew(bench.request)
+    assert bench.consumer.abandoned == [1]
+    bench.tasks.move(0)
+    assert bench.offsets == [5, 5]
+    bench.consumer.asked[0][1](pulled(*several(5), then=6))  # too late: it counts for nothing
+    bench.consumer.asked[0][1](DOWN)
+    bench.tasks.move(1_000)
+    assert (bench.offsets, bench.consumer.consumed) == ([5, 5], [])
+    bench.answer(pulled(*several(7), then=8))
+    assert bench.comes_back_after(0)
+    assert (bench.offsets, bench.consumer.consumed) == ([5, 5, 8], [7])
+
+
+def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench, monkeypatch):
+    pull = bench.consumer.pull
+
+    def meanwhile(request, then):
+        monkeypatch.setattr(bench.consumer, "pull", pull)
+        bench.service.pull_anew(request)
+        return pull(request, then)
+
+    monkeypatch.setattr(bench.consumer, "pull", meanwhile)
+    bench.start()
+    bench.tasks.move(0)
+    assert (bench.offsets, bench.consumer.abandoned) == ([5, 5], [1])
+
+
+def test_another_subscription_has_nothing_asked_for_that_waits_for_room(bench):
+    bench.start()
+    bench.answer(pulled(*several(5, 6, 7), then=8))
+    bench.tasks.move(0)
+    bench.service.pull_anew(bench.request)
+    bench.tasks.move(10)
+    assert bench.offsets == [5]
+    assert not bench.consumer.abandoned
 
 
 def test_between_pulls_there_may_be_a_pause():

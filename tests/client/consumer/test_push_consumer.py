@@ -421,7 +421,7 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
         patched.setattr(
             consumer._member._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
         )
-        consumer._member._take_share(
+        consumer._member.take_share(
             topic, Share((queue,), (queue,))
         )  # of a rebalance that began before
     assert queue not in consumer.assignment()
@@ -466,7 +466,7 @@ def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_
         listener.wait_for(1)
         consumer.unsubscribe(topic)
         for _ in range(3):
-            consumer._member._rebalance()
+            consumer._member._rebalance_service.do_rebalance()
         assert not another_may_have_it()
     finally:
         free.set()
@@ -571,7 +571,7 @@ def test_a_queue_whose_pull_request_was_lost_is_pulled_again(cluster, push, orde
 
     def is_pulled_anew():
         lost.process_queue._pulled_at_ms -= PULL_EXPIRES_MS  # so long nobody has pulled it
-        member._take_share(topic, Share((queue,), (queue,)))
+        member.take_share(topic, Share((queue,), (queue,)))
         return member._requests.get(queue) not in (None, lost)
 
     wait_until("another request", is_pulled_anew)

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 from name_servers import JoiningNameServer
-from restart_campaigns import Campaign, kills
+from restart_campaigns import Campaign, kills, patience_seconds
 from spark_drivers import Query, wait_until
 from spark_engine import send
 
@@ -95,7 +95,7 @@ class WindowsCampaign(Campaign):
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(90 * (ROUNDS + 4))
+@pytest.mark.timeout(patience_seconds(ROUNDS))
 def test_whoever_is_killed_each_window_counts_all_of_its_rows_once(tmp_path):
     brokers = [
         EmbeddedBroker(tmp_path / name, own_process=True, brokerName=name)

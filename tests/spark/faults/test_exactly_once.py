@@ -7,8 +7,8 @@ from itertools import cycle, islice
 
 import pytest
 from breadth import count
-from restart_campaigns import Campaign
-from spark_drivers import PROGRAM, Query, wait_until
+from restart_campaigns import Campaign, patience_seconds, wait_for_rows
+from spark_drivers import PROGRAM, Query
 from spark_engine import Engine, assert_read, send
 
 from rocketpoll import EmbeddedBroker
@@ -73,11 +73,11 @@ class ExactlyOnceCampaign(Campaign):
         self.sent += send(self.brokers[0], "in", MESSAGES)
 
     def wait(self):
-        def has_all():
+        def count_those_that_count():
             self.reader.run()
-            return len(self.reader.rows()) >= len(self.sent)
+            return len(self.reader.rows())
 
-        wait_until(has_all, what=f"{len(self.sent)} rows")
+        wait_for_rows(count_those_that_count, len(self.sent))
 
 
 class VisibleToAllCampaign(ExactlyOnceCampaign):
@@ -112,16 +112,16 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
     def wait(self):
         """Wait for all rows; never is one there twice, or one that is not to be there."""
 
-        def has_all():
+        def count_those_that_all_see():
             found = Counter(message.text for message in self.brokers[0].messages("out"))
             assert found <= Counter(self.sent)
-            return found == Counter(self.sent)
+            return found.total()
 
-        wait_until(has_all, what=f"{len(self.sent)} rows for everybody")
+        wait_for_rows(count_those_that_all_see, len(self.sent), "rows for everybody")
         super().wait()
 
 
-@pytest.mark.timeout(60 * (ROUNDS_WHERE_ALL_SEE + 3))
+@pytest.mark.timeout(patience_seconds(ROUNDS_WHERE_ALL_SEE))
 def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
     program = [sys.executable, str(HELD_BROKER), str(tmp_path / "holds")]
     monkeypatch.setattr(embedded_broker, "broker_command", lambda settings: [*program, *settings])
@@ -134,7 +134,7 @@ def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
         assert_read(rounds.reader, rounds.sent)
 
 
-@pytest.mark.timeout(60 * (ROUNDS + 3))
+@pytest.mark.timeout(patience_seconds(ROUNDS))
 def test_whoever_is_killed_each_row_counts_once(tmp_path):
     with ExactlyOnceCampaign(
         tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 from breadth import count
-from restart_campaigns import Campaign, kills
-from spark_drivers import Query, wait_until
+from restart_campaigns import Campaign, kills, patience_seconds, wait_for_rows
+from spark_drivers import Query
 from spark_engine import send
 
 from rocketpoll import EmbeddedBroker
@@ -35,18 +35,18 @@ class RowsCampaign(Campaign):
         self.sent += send(self.brokers[0], TOPIC, MESSAGES, "m" * 200)
 
     def wait(self):
-        def has_all():
+        def count_found():
             self._found += len(self.query.new_rows())
-            return self._found >= len(self.sent)
+            return self._found
 
-        wait_until(has_all, what=f"{len(self.sent)} rows")
+        wait_for_rows(count_found, len(self.sent))
 
     def stored(self):
         """The bodies that the broker holds."""
         return [message.body.decode() for message in self.brokers[0].messages(TOPIC)]
 
 
-@pytest.mark.timeout(60 * (ROUNDS + 3))
+@pytest.mark.timeout(patience_seconds(ROUNDS))
 def test_whoever_is_killed_no_row_is_lost_and_none_is_there_twice(tmp_path):
     broker = EmbeddedBroker(
         tmp_path / "broker",

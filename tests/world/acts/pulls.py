@@ -131,6 +131,7 @@ async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bul
         count=count,
     )
     must = ledger.expected(asked.topic, asked.queue_id, asked.queue_offset, asked.wants)
+    known = ledger.expected(asked.topic, asked.queue_id, 0)
     whole = ledger.batches.whole(asked)
     asked_at = world.kernel.now
     suspend_seconds = (suspend_ms or 0) / 1000
@@ -144,6 +145,7 @@ async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bul
     offsets = (int(fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     told = Told(answer.code, answer.remark, list(decode_records(body)), *offsets)
     ledger.pulled(asked, must, told)
+    ledger.told_first(asked.topic, asked.queue_id, known, told.min_offset)
     ledger.batches.pulled(asked, whole, told)
     world.watch.check_wakefulness(asked, asked_at, suspend_seconds, told)
     return told

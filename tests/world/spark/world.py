@@ -285,7 +285,7 @@ class SparkLogs(Logs):
 
     def emit(self, record):
         super().emit(record)
-        actor = self._kernel.actor()
+        actor = self._kernel.current
         if actor is None or actor.is_killed or not record.name.startswith("rmq_spark"):
             return
         for program in self._world.programs:

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
+from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS, RebalanceService
+from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
+from rmq_spark.client.errors import RequestTimeout
+from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.message_queue import MessageQueue
+
+TIMES_OUT = RequestTimeout("b:1", 38, 3_000)
+
+
+def queues(topic):
+    return tuple(MessageQueue(topic, "broker-a", number) for number in range(4))
+
+
+class World:
+    """A member, its group, its brokers and its client, all in one."""
+
+    def __init__(self):
+        self.group, self.client_id, self.is_running, self.is_shut_down = "G", "me", True, False
+        self.topics, self.held, self.taken, self.takes = frozenset("AB"), (), {}, True
+        self.members, self.fails, self.beats, self.asked, self.routed = ("me", "you"), (), 0, 0, []
+        self.routes = self
+        rule = Rebalance(MessageModel.CLUSTERING, AllocateMessageQueueAveragely())
+        self.service = RebalanceService(self, rule, self, self)
+
+    def names(self, _):
+        return frozenset(["broker-a"])
+
+    def queues(self, topic):
+        if topic in self.fails:
+            raise TIMES_OUT
+        return queues(topic)
+
+    def consumer_ids(self, _):
+        self.asked += 1
+        return self.members
+
+    def heartbeat(self):
+        self.beats += 1
+
+    def refresh_each(self, topics):
+        self.routed.append(topics)
+
+    def topics_of_queues(self):
+        return self.held
+
+    def take_share(self, topic, share):
+        self.taken[topic] = share.mine
+        return self.takes
+
+
+class Routes:
+    def __init__(self, world):
+        self.topics, self.refresh_each = frozenset(), world.refresh_each
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_round_has_the_share_of_each_topic_taken_over(world):
+    assert world.service.do_rebalance() is None
+    assert world.taken == {topic: queues(topic)[:2] for topic in "AB"}
+    assert (world.asked, world.beats) == (1, 0)  # members once for all topics
+
+
+def test_queues_of_a_topic_that_is_subscribed_to_no_more_are_given_up(world):
+    world.held = ("C", "A")
+    world.service.do_rebalance()
+    assert world.taken["C"] == ()
+
+
+def test_a_topic_that_fails_keeps_its_queues_and_the_others_go_on(world, caplog):
+    world.fails = ("A",)
+    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert list(world.taken) == ["B"]
+    assert "G keeps its queues of A as they are" in caplog.text
+
+
+def test_brokers_that_know_no_member_are_told_of_this_one(world):
+    world.members = ()
+    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert (world.taken, world.beats, world.asked) == ({}, 2, 2)
+    world.members = ("you",)  # the others have the queues; a broker has yet to hear of this one
+    assert world.service.do_rebalance() == UNBALANCED_MS
+    assert world.taken == {"A": (), "B": ()}
+
+
+def test_a_share_that_cannot_be_taken_over_yet_has_the_next_round_come_soon(world):
+    world.takes = False
+    assert world.service.do_rebalance() == UNBALANCED_MS
+
+
+def test_a_member_that_has_ended_meanwhile_takes_nothing(world):
+    world.is_running = False
+    assert world.service.do_rebalance() is None
+    assert world.taken == {}
+
+
+def test_routes_that_are_not_known_are_asked_for_at_once(world):
+    world.routes = Routes(world)
+    world.service.do_rebalance()
+    assert world.routed == [["A", "B"]]

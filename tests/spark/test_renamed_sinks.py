@@ -1,0 +1,106 @@
+"""A stream that goes on under another sink's name: what all see already, they do not see again."""
+
+import pytest
+from committing_sinks import CommittingSink
+
+from rmq_spark.client.requests.staging_calls import StagingCalls
+from rmq_spark.spark.errors import WriteError
+
+pytestmark = pytest.mark.usefixtures("own_producers")
+
+
+@pytest.fixture
+def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
+    """Start the query, with the options given."""
+
+    def make(run="run-0", **options):
+        query = f"query-of-{rocketpoll_topic}"  # the broker knows queries of other tests, too
+        topic = options.pop("topic", rocketpoll_topic)
+        sink = CommittingSink(monkeypatch, rocketpoll_broker, topic, query, **options)
+        sink.run = run
+        return sink
+
+    return make
+
+
+@pytest.fixture
+def seen(rocketpoll_broker, rocketpoll_topic):
+    """What a consumer that knows of no batches has read."""
+    return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
+
+
+def refused(sink, batch, rows):
+    """What a batch is refused with."""
+    with pytest.raises(WriteError) as error:
+        sink.write(batch, rows)
+    assert f"{sink.query} counts in {sink.options['topic']} already" in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_that_all_see_is_refused_under_another_name_until_it_is_behind(
+    made, seen, rocketpoll_topic, last
+):
+    old, new = f"{rocketpoll_topic}-old", f"{rocketpoll_topic}-new"
+    first = made(visibleTo="all", sinkName=old)
+    rows = [first.rows(2, 1) for _ in range(last + 1)]
+    there = [row for number in range(last + 1) for row in first.write(number, rows[number])]
+    renamed = made("run-1", visibleTo="all", sinkName=new)
+    error = refused(renamed, last, rows[last])
+    assert f"by sink {old}; sink {new} knows nothing of it" in error
+    assert f'as it was, with .option("sinkName", "{old}")' in error
+    made("run-2", visibleTo="all", sinkName=old).write(last, rows[last])  # as the error says
+    there += renamed.write(last + 1, renamed.rows(2))
+    assert seen() == sorted(there)
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_that_counts_by_its_manifest_is_not_shown_as_another_one(made, seen, last):
+    first = made()
+    rows = [first.rows(2, 1) for _ in range(last + 1)]
+    there = [row for number in range(last + 1) for row in first.write(number, rows[number])]
+    shown = made("run-1", visibleTo="all")
+    error = refused(shown, last, rows[last])
+    assert "by a manifest; sink" in error
+    assert 'as it was, with .option("visibleTo", "committed_readers")' in error
+    there += shown.write(last + 1, shown.rows(2))
+    assert seen() == sorted(there)
+
+
+def test_a_sink_that_comes_back_under_its_first_name_is_asked_as_well(made, seen, rocketpoll_topic):
+    names = [f"{rocketpoll_topic}-{name}" for name in ("old", "new")]
+    sinks = [made(visibleTo="all", sinkName=name) for name in names]
+    rows = sinks[0].rows(3)
+    there = sinks[0].write(0, sinks[0].rows(2)) + sinks[1].write(1, sinks[1].rows(2))
+    there += sinks[1].write(2, rows)
+    assert f"by sink {names[1]};" in refused(sinks[0], 2, rows)
+    assert seen() == sorted(there)
+
+
+def test_a_batch_that_another_driver_commits_meanwhile_is_no_renamed_ones(monkeypatch, made, seen):
+    first, late = made(visibleTo="all"), made("run-1", visibleTo="all")
+    rows = first.rows(2)
+    sent = first.send(0, rows)
+    look, looks = StagingCalls.last_batch, []
+
+    def last_batch(self, address, name):
+        found = look(self, address, name)
+        looks.append(found)
+        if len(looks) == 1:
+            first.commit(0, sent)
+        return found
+
+    monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
+    late.write(0, rows)
+    assert seen() == sorted(*rows)
+
+
+def test_another_topic_is_another_matter(made, seen, rocketpoll_topic, rocketpoll_broker):
+    """The batch has rows in both then, as with any other sink, and in each of them once."""
+    first = made(visibleTo="all")
+    rows = first.rows(2)
+    there = first.write(0, rows)
+    rocketpoll_broker.create_topic(f"{rocketpoll_topic}-2")
+    made("run-1", visibleTo="all", topic=f"{rocketpoll_topic}-2").write(0, rows)
+    assert seen() == sorted(there)
+    assert len(rocketpoll_broker.messages(f"{rocketpoll_topic}-2")) == len(there)

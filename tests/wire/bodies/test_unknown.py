@@ -1,0 +1,46 @@
+"""What a body has that its class does not know is named, and nothing else is."""
+
+import json
+
+import pytest
+from body_classes import CLASSES, values_of
+from hypothesis import given
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import LockBatchRequestBody
+from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
+from rmq_spark.wire.bodies.stats import TopicStatsTable
+from rmq_spark.wire.bodies.unknown import unknown_members
+
+
+@pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)
+def test_what_we_write_has_no_members_that_we_do_not_know(body_type):
+    @given(values_of(body_type))
+    def check(body):
+        assert unknown_members(body_type, encode_body(body)) == []
+
+    check()
+
+
+TOPIC = {"topicName": "T", "attributes": {"any": "name"}}
+FOUND = [
+    (TopicConfigSerializeWrapper, {"colour": None}, ["colour"]),
+    (TopicConfigSerializeWrapper, {"dataVersion": {"colour": 1}}, ["dataVersion.colour"]),
+    (
+        TopicConfigSerializeWrapper,
+        {"topicConfigTable": {"T": TOPIC | {"colour": 1}, "U": TOPIC | {"colour": {}}, "V": None}},
+        ["topicConfigTable.*.colour"],
+    ),
+    (TopicConfigSerializeWrapper, {"topicConfigTable": {"T": TOPIC}}, []),
+    (LockBatchRequestBody, {"mqSet": [{"colour": 1}, None]}, ["mqSet.*.colour"]),
+]
+
+
+@pytest.mark.parametrize(("body_type", "value", "found"), FOUND)
+def test_each_is_told_of_once(body_type, value, found):
+    assert unknown_members(body_type, json.dumps(value).encode()) == found
+
+
+def test_they_are_found_where_keys_are_objects():
+    data = b'{"offsetTable":{{"topic":"T","queueId":0}:{"maxOffset":1,"colour":2}}}'
+    assert unknown_members(TopicStatsTable, data) == ["offsetTable.*.colour"]

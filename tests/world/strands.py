@@ -1,0 +1,87 @@
+"""Strands: what the work of actors runs on; one goes on at a time, and hands over to another.
+
+    Strands ──new──> Strand ──give(other)──> the other goes on where it has given before
+
+Each is a greenlet, and all of a world share the one thread that made it: to hand over costs a tenth
+of what it costs from one thread of the system to another. What Python keeps for each thread goes
+with a strand as well: its context, what it handles, and here its running event loop.
+
+It knows no actors and no time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from asyncio import _get_running_loop, _set_running_loop
+
+from greenlet import getcurrent, greenlet
+
+_FIRST_NUMBER = 1 << 48
+"""Beyond those of the system's threads."""
+
+
+class Strands:
+    """Makes strands in the thread that makes this."""
+
+    def __init__(self):
+        self._numbers = itertools.count(_FIRST_NUMBER)
+        self._hub = greenlet(_start_each)
+
+    def main(self):
+        """Return a strand that is what runs here, and has its turn."""
+        return Strand(self._hub, threading.get_ident(), getcurrent())
+
+    def new(self):
+        """Return a strand that is to `begin` something."""
+        return Strand(self._hub, next(self._numbers))
+
+
+class Strand:
+    """One of them."""
+
+    __slots__ = ("_greenlet", "_has_begun", "_hub", "number")
+
+    def __init__(self, hub, number, own=None):
+        self._hub = hub
+        self._greenlet = own
+        self._has_begun = own is not None
+        self.number = number
+        """What `threading.get_ident` is to return within."""
+
+    def begin(self, run):
+        """Have it run a function from its first turn on, which returns what `end` does."""
+
+        def work():
+            _set_running_loop(None)
+            return run()
+
+        self._greenlet = greenlet(work, self._hub)
+
+    def give(self, other):
+        """Hand over to another, and come back when it is this one's turn."""
+        loop = _get_running_loop()
+        if other._has_begun:
+            other._greenlet.switch()
+        else:
+            other._has_begun = True
+            self._hub.switch(other)
+        if loop is not _get_running_loop():
+            _set_running_loop(loop)
+
+    def end(self, other):
+        """Hand over to another for good, when this one has returned what this gives."""
+        self._greenlet.parent = other._greenlet if other._has_begun else self._hub
+        is_new, other._has_begun = not other._has_begun, True
+        return other if is_new else None
+
+    def frame(self):
+        """Return where it is; None: it has not begun, or has ended."""
+        return sys._getframe() if self._greenlet is getcurrent() else self._greenlet.gr_frame
+
+
+def _start_each(strand):
+    """Start greenlets from here: Python counts calls on from where they begin."""
+    while True:
+        strand = strand._greenlet.switch()
