@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from rmq_spark import __version__
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _MIB = 1 << 20
@@ -54,6 +55,12 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
     _log.info("listens on %s", ", ".join(addresses))
 
 
+def _state_found(state: StoreState) -> str:
+    if state.recovered_from_crash:
+        return "after a crash"
+    return "after a stop in order" if state.written_offset else "with no messages yet"
+
+
 def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
     store, tables = controller.store, controller.tables
     state = store.state()
@@ -62,7 +69,7 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
         "them with messages, %d groups, %d offsets",
         config.store.store_path_root_dir,
         controller.opening_seconds,
-        "after a crash" if state.recovered_from_crash else "after a stop in order",
+        _state_found(state),
         state.min_offset,
         state.written_offset,
         len(state.holes),

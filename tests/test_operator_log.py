@@ -9,6 +9,7 @@ import threading
 import time
 
 from broker_processes import BrokerProcess, run_broker
+from broker_stories import tell
 
 from rmq_spark import __version__
 from rocketpoll.broker.operator_log import shown_host
@@ -30,7 +31,7 @@ def test_start_and_end_are_told_with_what_was_found_and_the_addresses(tmp_path):
         said = until_said(broker, "listens on")
         assert f"rocketpoll {__version__}, broker broker-a of cluster DefaultCluster" in said
         assert f"store {tmp_path / 'store'}: opened in " in said
-        assert "after a stop in order" in said
+        assert "with no messages yet" in said
         assert "1234 topics" in said
         assert f"127.0.0.1:{broker.port}" in said
         assert "http://127.0.0.1:" in said
@@ -38,6 +39,15 @@ def test_start_and_end_are_told_with_what_was_found_and_the_addresses(tmp_path):
         assert broker.stop() == 0
         assert "stops: 0 clients" in "\n".join(broker.said())
         assert "has stopped in order within" in broker.said()[-1]
+
+
+def test_a_start_after_a_stop_says_so(tmp_path):
+    async def story(broker):
+        await (await broker.connect()).put("a")
+
+    tell(story, tmp_path / "store")
+    with BrokerProcess(tmp_path) as broker:
+        assert "after a stop in order" in until_said(broker, "listens on")
 
 
 def test_a_start_after_a_kill_says_so(tmp_path):

@@ -88,6 +88,8 @@ def stat(directory: Path, output: str) -> None:
     fields = {
         name: Bytes(value) if name.endswith("_bytes") else value for name, value in found.items()
     }
+    if output == "table" and not found["was_stopped_in_order"]:
+        fields["was_stopped_in_order"] = "no: it runs, or was killed"
     show_document({"directory": str(directory), **fields, "topics": rows}, output)
 
 

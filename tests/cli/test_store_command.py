@@ -34,6 +34,14 @@ def test_topics_are_counted_to_the_byte(run, stopped):
     assert run("store", "stat", stopped).lines[0].split() == ["directory", str(stopped)]
 
 
+def test_a_store_that_is_open_is_not_said_to_have_crashed(run):
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "x")
+        directory = broker.directory
+        assert run("store", "stat", directory, "-o", "json").json["was_stopped_in_order"] is False
+        assert "no: it runs, or was killed" in run("store", "stat", directory).out
+
+
 def test_a_store_is_dumped(run, stopped):
     said = run("store", "dump", stopped, "--limit", 1).out
     assert f"store {stopped}: stopped in order" in said
