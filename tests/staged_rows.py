@@ -9,12 +9,14 @@ import zlib
 from concurrent.futures import Future
 from contextlib import suppress
 
+import pytest
 from stores import encoded, message
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.chunk.sized import encode_sizes
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.staging import StagedName
 
 SINK, OWNER = "query-T", "query"
@@ -96,6 +98,29 @@ class Sink:
     def last(self):
         last = self.store.batches.last(self.sink)
         return None if last is None else last.batch_id
+
+
+def roll_back_between(store):
+    """Roll back a batch with rows in queue 0 of T, while others send to it; what they have sent.
+
+    The queue has a gap then.
+    """
+    sent = []
+
+    def put():
+        sent.append(f"other {len(sent)}")
+        store.wait_until_stored(store.put_message(message(sent[-1], "T", 0)))
+
+    def refuse_u(queue):
+        if queue[0] == "U":
+            raise BatchRefused("gone")
+
+    put()
+    sink = Sink(store)
+    attempt = sink.stage(0, [("T", 0, ["row"] * 3), ("U", 0, ["row"])])
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, between=put, admit=refuse_u)
+    return sent
 
 
 class RemoteSink:

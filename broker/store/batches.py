@@ -24,18 +24,20 @@ know who commits, nor how they are told.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from typing import Final
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store import chunks
+from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.aside import RunAside, Waiting, begun, beside
 from rocketpoll.broker.store.batch_spans import joined, span_of
@@ -80,7 +82,7 @@ class StagedBatches:
         queues, and ``fail`` is told of a failure that only a restart can mend.
         """
         self._log, self._reput = parts.log, parts.reput
-        self._table, self._staging = parts.batches, parts.staging
+        self._table, self._staging, self._queues = parts.batches, parts.staging, parts.queues
         self._appender = appender
         # What is read again from the log can still be marked there; what is remembered cannot.
         remembered = Fresh[FreshChunk](0, 0)
@@ -100,6 +102,21 @@ class StagedBatches:
         self._held_since = 0.0
         self.hindrance = Hindrance("a batch is neither committed nor given up")
         self._is_taken_back = False
+
+    def taken_back(
+        self, topic: str, queue_id: int, start: QueueOffset, count: int
+    ) -> Collection[QueueOffset]:
+        """Return those of successive offsets in a queue that had rows which were rolled back."""
+        queue = self._queues.get(topic, queue_id)
+        found: set[QueueOffset] = set()
+        while queue is not None and count > 0:
+            entries = queue.entries(start, count)
+            if not len(entries):
+                break
+            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == TAKEN_BACK)
+            found.update(QueueOffset(start + int(row)) for row in np.flatnonzero(is_taken))
+            start, count = QueueOffset(start + len(entries)), count - len(entries)
+        return found
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""

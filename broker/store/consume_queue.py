@@ -5,9 +5,10 @@
     i64 tagsCode         Java's hash of its tags; of a delayed message, when it is to be delivered
 
 Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that
-misses messages that the log has lost or that were rolled back, has blank entries there, of size
-0x7FFFFFFF. They lead to the start of the file of the log before that of the next message: RocketMQ
-takes one for an entry whose file of the log is gone, and goes on with what lies in the next file.
+misses messages that the log has lost or that were rolled back, has blank entries there, which say
+which of both (`blank_entries`). They lead to the start of the file of the log before that of the
+next message: RocketMQ takes one for an entry whose file of the log is gone, and goes on with what
+lies in the next file.
 Everything here can be made again from the log, so writes are not flushed one by one; what a crash
 leaves is checked by recovery.
 
@@ -18,10 +19,11 @@ for a callable in searches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -40,12 +42,9 @@ ENTRY = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 """The fields of an entry as a dtype of numpy."""
 ENTRY_STRUCT = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY_STRUCT.size
-BLANK_SIZE = 0x7FFFFFFF
 TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
-STATES_WITHOUT_ENTRY = (
-    MessageSysFlag.TRANSACTION_PREPARED.value,
-    MessageSysFlag.TRANSACTION_ROLLBACK.value,
-)
+STATE_ROLLED_BACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
+STATES_WITHOUT_ENTRY = (MessageSysFlag.TRANSACTION_PREPARED.value, STATE_ROLLED_BACK)
 """The transaction states in which messages get no entry, and so no offset in their queue."""
 
 _LOOKED_BACK = 64
@@ -58,6 +57,18 @@ READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
 """Entries read at a time; a queue is never read by a map."""
 
 Entries: TypeAlias = "npt.NDArray[Any]"
+
+
+def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range] = ()) -> bytes:
+    """Return the entries of a gap, which lead to a place; some are of what was rolled back."""
+    lost, rolled_back = (ENTRY_STRUCT.pack(place, BLANK_SIZE, code) for code in (0, TAKEN_BACK))
+    entries, at = b"", gap.start
+    for each in taken_back:
+        start, stop = max(each.start, at), min(each.stop, gap.stop)
+        if start < stop:
+            entries += lost * (start - at) + rolled_back * (stop - start)
+            at = stop
+    return entries + lost * (gap.stop - at)
 
 
 class QueueBounds(NamedTuple):
@@ -244,10 +255,18 @@ class ConsumeQueue:
         self.max_offset = self.min_offset = FIRST_IN_QUEUE
         self._files.delete_from(0)
 
-    def skip_to(self, queue_offset: QueueOffset, blank_place: PhysicalOffset = LOG_START) -> None:
-        """Give the next message this offset at least; entries before that lead to a blank place."""
+    def skip_to(
+        self,
+        queue_offset: QueueOffset,
+        blank_place: PhysicalOffset = LOG_START,
+        taken_back: Iterable[range] = (),
+    ) -> None:
+        """Give the next message this offset at least; entries before that lead to a blank place.
+
+        Those in ``taken_back``, ranges in order, say that their messages were rolled back.
+        """
         if queue_offset > self.max_offset:
-            self._fill(queue_offset, blank_place)
+            self._fill(queue_offset, blank_place, taken_back)
 
     def entries(self, queue_offset: QueueOffset, count: int) -> Entries:
         """Read a number of entries from an offset on, at most to the end of its file."""
@@ -398,13 +417,15 @@ class ConsumeQueue:
         first = self._not_blank(self.min_offset, self.max_offset)
         self.min_offset = self.max_offset if first is None else first
 
-    def _fill(self, queue_offset: QueueOffset, blank_place: PhysicalOffset) -> None:
+    def _fill(
+        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Iterable[range]
+    ) -> None:
         """Write blank entries up to an offset, which numbers it; a new queue begins there."""
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
             self.min_offset = self.max_offset = self._file_start(queue_offset)
-        blank = ENTRY_STRUCT.pack(blank_place, BLANK_SIZE, 0)
-        self._write(self.max_offset, blank * (queue_offset - self.max_offset))
+        gap = range(self.max_offset, queue_offset)
+        self._write(self.max_offset, blank_entries(gap, blank_place, taken_back))
         self.max_offset = queue_offset
         if is_new:
             self.min_offset = queue_offset

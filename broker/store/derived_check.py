@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.commit_log import CommitLog
 from rocketpoll.broker.store.consume_queue import (
-    BLANK_SIZE,
     ENTRY,
     ENTRY_BYTES,
     READ_ENTRIES_MAX,

@@ -26,6 +26,7 @@ from rocketpoll.broker.store.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
     ENTRY_STRUCT,
+    STATE_ROLLED_BACK,
     STATES_WITHOUT_ENTRY,
     TRANSACTION_MASK,
     Entries,
@@ -33,6 +34,7 @@ from rocketpoll.broker.store.consume_queue import (
 from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
+from rocketpoll.broker.store.taken_back import TakenBack
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,7 +115,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
         position += size
         same = same + 1 if size == last else 0
         last = size
-        if same == _SAME_MIN and np.is_loaded():  # as the records of a producer mostly are
+        if same == _SAME_MIN and position < len(data) and np.is_loaded():  # as they mostly are
             most = min(count_max - len(sizes), (len(data) - position) // size)
             more = _count_same(data, position, size, most)
             sizes += [size] * more
@@ -139,6 +141,8 @@ class Dispatcher:
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, PhysicalOffset] = {}
         """Deleted topics, and the ends of the log then: records before these are passed over."""
+        self.taken_back = TakenBack()
+        """Offsets of rows that were rolled back, of which the queues do not know yet."""
 
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Pass over the records of a topic before a place in the log, from the next run on."""
@@ -241,6 +245,10 @@ class Dispatcher:
                 run.entries.append(ENTRY_STRUCT.pack(physical_offset + position, size, code))
                 run.codes.append(code)
                 run.end += 1
+            elif sys_flag & TRANSACTION_MASK == STATE_ROLLED_BACK:
+                name, place = topic.decode("utf-8", "replace"), physical_offset + position
+                if place >= self.deleted_topics.get(name, 0):
+                    self.taken_back.note((name, queue_id), queue_offset)
             position += size
         return [run.finished() for run in runs]
 
@@ -262,11 +270,13 @@ class Dispatcher:
             topic = topics.dictionary[int(topic_of[0])].as_py()
             yield from _runs(topic, int(queue_ids[0]), queue_offsets, entries)
             return
-        has_entry = ~np.isin(chunk.sys_flag & TRANSACTION_MASK, STATES_WITHOUT_ENTRY)
-        rows = np.flatnonzero(has_entry)
-        rows = rows[np.argsort(queues[rows], kind="stable")]
-        cuts = np.flatnonzero(np.diff(queues[rows])) + 1
-        for run in np.split(rows, cuts) if len(rows) else ():
+        states = chunk.sys_flag & TRANSACTION_MASK
+        for run in _by_queue(queues, np.flatnonzero(states == STATE_ROLLED_BACK)):
+            topic, queue_id = topics.dictionary[int(topic_of[run[0]])].as_py(), queue_ids[run[0]]
+            alive = entries["physical_offset"][run] >= self.deleted_topics.get(topic, 0)
+            for queue_offset in queue_offsets[run][alive].tolist():
+                self.taken_back.note((topic, int(queue_id)), queue_offset)
+        for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
 
@@ -292,6 +302,16 @@ class Dispatcher:
     def _delay_ms(self, queue_id: int) -> int:
         """Return the delay of the level whose queue this is; beyond the last, the last one's."""
         return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
+
+
+def _by_queue(
+    queues: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> Sequence[npt.NDArray[np.intp]]:
+    """Return some rows by their queues, in their order within each."""
+    if not len(rows):
+        return ()
+    rows = rows[np.argsort(queues[rows], kind="stable")]
+    return np.split(rows, np.flatnonzero(np.diff(queues[rows])) + 1)
 
 
 def _runs(

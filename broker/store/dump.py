@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from rmq_spark.errors import excerpt
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.record import StoredMessage
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.inspection import StoreInspection
 
@@ -43,9 +44,16 @@ def dump_lines(root: Path, limit: int) -> Iterator[str]:
         offset = first
         while offset < queue.max_offset:
             for entry in queue.entries(offset, queue.max_offset - offset):
-                place = "lost" if entry["size"] == BLANK_SIZE else f"{entry['physical_offset']:>12}"
+                place = _blank(entry) or f"{entry['physical_offset']:>12}"
                 yield f"  {offset:>8} {place} {entry['size']:>6} B  code {entry['tags_code']}"
                 offset += 1
+
+
+def _blank(entry: Any) -> str:
+    """Return why an entry is blank, or nothing if it is not."""
+    if entry["size"] != BLANK_SIZE:
+        return ""
+    return "taken back" if entry["tags_code"] == TAKEN_BACK else "lost"
 
 
 def _described(message: StoredMessage) -> str:

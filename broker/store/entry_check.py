@@ -15,9 +15,10 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store import lazy_numpy as np
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.offsets import PhysicalOffset
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ This module must not know the log, nor who is told of what comes to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ConsumeQueue, blank_entries
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 
 CODES_MAX: Final = 4_096
@@ -62,21 +62,22 @@ class GatheredEntries:
         entries: Buffer,
         tags_codes: Collection[int],
         blank_place: PhysicalOffset,
+        taken_back: Iterable[range] = (),
     ) -> None:
         """Write entries behind those of their queue that are there, shown or not.
 
         Those that are there already are left out; a gap is filled with entries that lead to a blank
-        place.
+        place, and say whose messages were taken back.
 
         Raises:
             OSError: The disk refuses. To do it again is safe.
         """
         behind = self._behind.get(key)
         if behind is None:
-            queue.skip_to(queue_offset, blank_place)
+            queue.skip_to(queue_offset, blank_place, taken_back)
             behind = self._behind[key] = _Behind(queue)
         if queue_offset > behind.end:
-            blanks = ENTRY_STRUCT.pack(blank_place, BLANK_SIZE, 0) * (queue_offset - behind.end)
+            blanks = blank_entries(range(behind.end, queue_offset), blank_place, taken_back)
             behind.end = queue.write_ahead(behind.end, behind.end, blanks)
         behind.end = queue.write_ahead(behind.end, queue_offset, entries)
         if behind.codes is not None:

@@ -12,10 +12,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.consume_queue import (
-    BLANK_SIZE,
     ENTRY,
     ENTRY_BYTES,
     ENTRY_STRUCT,

@@ -14,13 +14,13 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.consume_queue import (
-    BLANK_SIZE,
     ENTRY_BYTES,
     READ_ENTRIES_MAX,
     ConsumeQueue,

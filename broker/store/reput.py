@@ -261,7 +261,10 @@ class ReputMessageService:
             if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             blank_place = self._blank_place(entries)
-            self._gathered.add(key, queue, queue_offset, entries, tags_codes, blank_place)
+            taken_back = self._dispatcher.taken_back.of(key)
+            self._gathered.add(
+                key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
+            )
         self._gathered_until = next_offset
         if next_offset >= self._together_until:
             shown = self._gathered.show()
@@ -284,8 +287,10 @@ class ReputMessageService:
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                queue.skip_to(queue_offset, self._blank_place(entries))
+                taken_back = self._dispatcher.taken_back.of((topic, queue_id))
+                queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
             queue.append(queue_offset, entries)
+            self._dispatcher.taken_back.forget((topic, queue_id), queue.max_offset)
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes

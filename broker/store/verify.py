@@ -20,9 +20,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rmq_spark.errors import counted
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.dispatch import Dispatcher
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.inspection import StoreInspection

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.commit_log import CommitLog
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.entry_check import HEAD_BYTES, WrongEntry, is_of_entry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset

@@ -10,13 +10,14 @@ was made again since the piece was planned is found out before a row of the new 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.log_files import on_this_machine
 from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import lost, named, report_losses
@@ -68,13 +69,14 @@ def chunks_of(
         records, next_offset, fault, stated_crc = chunk
         _check_identity(addresses, options, piece, records)
         if not is_filtered and len(records) < next_offset - at:
-            _check_gaps(options, queue, at, records, next_offset)
+            ranges = left_out(records.head["queue_offset"].tolist(), at, next_offset)
+            _report_lost(addresses, options, queue, ranges)
         at = next_offset
         yield records, at
         if fault is not None:
             raise Unreadable(at, fault, stated_crc)
     if not is_filtered and at < end:
-        report_losses([lost(queue, at, end)], is_failure=options.fail_on_data_loss)
+        _report_lost(addresses, options, queue, [(at, end)])
 
 
 def _pull(addresses: BrokerAddresses, options: ReadOptions, piece: Piece) -> BulkPull:
@@ -140,10 +142,14 @@ def _stored_ms(records: RecordChunk, row: int) -> int:
     return int(records.store_timestamp[row])
 
 
-def _check_gaps(
-    options: ReadOptions, queue: MessageQueue, at: int, records: RecordChunk, end: int
+def _report_lost(
+    addresses: BrokerAddresses,
+    options: ReadOptions,
+    queue: MessageQueue,
+    ranges: Iterable[tuple[int, int]],
 ) -> None:
     """Report offsets that a broker leaves out: they are gone, even if its first offset lags."""
-    ranges = left_out(records.head["queue_offset"].tolist(), at, end)
-    losses = [lost(queue, first, last) for first, last in ranges]
+    api, address = addresses.instance.api, addresses.of(queue)
+    gone = without_taken_back(api, address, queue, ranges)
+    losses = [lost(queue, first, last) for first, last in gone]
     report_losses(losses, is_failure=options.fail_on_data_loss)

@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from stored_messages import has_offset
 from stores import message
@@ -155,6 +155,7 @@ def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
     st.sampled_from([1, 17, 18, 40, 1_000]),
     st.booleans(),
 )
+@example([(0, 17)], 1, 1, False)  # the last that is looked at by itself is cut off
 def test_sizes_are_found_record_by_record_or_many_of_one_size_at_once(
     stretches, cut, count_max, ends_with_blank
 ):

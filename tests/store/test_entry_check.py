@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.entry_check import (
     HEAD_BYTES,
     EntryCheck,

@@ -8,7 +8,8 @@ import os
 import pytest
 from disks import Fault, FaultyDisk
 
-from rocketpoll.broker.store.consume_queue import BLANK_SIZE, ENTRY_STRUCT, ConsumeQueue
+from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool
 from rocketpoll.broker.store.gathered_entries import CODES_MAX, GatheredEntries

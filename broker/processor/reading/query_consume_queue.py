@@ -1,4 +1,7 @@
-"""QueryConsumeQueueProcessor: the entries of a queue, and which of them a group would get."""
+"""QueryConsumeQueueProcessor: the entries of a queue, and which of them a group would get.
+
+An offset that has no message is listed as the blank entry that it has in the queue's file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -54,17 +58,26 @@ class QueryConsumeQueueProcessor:
         group = header.consumer_group
         subscription = self._consumers.subscription(group, topic) if group else None
         message_filter = self._filter_of(subscription) if subscription else None
-        start = max(header.from_index, low)
-        end = min(start + min(max(header.entry_count, 0), ENTRIES_MAX), high)
+        count = min(max(header.entry_count, 0), ENTRIES_MAX)
+        start = QueueOffset(max(header.from_index, 0))
+        taken_back = self._store.batches.taken_back(topic, queue_id, start, count)
+        if start not in taken_back:
+            start = max(start, low)
+        end = min(start + count, high)
         matching = set()
         for message, _size in self._messages(topic, queue_id, start, end, message_filter):
             if isinstance(message, StoredMessage):
                 matching.add(message.queue_offset)
             yield None
-        entries = []
+        entries: list[ConsumeQueueData] = []
         for message, size in self._messages(topic, queue_id, start, end, None):
+            if isinstance(message, StoredMessage):
+                gap = range(start + len(entries), message.queue_offset)
+                entries += [_blank(is_taken_back=each in taken_back) for each in gap]
             entries.append(_entry(message, size, matching))
             yield None
+        while start + len(entries) in taken_back:
+            entries.append(_blank(is_taken_back=True))
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,
             filter_data=f"{group}@{topic} is not online!"
@@ -107,6 +120,10 @@ def _decoded(record: Buffer) -> StoredMessage | RecordError:
         return decode_record(record, check_crc=False)
     except RecordError as error:
         return error
+
+
+def _blank(*, is_taken_back: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(physic_size=BLANK_SIZE, tags_code=TAKEN_BACK if is_taken_back else 0)
 
 
 def _entry(

@@ -29,6 +29,7 @@ from rmq_spark.client.reading.read_bounds import (
 )
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatches
+from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, legible
 from rmq_spark.wire.chunk import COLUMNS
@@ -86,7 +87,7 @@ def refuse_left_out(
     Raises:
         ProtocolError: It has, as they cannot be read.
     """
-    for first, last in ranges:
+    for first, last in without_taken_back(instance.api, span.address, span.queue, ranges):
         if last > instance.api.min_offset(span.address, span.queue):
             raise ProtocolError(
                 span.address,

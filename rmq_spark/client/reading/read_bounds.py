@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple, TypeAlias
 
-from rmq_spark.client.arguments import check_kind, check_number, check_queue, check_timestamp_ms
+from rmq_spark.client.arguments import (
+    LIKELY_SECONDS,
+    check_kind,
+    check_number,
+    check_queue,
+    check_timestamp_ms,
+)
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.names import check_topic
@@ -47,7 +53,7 @@ def checked_bound(name: str, bound: Bound) -> Bound:
     """Return a start or an end, times as milliseconds since 1970.
 
     Raises:
-        MessageRejected: A text that means nothing, a time without a zone, or seconds.
+        MessageRejected: A text that means nothing, a time without a zone, seconds, or an offset.
         TypeError: Something of another kind.
     """
     check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
@@ -65,7 +71,10 @@ def checked_bound(name: str, bound: Bound) -> Bound:
             needed = f"a datetime with a time zone, for example {_EXAMPLE}"
             raise MessageRejected(name, needed, str(bound))
         return int((bound - _EPOCH) // _MS)
-    return check_timestamp_ms(name, bound)
+    if 0 < check_timestamp_ms(name, bound) < LIKELY_SECONDS.start:
+        needed = "milliseconds since 1970: if this is an offset, write {queue: offset}"
+        raise MessageRejected(name, needed, bound)
+    return int(bound)
 
 
 def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[Span]:

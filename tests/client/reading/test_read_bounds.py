@@ -82,6 +82,7 @@ REJECTED = {
     "a time as a text": ("2026-01-31", "needed .earliest."),
     "no zone": (datetime(2026, 1, 31), "time zone"),  # noqa: DTZ001  # that is it
     "seconds": (1_769_860_800, "if these are seconds, write 1769860800000"),
+    "an offset": (10, "if this is an offset, write .queue: offset"),
     "before 1970": (-1, "milliseconds since 1970"),
     "another queue": ({MessageQueue("T", "broker-a", 2): 0}, "queues of T"),
 }

@@ -1,5 +1,7 @@
 import pytest
+from staged_rows import roll_back_between
 
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.record import decode_records
@@ -90,3 +92,17 @@ def test_a_queue_that_is_not_there_is_refused(stocked, queue):
     header = {"topic": queue[0], "queueId": queue[1], "index": "0", "count": "1"}
     refused = stocked.refused(RequestCode.QUERY_CONSUME_QUEUE, header)
     assert refused == (ResponseCode.SYSTEM_ERROR, f"{queue[1]}@{queue[0]} is not exist!")
+
+
+def test_offsets_without_a_message_are_listed_as_what_they_are(room):
+    sent = roll_back_between(room.store)
+    found = ask(room, 0, 100)
+    sizes = [entry.physic_size for entry in found.queue_data]
+    assert len(sizes) == found.max_queue_index > len(sent)
+    blank = [entry for entry in found.queue_data if entry.physic_size == BLANK_SIZE]
+    assert [entry.tags_code for entry in blank] == [TAKEN_BACK] * (len(sizes) - len(sent))
+    first = sizes.index(BLANK_SIZE)
+    assert ask(room, first, len(blank)).queue_data == tuple(blank)
+    assert (
+        ask(room, first + 1, len(blank)).queue_data == found.queue_data[first + 1 :][: len(blank)]
+    )

@@ -1,0 +1,54 @@
+"""Offsets without a message that nobody has lost.
+
+A batch that our broker could not commit is rolled back. Where others sent to its queues meanwhile,
+offsets stay behind that no message has. The queue's entries say so, also where a RocketMQ broker
+has them now; only who meets such a gap asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.reading.left_out import left_out
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
+from rmq_spark.wire.message_queue import MessageQueue
+
+_ENTRIES: Final = 256
+"""As many as a broker of ours lists in an answer."""
+
+
+def without_taken_back(
+    api: BrokerApi, address: str, queue: MessageQueue, ranges: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return what is left of ranges of offsets without those that were taken back.
+
+    Behind the first that is lost no more is asked: a compacted topic has gaps by the thousand.
+    """
+    lost: list[tuple[int, int]] = []
+    for start, end in ranges:
+        known = () if lost else _taken_back(api, address, queue, start, end)
+        lost += left_out(known, start, end)
+    return lost
+
+
+def _taken_back(
+    api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
+) -> Iterator[int]:
+    while start < end:
+        try:
+            found = api.queue_entries(address, queue, start, min(end - start, _ENTRIES))
+        except BrokerRefused:  # it has no entries, or does not tell: nothing speaks for these
+            return
+        marks = [
+            entry.physic_size == BLANK_SIZE and entry.tags_code == TAKEN_BACK
+            for entry in found.queue_data
+        ]
+        if not marks or (start < found.min_queue_index and not marks[0]):  # they begin elsewhere
+            return
+        for offset, is_taken_back in enumerate(marks[: end - start], start):
+            if is_taken_back:
+                yield offset
+        start += len(marks)

@@ -1,0 +1,92 @@
+"""Who reads a queue with offsets that rolled-back rows have left has lost nothing."""
+
+import os
+import time
+
+import pytest
+from spark_engine import Engine
+from staged_rows import roll_back_between
+from stores import open_store, read_all
+
+from rmq_spark.client.errors import ProtocolError
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.taken_back import without_taken_back
+from rmq_spark.spark.errors import DataLoss
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker, read_table
+
+LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(
+        tmp_path,
+        clock=lambda: time.time_ns() // 1_000_000,
+        mapped_file_size_commit_log=LOG_BYTES,
+        mapped_file_size_consume_queue=QUEUE_BYTES,
+    )
+    yield store
+    store.shutdown()
+
+
+def broker_on(directory):
+    return EmbeddedBroker(
+        directory, mappedFileSizeCommitLog=LOG_BYTES, mappedFileSizeConsumeQueue=QUEUE_BYTES
+    )
+
+
+@pytest.fixture
+def gap(store):
+    """What others have sent, and the offsets that no message has; the store is closed."""
+    sent = roll_back_between(store)
+    there = {each.queue_offset: each for each in read_all(store, "T", 0)}
+    offsets = [each for each in range(max(there)) if each not in there]
+    store.shutdown()
+    return sent, offsets, there
+
+
+def test_a_table_has_all_that_others_have_sent(tmp_path, gap):
+    sent, offsets, _ = gap
+    with broker_on(tmp_path) as broker:
+        table = read_table("T", broker.address)
+        assert table["body"].to_pylist() == [text.encode() for text in sent]
+        with ClientInstance(broker.address) as instance:
+            first, last = offsets[0], offsets[-1]
+            ask = (instance.api, broker.address, QUEUE)
+            assert without_taken_back(*ask, [(first, last + 1), (last, last + 1)]) == []
+            assert without_taken_back(*ask, [(first - 1, last + 3), (90, 92)]) == [
+                (first - 1, first),
+                (last + 1, last + 3),
+                (90, 92),
+            ]
+            absent = MessageQueue("absent", "broker-a", 0)
+            assert without_taken_back(instance.api, broker.address, absent, [(0, 2)]) == [(0, 2)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 1_000])
+def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, gap, most):
+    sent, _, _ = gap
+    with broker_on(tmp_path) as broker:
+        query = Engine(broker.address, topic="T", maxOffsetsPerTrigger=most)
+        query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == sent
+
+
+def test_a_message_that_is_lost_beside_it_is_told(tmp_path, gap):
+    _, offsets, there = gap
+    place = there[offsets[-1] + 1].physical_offset
+    file = tmp_path / "commitlog" / f"{place // LOG_BYTES * LOG_BYTES:020}"
+    with file.open("r+b") as log:
+        os.pwrite(log.fileno(), bytes(4), place % LOG_BYTES)
+    with broker_on(tmp_path) as broker:
+        what = rf"offsets {offsets[-1] + 1} to {offsets[-1] + 1}\b"
+        with pytest.raises(ProtocolError, match=what):
+            read_table("T", broker.address)
+        query = Engine(broker.address, topic="T")
+        query.start()
+        with pytest.raises(DataLoss, match=what):
+            query.run()
