@@ -346,10 +346,10 @@ class BrokerController:
 
     def _why_busy(self) -> str | None:
         """Return why no messages are taken now, or None."""
-        if self.server.is_short_of_memory:
+        if self.server.is_flooded:
             return (
-                f"[REJECTREQUEST]system busy, requests of {self.server.in_flight_bytes} bytes are "
-                "in flight"
+                f"[REJECTREQUEST]system busy, requests of {self.server.waiting_bytes} bytes wait "
+                "for their turn"
             )
         return self.processors.acknowledger.why_busy()
 

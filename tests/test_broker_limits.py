@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_clients import batch_request, pull_request, pulled, send_request
+from broker_clients import BrokerClients, batch_request, pull_request, pulled, send_request
+from broker_processes import BrokerProcess
 from broker_stories import tell
 from slow_disks import SlowDisk
 
@@ -211,13 +212,46 @@ def test_max_in_flight_bytes(tmp_path):
         client = await broker.connect()
         for half in halves:
             half.send(send_request(bytes(40_000)).encode()[:-1])
-        await broker.until(lambda: broker.controller.server.in_flight_bytes > 110_000)
-        assert (await client.call(send_request("a"))).code == 2
-        halves[0].abort()
-        await broker.until(lambda: broker.controller.server.in_flight_bytes < 90_000)
-        assert (await client.call(send_request("a"))).code == 0
+        server = broker.controller.server
+        await broker.until(lambda: server.in_flight_bytes > 110_000)
+        await client.put("a whole one")  # which no half keeps out
+        more = [await broker.connect() for _ in range(4)]
+        for half in more:
+            half.send(send_request(bytes(40_000)).encode()[:-1])
+        assert await halves[0].closed() == b""
+        await client.put("another")
+        for half in halves[1:]:
+            half.abort()
+        await broker.until(lambda: server.connections == 5)
+        for half in more:
+            half.send(send_request(bytes(40_000)).encode()[-1:])
+            assert (await half.receive()).code == 0
 
     tell(story, tmp_path, maxInFlightBytes=100_000)
+
+
+def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
+    """A process on the loop that it has, and what the log says of it."""
+
+    async def story(broker):
+        async with BrokerClients(broker.port) as clients:
+            honest = await clients.connect()
+            frame = send_request("x" * 40_000).encode()
+            halves = [await clients.connect() for _ in range(100)]
+            for half in halves:  # 2 MB where there may be 400 kB
+                half.send(frame[: len(frame) // 2])
+            for half in halves[:-50]:
+                if half is not halves[9]:  # the first beyond the limit may go on
+                    assert await half.closed() == b""
+            for number in range(20):
+                await honest.put(number)
+
+    with BrokerProcess(tmp_path, maxInFlightBytes="200000") as broker:
+        asyncio.run(story(broker))
+        assert broker.stop() == 0
+        told = [line for line in broker.log() if "half requests" in line]
+    assert len(told) <= 2
+    assert "holds most are closed (maxInFlightBytes)" in told[0]
 
 
 FILTERS = {

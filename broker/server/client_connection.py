@@ -94,6 +94,8 @@ class ClientConnection(asyncio.Protocol):
         self._is_new = True
         self._first_bytes = b""
         self._bytes_here = 0
+        self._is_turn_awaited = False
+        """True if the bytes that are here were told to the table as waiting for their turn."""
         self._steps: Steps | None = None
         """The remaining steps of a request that takes many; the requests behind it wait."""
         self._steps_bytes = 0
@@ -332,9 +334,10 @@ class ClientConnection(asyncio.Protocol):
         if wrong is not None:
             self.close(self._what_is_wrong(wrong))
         here = self._reader.bytes_held + self._steps_bytes
-        if here != self._bytes_here:
-            self._bytes_here = here
-            self._table.holds_requests(self, here)
+        awaits_turn = bool(here) and (is_over or self._is_waiting)
+        if here != self._bytes_here or awaits_turn is not self._is_turn_awaited:
+            self._bytes_here, self._is_turn_awaited = here, awaits_turn
+            self._table.holds_requests(self, here, is_waiting=awaits_turn)
         is_done = not is_over or self._is_stopped or not here
         if is_done and self._is_in_line:
             self._is_in_line = False
@@ -390,7 +393,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _holds_none(self) -> None:
         """Note that a request is whole now, and must not keep itself out."""
-        self._bytes_here = 0
+        self._bytes_here, self._is_turn_awaited = 0, False
         self._table.holds_requests(self, 0)
 
     def _is_understood(self) -> None:

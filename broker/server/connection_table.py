@@ -36,8 +36,14 @@ class ConnectionTable(Protocol[_Connection_contra]):
     def understood(self, connection: _Connection_contra) -> None:
         """Note that the header of a client's first request has arrived."""
 
-    def holds_requests(self, connection: _Connection_contra, size: int) -> None:
-        """Note that ``size`` bytes of requests are incomplete or have to wait."""
+    def holds_requests(
+        self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
+    ) -> None:
+        """Note that ``size`` bytes of requests are here.
+
+        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
+        or it does not read its answers.
+        """
 
     def leaves_unread(self, connection: _Connection_contra, size: int) -> None:
         """Note that ``size`` bytes of answers are kept as the client does not read them."""

@@ -1,9 +1,9 @@
 """RemotingServer: listens, and watches over all connections together.
 
 What one client may do is in `client_connection`; here is what all of them share: how many there
-are, in all and from one address and within a second; how much memory their half requests take, and
-their unread answers (`UnreadAnswers`); which of them has been silent, or half-way through a
-request, or not reading, for too long. It knows no processor.
+are, in all and from one address and within a second; how much memory their requests take that wait
+or are not whole (`HalfRequests`), and their unread answers (`UnreadAnswers`); which of them has
+been silent, or half-way through a request, or not reading, for too long. It knows no processor.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.server import descriptors
 from rocketpoll.broker.server.client_connection import ClientConnection, Dispatch
+from rocketpoll.broker.server.half_requests import HalfRequests
 from rocketpoll.broker.server.lanes import Lane
 from rocketpoll.broker.server.listener import Listener
 from rocketpoll.broker.server.loop_turn import LoopTurn
@@ -31,6 +32,12 @@ _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
 """A client is not held back for so few bytes, nor closed for them while it reads answers."""
+_HALVES_SHARE = 2
+"""Half requests may take so many times `in_flight_bytes_max`, beside the one that may go on.
+
+From once that on all others are held back, after a first read of each: an honest crowd seldom comes
+as far as twice.
+"""
 _FINISH_SECONDS = 2.0
 _READS_NOT = "its requests wait, as it does not read its answers"
 
@@ -71,6 +78,10 @@ class RemotingServer:
         self._since_partial: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
+        self._waiting: dict[ClientConnection, int] = {}
+        self.waiting_bytes = 0
+        """The bytes of requests that wait for their turn, with what has come behind them."""
+        self._halves = HalfRequests[ClientConnection]()
         self._unread = UnreadAnswers[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
         self._held_back: dict[ClientConnection, None] = {}
@@ -98,6 +109,14 @@ class RemotingServer:
     def in_flight_bytes(self) -> int:
         """The bytes of requests that are incomplete or have to wait."""
         return self._in_flight
+
+    @property
+    def is_flooded(self) -> bool:
+        """True if the requests that wait for their turn take more memory than there is for them.
+
+        Those that are not whole are no reason to refuse one that is.
+        """
+        return self.waiting_bytes >= self.limits.in_flight_bytes_max
 
     @property
     def unread_bytes(self) -> int:
@@ -247,10 +266,17 @@ class RemotingServer:
         """Note that a client speaks the protocol."""
         self._since_new.pop(connection, None)
 
-    def holds_requests(self, connection: ClientConnection, size: int) -> None:
+    def holds_requests(
+        self, connection: ClientConnection, size: int, *, is_waiting: bool = False
+    ) -> None:
         """Account for a client's unfinished requests, and hold it back if all take too much."""
         self._count(size - self._request_bytes.pop(connection, 0))
+        waiting = size if is_waiting else 0
+        self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
+        if waiting:
+            self._waiting[connection] = waiting
         if not size:
+            self._halves.note(connection, 0)
             self._since_partial.pop(connection, None)
             if self._favoured is connection:
                 self._favoured = None
@@ -265,6 +291,11 @@ class RemotingServer:
             elif self._favoured is not connection:
                 self._held_back[connection] = None
                 connection.hold_back()
+        is_half = not is_waiting and connection is not self._favoured
+        self._halves.note(connection, size if is_half else 0)
+        for client in self._halves.to_close(_HALVES_SHARE * self.limits.in_flight_bytes_max):
+            self.refused["maxInFlightBytes"] += 1
+            client.abort()
 
     def leaves_unread(self, connection: ClientConnection, size: int) -> None:
         """Account for answers that a client does not read."""
@@ -318,6 +349,7 @@ class RemotingServer:
             if not connection.is_closed:
                 if self.is_short_of_memory:
                     self._favoured = connection
+                    self._halves.note(connection, 0)
                 connection.let_go_on()
 
     def _sweep(self) -> None:
@@ -330,6 +362,8 @@ class RemotingServer:
         try:
             lacks = [listener.look() for listener in self._listeners]
             self._tell_of_lack(descriptors.lack() or next(filter(None, lacks), None))
+            if not self.is_short_of_memory:
+                self._halves.have_room()
             for connection, why in self._to_close(now):
                 if connection is not None:
                     connection.close(why)

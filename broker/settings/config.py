@@ -107,8 +107,8 @@ class ServerLimits:
     in_flight_bytes_max: int = setting(
         "maxInFlightBytes",
         SIZE,
-        "incomplete or waiting requests of all clients, in bytes; beyond, sends are refused as "
-        "busy",
+        "waiting requests of all clients, in bytes; beyond, sends are busy; half ones may take "
+        "twice that",
         default=64 * _MIB,
     )
 

@@ -109,8 +109,9 @@ class Table:
     def understood(self, _connection):
         self.told.append("understood")
 
-    def holds_requests(self, _connection, size):
+    def holds_requests(self, _connection, size, *, is_waiting=False):
         self.told.append(("holds", size))
+        self.waiting_bytes = size if is_waiting else 0
 
     def leaves_unread(self, _connection, size):
         self.told.append(("leaves unread", size))
@@ -547,8 +548,8 @@ async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_o
     end.connection.hold_back()
     holds = end.table.holds_requests
 
-    def make_room(connection, size):
-        holds(connection, size)
+    def make_room(connection, size, *, is_waiting=False):
+        holds(connection, size, is_waiting=is_waiting)
         if not size and connection.is_held_back:
             connection.let_go_on()
 
@@ -620,6 +621,32 @@ async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn()
     assert [answer.opaque for answer in end.transport.answers()] == [0]
     assert end.requests == [0, 1]
     assert end.transport.reads
+
+
+@story
+async def test_what_waits_for_its_turn_is_told_from_what_waits_for_its_client():
+    awaited, half = Future(), requests(1)[0].encode()[:-1]
+    end = End()
+    end.answer = lambda request: steps_behind(awaited, request, []) if request.opaque == 0 else None
+    end.connection.data_received(half)
+    assert (end.table.told[-1], end.table.waiting_bytes) == (("holds", len(half)), 0)
+    end.connection.data_received(requests(1)[0].encode()[-1:] + half)
+    assert end.table.waiting_bytes == len(half) + 1 + len(half)  # with what has come behind it
+    awaited.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (end.table.told[-1], end.table.waiting_bytes) == (("holds", len(half)), 0)
+
+    end = End(answer=lambda request: in_steps(request, 4, []))
+    asyncio.get_running_loop().stand_still()
+    end.receive(*requests(2))
+    assert end.connection._is_in_line
+    assert end.table.waiting_bytes > 0
+    end.congest()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert end.requests == [0]  # the other waits for the client to read
+    assert (end.table.told[-1], end.table.waiting_bytes) == (("holds", len(half) + 1), 0)
 
 
 @story

@@ -280,8 +280,74 @@ def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_the
         for client in many:
             assert len((await client.receive()).body) == 1 << 20
 
-    serve(story, in_flight_bytes_max=4 << 20)
+    serve(story, in_flight_bytes_max=6 << 20)
     assert lines_of(caplog) == []
+
+
+def test_beyond_twice_what_halves_may_take_the_oldest_go_and_nobody_else(caplog):
+    """The one that may go on stays, and so do the youngest."""
+
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 17)).encode()
+        honest = await clients.connect()
+        torn = RemotingCommand(ECHO, body=b"slowly").encode()
+        many = []
+        for number in range(40):  # of 128 KiB, from one address; there is room for 1 MiB and one
+            many.append(await clients.connect())
+            many[-1].send(frame[:-1])
+            taken = number + 1
+            await until(lambda taken=taken: len(gone) + len(server._request_bytes) == taken)
+            assert server.in_flight_bytes <= (2 << 19) + len(frame)
+            honest.send(torn[:9])
+            honest.send(torn[9:])
+            assert bytes((await honest.receive()).body) == b"slowly"
+        assert not server.is_flooded
+        left = {connection.remote_host.port for connection in server._request_bytes}
+        staying = [client for client in many if client.address[1] in left]
+        favoured = server._favoured.remote_host.port
+        youngest = [client for client in staying if client.address[1] != favoured]
+        assert 7 <= len(youngest) < 20
+        assert youngest == many[-len(youngest) :]
+        for client in staying:
+            client.send(frame[-1:])
+            assert len((await client.receive()).body) == 1 << 17
+        assert server.refused == {"maxInFlightBytes": len(many) - len(staying)}
+        asyncio.get_running_loop().move(1)
+        await until(lambda: len(lines_of(caplog)) == 2)
+
+    serve(story, in_flight_bytes_max=1 << 19)
+    begins, ends = lines_of(caplog)
+    assert begins.endswith(
+        ": the oldest of the address that holds most are closed (maxInFlightBytes)"
+    )
+    assert ends.startswith("there is room for half requests again; ")
+
+
+def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 15)).encode()
+        waiting = {}
+        while len(server._held_back) < 3:
+            client = await clients.connect()
+            client.send(frame[:-1])
+            waiting[client.address[1]] = client
+            taken = len(waiting)
+            await until(lambda taken=taken: len(server._request_bytes) == taken)
+        first = waiting[server._favoured.remote_host.port]
+        first.send(frame[-1:])
+        assert len((await first.receive()).body) == 1 << 15
+        second = waiting[server._favoured.remote_host.port]
+        assert second is not first
+        for _ in range(20):  # all that are older go, and those that were behind it
+            (await clients.connect()).send(frame[:-1])
+            taken += 1
+            await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken - 1)
+        others = {port for port in waiting if waiting[port] not in (first, second)}
+        assert others <= {connection.remote_host.port for connection in gone}
+        second.send(frame[-1:])
+        assert len((await second.receive()).body) == 1 << 15
+
+    serve(story, in_flight_bytes_max=1 << 17)
 
 
 def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):

@@ -1,0 +1,79 @@
+"""HalfRequests: how much memory requests take that are not whole, and who goes when it is too much.
+
+A half request is no reason to refuse a whole one: a single client can begin as many as it may have
+connections, and end none. So there is a limit for them beyond which connections are closed: always
+the oldest of the address that holds most. An honest request is whole within moments, and whoever
+comes from another address holds less.
+
+It knows no socket, and no clock: sizes come in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from rmq_spark.wire.hosts import Host
+
+_log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """A client, of whom only that is known here from where it comes."""
+
+    @property
+    def remote_host(self) -> Host:
+        """The address and port of the client."""
+
+
+_Client = TypeVar("_Client", bound=Client)
+
+
+class HalfRequests(Generic[_Client]):
+    """The bytes of half requests, of each address by age."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.bytes = 0
+        """The bytes of all half requests together."""
+        self._bytes_of: Counter[bytes] = Counter()
+        self._sizes_of: dict[bytes, dict[_Client, int]] = {}
+        self._closed = 0
+        """The number of clients that had to go since there was room for all."""
+
+    def note(self, client: _Client, size: int) -> None:
+        """Record that a client's half request has ``size`` bytes now; 0: it has none."""
+        address = client.remote_host.address
+        sizes = self._sizes_of.setdefault(address, {})
+        more = size - sizes.get(client, 0)
+        if size:
+            sizes[client] = size
+        else:
+            sizes.pop(client, None)
+        self.bytes += more
+        self._bytes_of[address] += more
+        if not sizes:
+            del self._sizes_of[address], self._bytes_of[address]
+
+    def to_close(self, bytes_max: int) -> Iterator[_Client]:
+        """Yield the clients that have to go for the others to fit; they are forgotten at once."""
+        while self.bytes > bytes_max:
+            address = max(self._bytes_of, key=self._bytes_of.__getitem__)
+            client = next(iter(self._sizes_of[address]))
+            if not self._closed:
+                _log.warning(
+                    "half requests of all clients take %d bytes: the oldest of the address that "
+                    "holds most are closed (maxInFlightBytes)",
+                    self.bytes,
+                )
+            self._closed += 1
+            self.note(client, 0)
+            yield client
+
+    def have_room(self) -> None:
+        """Note that there is room for all again; it is logged if there was none."""
+        if self._closed:
+            _log.warning("there is room for half requests again; %d were closed", self._closed)
+            self._closed = 0

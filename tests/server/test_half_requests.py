@@ -1,0 +1,94 @@
+"""Requests that are not whole: who has to go when they take too much."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logged_lines import lines_of
+
+from rmq_spark.wire.hosts import Host
+from rocketpoll.broker.server.half_requests import HalfRequests
+
+WHO_GOES = "the oldest of the address that holds most are closed (maxInFlightBytes)"
+
+
+class Sender:
+    """A connection, as far as it is looked at here."""
+
+    def __init__(self, last_byte):
+        self.remote_host = Host(bytes((10, 0, 0, last_byte)), 1_000)
+
+
+@pytest.fixture
+def halves():
+    return HalfRequests()
+
+
+def test_nobody_goes_while_there_is_room(halves, caplog):
+    halves.note(Sender(1), 60)
+    halves.note(Sender(1), 40)
+    assert list(halves.to_close(100)) == []
+    halves.have_room()
+    assert lines_of(caplog) == []
+
+
+def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halves):
+    largest, *flood = Sender(1), *(Sender(2) for _ in range(6))
+    halves.note(largest, 50)
+    for sender in flood:
+        halves.note(sender, 20)
+    halves.note(flood[0], 25)  # what grows is no younger for it
+    assert list(halves.to_close(130)) == flood[:2]
+    assert halves.bytes == 130
+    assert list(halves.to_close(90)) == flood[2:4]
+    assert list(halves.to_close(90)) == []
+
+
+def test_whoever_has_ended_its_request_counts_no_more(halves):
+    first, second = Sender(1), Sender(1)
+    halves.note(first, 80)
+    halves.note(second, 80)
+    halves.note(first, 0)
+    halves.note(first, 0)
+    assert (halves.bytes, list(halves.to_close(100))) == (80, [])
+    halves.note(first, 80)  # with a new one it is the younger of the two
+    assert list(halves.to_close(100)) == [second]
+
+
+def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(halves, caplog):
+    for round_ in range(1, 3):
+        for _ in range(5):
+            halves.note(Sender(1), 80)
+            list(halves.to_close(100))
+        halves.have_room()
+        halves.have_room()
+        assert lines_of(caplog)[(round_ - 1) * 2 :] == [
+            f"half requests of all clients take 160 bytes: {WHO_GOES}",
+            f"there is room for half requests again; {4 if round_ == 1 else 5} were closed",
+        ]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 30, 70])), min_size=1, max_size=60
+    )
+)
+def test_the_sum_is_that_of_all_and_never_over_the_limit(steps):
+    halves = HalfRequests()
+    senders = [Sender(number % 3) for number in range(10)]
+    held = {}
+    for number, size in steps:
+        halves.note(senders[number], size)
+        held[senders[number]] = size
+        for gone in halves.to_close(100):
+            theirs = [
+                sum(held[each] for each in held if each.remote_host.address == address)
+                for address in {each.remote_host.address for each in senders}
+            ]
+            address = gone.remote_host.address
+            assert max(theirs) == sum(
+                held[each] for each in held if each.remote_host.address == address
+            )
+            held[gone] = 0
+        assert halves.bytes == sum(held.values()) <= 100
