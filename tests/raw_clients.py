@@ -20,11 +20,13 @@ class RawClient:
         self._frames = FrameReader()
 
     @classmethod
-    async def connect(cls, port, receive_buffer=None):
+    async def connect(cls, port, receive_buffer=None, address=None):
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if address is not None:
+            sock.bind((address, 0))
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
         return cls(*await asyncio.open_connection(sock=sock, limit=1 << 16))
 
@@ -81,8 +83,8 @@ class RawClients:
         self.port = port
         self._all = []
 
-    async def connect(self, receive_buffer=None):
-        self._all.append(await self.client_type.connect(self.port, receive_buffer))
+    async def connect(self, receive_buffer=None, address=None):
+        self._all.append(await self.client_type.connect(self.port, receive_buffer, address))
         return self._all[-1]
 
     async def __aenter__(self):

@@ -3,7 +3,7 @@
 A half request is no reason to refuse a whole one: a single client can begin as many as it may have
 connections, and end none. So there is a limit for them beyond which connections are closed: always
 the oldest of the address that holds most. An honest request is whole within moments, and whoever
-comes from another address holds less.
+comes from another address holds less; so it need not wait for the others to end, either.
 
 It knows no socket, and no clock: sizes come in.
 """
@@ -56,6 +56,11 @@ class HalfRequests(Generic[_Client]):
         self._bytes_of[address] += more
         if not sizes:
             del self._sizes_of[address], self._bytes_of[address]
+
+    def holds_its_share(self, client: _Client) -> bool:
+        """Return whether a client's address holds as much as addresses do on average, or more."""
+        theirs = self._bytes_of.get(client.remote_host.address, 0)
+        return theirs * len(self._bytes_of) >= self.bytes
 
     def to_close(self, bytes_max: int) -> Iterator[_Client]:
         """Yield the clients that have to go for the others to fit; they are forgotten at once."""

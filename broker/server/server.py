@@ -284,15 +284,15 @@ class RemotingServer:
             return
         self._request_bytes[connection] = size
         self._since_partial.setdefault(connection, self._loop.time())
-        if size > _SMALL_PARTIAL_BYTES and self.is_short_of_memory and not connection.is_held_back:
-            # One client may always finish: else all would wait for each other.
-            if self._favoured is None:
-                self._favoured = connection
-            elif self._favoured is not connection:
-                self._held_back[connection] = None
-                connection.hold_back()
-        is_half = not is_waiting and connection is not self._favoured
-        self._halves.note(connection, size if is_half else 0)
+        is_large = size > _SMALL_PARTIAL_BYTES
+        takes_more = is_large and self.is_short_of_memory and not connection.is_held_back
+        if takes_more and self._favoured is None:
+            self._favoured = connection  # one may always finish: else all would wait for each other
+        is_favoured = connection is self._favoured
+        self._halves.note(connection, 0 if is_waiting or is_favoured else size)
+        if takes_more and not is_favoured and self._halves.holds_its_share(connection):
+            self._held_back[connection] = None
+            connection.hold_back()
         for client in self._halves.to_close(_HALVES_SHARE * self.limits.in_flight_bytes_max):
             self.refused["maxInFlightBytes"] += 1
             client.abort()

@@ -45,6 +45,17 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
     assert list(halves.to_close(90)) == []
 
 
+def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
+    greedy, honest, silent = Sender(1), Sender(2), Sender(3)
+    assert halves.holds_its_share(silent)  # as nobody holds anything
+    halves.note(greedy, 90)
+    assert halves.holds_its_share(greedy)
+    halves.note(honest, 30)
+    assert [halves.holds_its_share(each) for each in (greedy, honest, silent)] == [1, 0, 0]
+    halves.note(honest, 90)
+    assert halves.holds_its_share(honest)
+
+
 def test_whoever_has_ended_its_request_counts_no_more(halves):
     first, second = Sender(1), Sender(1)
     halves.note(first, 80)

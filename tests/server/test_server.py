@@ -350,6 +350,22 @@ def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
     serve(story, in_flight_bytes_max=1 << 17)
 
 
+def test_who_comes_from_an_address_with_few_halves_does_not_wait_for_those_of_another():
+    async def story(server, clients, gone):
+        frame = RemotingCommand(ECHO, body=bytes(1 << 18)).encode()
+        while len(server._held_back) < 2:
+            (await clients.connect(address="127.0.0.2")).send(frame[:-1])
+            taken = len(clients._all)
+            await until(lambda taken=taken: len(server._request_bytes) == taken)
+        honest = await clients.connect()
+        honest.send(frame[:50_000])
+        await until(lambda: len(server._request_bytes) == len(clients._all))
+        honest.send(frame[50_000:])
+        assert len((await honest.receive()).body) == 1 << 18
+
+    serve(story, in_flight_bytes_max=1 << 20)
+
+
 def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
