@@ -116,7 +116,7 @@ class _Table:
     answer_bytes_max = 1 << 23
 
     def __getattr__(self, _: str) -> Any:
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 class _Transport:

@@ -110,8 +110,10 @@ def _load(attempt: Future[None]) -> None:
         for home in dict.fromkeys(_HOMES.values()):
             import_module(home)
         # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
-        # second, which is to be spent here and not in a turn of the loop.
-        import_module("pyarrow").array([0]).to_numpy()
+        # second, which is to be spent here and not in a turn of the loop. To have pyarrow do it
+        # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
+        with suppress(Exception):
+            import_module("pandas")
     except BaseException as error:  # noqa: BLE001  # those who wait for this have to hear of it
         if is_lack(error):
             _state.hindrance.begin(error)

@@ -72,7 +72,7 @@ class QueryConsumeQueueProcessor:
         entries: list[ConsumeQueueData] = []
         for message, size in self._messages(topic, queue_id, start, end, None):
             if isinstance(message, StoredMessage):
-                gap = range(start + len(entries), message.queue_offset)
+                gap = range(start + len(entries), min(message.queue_offset, end))
                 entries += [_blank(is_taken_back=each in taken_back) for each in gap]
             entries.append(_entry(message, size, matching))
             yield None

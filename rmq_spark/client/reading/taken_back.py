@@ -39,7 +39,7 @@ def _taken_back(
 ) -> Iterator[int]:
     while start < end:
         try:
-            found = api.queue_entries(address, queue, start, min(end - start, _ENTRIES))
+            found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES))
         except BrokerRefused:  # it has no entries, or does not tell: nothing speaks for these
             return
         marks = [

@@ -25,6 +25,7 @@ from rmq_spark.wire.bodies.staged_batches import SinksBody, SinkState
 from rmq_spark.wire.bodies.stats import (
     BrokerStatsData,
     ConsumeStats,
+    QueryConsumeQueueResponseBody,
     ResetOffsetBody,
     TopicStatsTable,
 )
@@ -38,6 +39,7 @@ from rmq_spark.wire.headers.operators import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
+    QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
     ViewMessageRequestHeader,
@@ -63,6 +65,14 @@ class AdminCalls:
         self.calls = calls
 
     # ---- messages
+
+    def queue_entries(
+        self, address: str, queue: MessageQueue, start: int, count: int
+    ) -> QueryConsumeQueueResponseBody:
+        """Return entries of a queue from an offset on, blank ones among them."""
+        header = QueryConsumeQueueRequestHeader(queue.topic, queue.queue_id, start, count)
+        code = RequestCode.QUERY_CONSUME_QUEUE
+        return self.calls.body(QueryConsumeQueueResponseBody, address, code, header)
 
     def view_message(self, address: str, commit_log_offset: int) -> Buffer:
         """Return the record at a position of the commit log."""

@@ -27,7 +27,6 @@ from rmq_spark.wire.bodies.clients import (
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -41,7 +40,6 @@ from rmq_spark.wire.headers.offsets import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rmq_spark.wire.headers.operators import QueryConsumeQueueRequestHeader
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import (
     AppendChunkRequestHeader,
@@ -301,14 +299,6 @@ class BrokerApi:
         header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
         found: int = self.calls.header(address, RequestCode.GET_MAX_OFFSET, header).offset
         return found
-
-    def queue_entries(
-        self, address: str, queue: MessageQueue, start: int, count: int
-    ) -> QueryConsumeQueueResponseBody:
-        """Return entries of a queue from an offset on, blank ones among them."""
-        header = QueryConsumeQueueRequestHeader(queue.topic, queue.queue_id, start, count)
-        code = RequestCode.QUERY_CONSUME_QUEUE
-        return self.calls.body(QueryConsumeQueueResponseBody, address, code, header)
 
     def min_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the first offset that a queue still holds; 0 for one that never held any."""
