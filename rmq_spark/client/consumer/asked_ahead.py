@@ -82,15 +82,10 @@ class AskedAhead:
 
     def _ask_each(self, queues: list[MessageQueue]) -> dict[MessageQueue, int | Exception]:
         """Ask for several queues of one broker; once it is silent, for no more of them."""
-        silence: list[Exception] = []
-
-        def ask(queue: MessageQueue) -> int:
-            if silence:
-                raise silence[0]
-            try:
-                return self._ask(queue)
-            except CONNECTION_FAULTS as error:
-                silence.append(error)
-                raise
-
-        return for_each(queues, ask, most=AT_ONCE_MAX, name="asks for first offsets")
+        return for_each(
+            queues,
+            self._ask,
+            most=AT_ONCE_MAX,
+            name="asks for first offsets",
+            last=CONNECTION_FAULTS,
+        )

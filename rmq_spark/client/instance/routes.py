@@ -242,18 +242,9 @@ class Routes(ProcessBound):
         Return each one's route, or the error of `refresh`. When no name server answers, the topics
         that are left are not asked for.
         """
-        silence: list[NoNameServer] = []
-
-        def ask(topic: str) -> TopicRoute:
-            if silence:
-                raise silence[0]
-            try:
-                return self.refresh(topic)
-            except NoNameServer as error:
-                silence.append(error)
-                raise
-
-        return for_each(topics, ask, most=AT_ONCE_MAX, name="asks for routes")
+        return for_each(
+            topics, self.refresh, most=AT_ONCE_MAX, name="asks for routes", last=(NoNameServer,)
+        )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
         """Ask for a topic's route again, and wait at most so long: an answer may come later."""

@@ -21,16 +21,23 @@ _Found = TypeVar("_Found")
 
 
 def for_each(
-    things: Iterable[_Thing], action: Callable[[_Thing], _Found], *, most: int, name: str
+    things: Iterable[_Thing],
+    action: Callable[[_Thing], _Found],
+    *,
+    most: int,
+    name: str,
+    last: tuple[type[Exception], ...] = (),
 ) -> dict[_Thing, _Found | Exception]:
     """Do something for each thing; return what came of each, or the error, in their order.
 
     At most ``most`` are done at a time. A signal's exception in the caller leaves what has not
     begun undone. The threads have a ``name``; where none can be started, the caller does it all.
+    Behind an error of the kinds in ``last`` nothing more is begun: it is what came of the rest.
     """
     wanted = tuple(dict.fromkeys(things))
     left = deque(wanted)
     found: dict[_Thing, _Found | Exception] = {}
+    ended: list[Exception] = []
 
     def work() -> None:
         while left:
@@ -42,6 +49,9 @@ def for_each(
                 found[thing] = action(thing)
             except Exception as error:  # noqa: BLE001  # it is what came of it
                 found[thing] = error
+                if isinstance(error, last):
+                    ended.append(error)
+                    left.clear()
 
     helpers: list[threading.Thread] = []
     try:
@@ -58,4 +68,5 @@ def for_each(
                 helper.join(SIGNALS_SECONDS)
     finally:
         left.clear()
-    return {thing: found[thing] for thing in wanted}
+    not_begun = dict.fromkeys(wanted, ended[0]) if ended else {}
+    return {thing: found[thing] if thing in found else not_begun[thing] for thing in wanted}

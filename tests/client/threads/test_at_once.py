@@ -61,6 +61,23 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
     assert each_with(lambda _: threading.current_thread(), "abc") == dict.fromkeys("abc", caller)
 
 
+def test_behind_an_error_that_is_the_last_nothing_more_is_begun():
+    begun = []
+
+    def action(thing):
+        begun.append(thing)
+        if thing == 2:
+            raise LookupError(thing)
+        return 0
+
+    found = for_each(range(6), action, most=1, name="test", last=(LookupError,))
+    assert begun == [0, 1, 2]
+    assert list(found) == [*range(6)]
+    assert [found[thing] for thing in (0, 1)] == [0, 0]
+    assert {found[thing] for thing in range(2, 6)} == {found[2]}
+    assert found[2].args == (2,)
+
+
 def test_who_is_interrupted_has_nothing_more_begun():
     begun, may_end = [], threading.Event()
 
