@@ -156,25 +156,21 @@ class AssignedQueue:
                 self._delivered_offset = next_offset
             return True
 
-    def take(self, request: ConsumeRequest) -> Taking:
-        """Take the messages that `poll` is about to return."""
-        with self._mutex:
-            if self.is_stale(request.epoch):
-                return Taking.STALE
-            if self.is_paused:
-                return Taking.PAUSED
-            self._done_with(request.messages)
-            return Taking.TAKEN
+    def take(self, request: ConsumeRequest, *, one_by_one: bool = False) -> Taking:
+        """Take the messages that `poll` is about to return.
 
-    def hand_out(self, request: ConsumeRequest) -> Taking:
-        """Have the messages handed out one by one, by the `handout` that there is then."""
+        Those that are wanted ``one_by_one`` are taken as the `handout` hands them out.
+        """
         with self._mutex:
             if self.is_stale(request.epoch):
                 return Taking.STALE
             if self.is_paused:
                 return Taking.PAUSED
-            self._end_handout()
-            self._handout = Handout(request)
+            if one_by_one:
+                self._end_handout()
+                self._handout = Handout(request)
+            else:
+                self._done_with(request.messages)
             return Taking.TAKEN
 
     @property

@@ -71,8 +71,7 @@ class ConsumeRequestCache:
                 messages, of = request.messages, (request.assigned, request.epoch)
                 self._requests.appendleft(ConsumeRequest(*of, messages[most:]))
                 request = ConsumeRequest(*of, messages[:most])
-            assigned = request.assigned
-            taking = assigned.hand_out(request) if one_by_one else assigned.take(request)
+            taking = request.assigned.take(request, one_by_one=one_by_one)
             if taking is Taking.PAUSED:
                 paused.append(request)
                 continue

@@ -175,7 +175,7 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
 
 
 def handed_out(assigned, request, *, asking_confirms=True):
-    assert assigned.hand_out(request) is Taking.TAKEN
+    assert assigned.take(request, one_by_one=True) is Taking.TAKEN
     assigned.handout.asking_confirms = asking_confirms
     return assigned.handout
 
@@ -228,7 +228,7 @@ def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
 def test_a_paused_queue_hands_nothing_out(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assigned.is_paused = True
-    assert assigned.hand_out(request) is Taking.PAUSED
+    assert assigned.take(request, one_by_one=True) is Taking.PAUSED
     assigned.is_paused = False
     handout = handed_out(assigned, request)
     offsets_of(handout, 1)
