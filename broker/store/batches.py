@@ -31,13 +31,11 @@ from itertools import count
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.blank_entries import BLANK_SIZE, TAKEN_BACK
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store import chunks
-from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.aside import RunAside, Waiting, begun, beside
 from rocketpoll.broker.store.batch_spans import joined, span_of
@@ -108,15 +106,7 @@ class StagedBatches:
     ) -> Collection[QueueOffset]:
         """Return those of successive offsets in a queue that had rows which were rolled back."""
         queue = self._queues.get(topic, queue_id)
-        found: set[QueueOffset] = set()
-        while queue is not None and count > 0:
-            entries = queue.entries(start, count)
-            if not len(entries):
-                break
-            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == TAKEN_BACK)
-            found.update(QueueOffset(start + int(row)) for row in np.flatnonzero(is_taken))
-            start, count = QueueOffset(start + len(entries)), count - len(entries)
-        return found
+        return set() if queue is None else queue.taken_back(start, count)
 
     def last(self, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""

@@ -413,6 +413,20 @@ class ConsumeQueue:
             step = READ_ENTRIES_MAX
         return None
 
+    def taken_back(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
+        """Return those of a number of offsets whose messages were rolled back.
+
+        Raises:
+            UnreadableFile: The disk does not give the entries.
+        """
+        found: set[QueueOffset] = set()
+        end = queue_offset + count
+        while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
+            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == TAKEN_BACK)
+            found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
+            queue_offset += len(entries)
+        return found
+
     def _skip_blanks(self) -> None:
         first = self._not_blank(self.min_offset, self.max_offset)
         self.min_offset = self.max_offset if first is None else first

@@ -246,8 +246,8 @@ class Dispatcher:
                 run.codes.append(code)
                 run.end += 1
             elif sys_flag & TRANSACTION_MASK == STATE_ROLLED_BACK:
-                name, place = topic.decode("utf-8", "replace"), physical_offset + position
-                if place >= self.deleted_topics.get(name, 0):
+                name = topic.decode("utf-8", "replace")
+                if physical_offset + position >= self.deleted_topics.get(name, 0):
                     self.taken_back.note((name, queue_id), queue_offset)
             position += size
         return [run.finished() for run in runs]
@@ -272,10 +272,11 @@ class Dispatcher:
             return
         states = chunk.sys_flag & TRANSACTION_MASK
         for run in _by_queue(queues, np.flatnonzero(states == STATE_ROLLED_BACK)):
-            topic, queue_id = topics.dictionary[int(topic_of[run[0]])].as_py(), queue_ids[run[0]]
+            topic = topics.dictionary[int(topic_of[run[0]])].as_py()
+            key = topic, int(queue_ids[run[0]])
             alive = entries["physical_offset"][run] >= self.deleted_topics.get(topic, 0)
-            for queue_offset in queue_offsets[run][alive].tolist():
-                self.taken_back.note((topic, int(queue_id)), queue_offset)
+            for offsets in _successive(queue_offsets[run[alive]]):
+                self.taken_back.note(key, QueueOffset(offsets[0]), len(offsets))
         for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
@@ -318,13 +319,21 @@ def _runs(
     topic: str, queue_id: int, queue_offsets: npt.NDArray[np.int64], entries: Entries
 ) -> Iterator[QueueEntries]:
     """Split entries where offsets do not follow each other, as the log has lost some."""
-    cuts = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
-    starts = [0, *cuts.tolist()]
-    for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
+    end = 0
+    for offsets in _successive(queue_offsets):
+        start, end = end, end + len(offsets)
         piece = entries[start:end]
         codes = piece["tags_code"].tolist()
-        first = QueueOffset(queue_offsets[start])
-        yield QueueEntries(topic, queue_id, first, piece.tobytes(), codes)
+        yield QueueEntries(topic, queue_id, QueueOffset(offsets[0]), piece.tobytes(), codes)
+
+
+def _successive(
+    queue_offsets: npt.NDArray[np.int64],
+) -> Sequence[npt.NDArray[np.int64]]:
+    """Split offsets where they do not follow each other."""
+    if not len(queue_offsets):
+        return ()
+    return np.split(queue_offsets, np.flatnonzero(np.diff(queue_offsets) != 1) + 1)
 
 
 def _tags_code(tags: bytes | None) -> int:

@@ -71,10 +71,11 @@ def checked_bound(name: str, bound: Bound) -> Bound:
             needed = f"a datetime with a time zone, for example {_EXAMPLE}"
             raise MessageRejected(name, needed, str(bound))
         return int((bound - _EPOCH) // _MS)
-    if 0 < check_timestamp_ms(name, bound) < LIKELY_SECONDS.start:
+    timestamp_ms = check_timestamp_ms(name, bound)
+    if 0 < timestamp_ms < LIKELY_SECONDS.start:
         needed = "milliseconds since 1970: if this is an offset, write {queue: offset}"
-        raise MessageRejected(name, needed, bound)
-    return int(bound)
+        raise MessageRejected(name, needed, timestamp_ms)
+    return timestamp_ms
 
 
 def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound) -> list[Span]:
