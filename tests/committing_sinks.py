@@ -13,6 +13,7 @@ from itertools import count
 import pyarrow as pa
 from source_parts import schema_of
 
+from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.spark import sending
 from rmq_spark.spark import writer as writers
 from rmq_spark.spark.source import RocketPollDataSource
@@ -29,6 +30,20 @@ def own_producers(monkeypatch):
     yield
     for producer in made.values():
         producer.shutdown()
+
+
+def behind_look(monkeypatch, number, call):
+    """Call something right behind that look of a task at what its sink has committed last."""
+    look, looks = StagingCalls.last_batch, []
+
+    def last_batch(self, address, name):
+        found = look(self, address, name)
+        looks.append(found)
+        if len(looks) == number:
+            call()
+        return found
+
+    monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
 
 
 class Context:

@@ -1,9 +1,8 @@
 """A stream that goes on under another sink's name: what all see already, they do not see again."""
 
 import pytest
-from committing_sinks import CommittingSink
+from committing_sinks import CommittingSink, behind_look
 
-from rmq_spark.client.requests.staging_calls import StagingCalls
 from rmq_spark.spark.errors import WriteError
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -81,16 +80,7 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_no_renamed_ones(monkey
     first, late = made(visibleTo="all"), made("run-1", visibleTo="all")
     rows = first.rows(2)
     sent = first.send(0, rows)
-    look, looks = StagingCalls.last_batch, []
-
-    def last_batch(self, address, name):
-        found = look(self, address, name)
-        looks.append(found)
-        if len(looks) == 1:
-            first.commit(0, sent)
-        return found
-
-    monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
+    behind_look(monkeypatch, 1, lambda: first.commit(0, sent))
     late.write(0, rows)
     assert seen() == sorted(*rows)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from client_clusters import FakeCluster
-from committing_sinks import CommittingSink
+from committing_sinks import CommittingSink, behind_look
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ConnectionClosed
@@ -130,16 +130,8 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
     """It looked before another driver committed, which has stored no manifest yet."""
     monkeypatch.setattr(staged_commits, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
-    look, looks = StagingCalls.last_batch, []
-
-    def last_batch(self, address, name):
-        found = look(self, address, name)
-        looks.append(found)
-        if len(looks) == 2:
-            sink.commit(0, sent)
-        return found
-
-    monkeypatch.setattr(StagingCalls, "last_batch", last_batch)
+    look = StagingCalls.last_batch
+    behind_look(monkeypatch, 2, lambda: sink.commit(0, sent))
     late = sink.attempt(0, 0, ["late"])
     assert late.rows.staged.is_committed
     assert late.rows.staged.attempt is None

@@ -237,7 +237,7 @@ def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, pr
             member = PushConsumer(group, running_broker.address, orderly_listener=listener)
             member.subscribe("T")
             members.enter_context(member)
-            wait_until("its queues", lambda: len(member.assignment()) >= len(QUEUES))  # noqa: B023
+            wait_until("its queues", lambda: len(member.assignment()) >= len(QUEUES))  # noqa: B023  # called at once
         fill(producer, b"poison")
 
         def reports_of(group):
@@ -245,12 +245,12 @@ def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, pr
             return [each for queue, each in every if queue.topic == "T" and each.messages]
 
         for group in ("Failing", "Hanging"):
-            wait_until("its message", lambda: reports_of(group))  # noqa: B023
+            wait_until("its message", lambda: reports_of(group))  # noqa: B023  # called at once
         [failing], [hanging] = reports_of("Failing"), reports_of("Hanging")
         assert (failing.messages, hanging.messages) == (1, 1)
         for _ in range(2):  # it is tried each second
             before = reports_of("Failing")[0].tried_ms
-            wait_until("another try", lambda: reports_of("Failing")[0].tried_ms > before)  # noqa: B023
+            wait_until("another try", lambda: reports_of("Failing")[0].tried_ms > before)  # noqa: B023  # called at once
         assert reports_of("Hanging")[0].tried_ms <= hanging.tried_ms + CLOCKS_APART_MS
 
 

@@ -7,6 +7,7 @@ What only the consumer itself decides stands in tests/client/consumer.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from broker_kinds import wait_until
@@ -131,27 +132,25 @@ HELD_LONG = {"broker_suspend_max_time_ms": 90_000, "consumer_timeout_ms_when_sus
 def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(cluster, clients, send):
     topic = cluster.topic(queues=1)
     consumer = clients.lite(topic=topic, selector="old", **HELD_LONG)
-    send(topic, "first", tags="old")
-    assert polled(consumer, 1) == ["first"]
-    consumer.subscribe(topic, "new")
-    send(topic, "next", tags="new")
-    assert polled(consumer, 1) == ["next"]
-    send(topic, "no more", tags="old")
-    send(topic, "last", tags="new")
-    assert polled(consumer, 1) == ["last"]
+    _follows(consumer, partial(send, topic), lambda: consumer.subscribe(topic, "new"))
 
 
 def test_so_does_another_choice_for_assigned_queues(cluster, clients, send):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     consumer = clients.lite(queues=[queue], selector="old", **HELD_LONG)
-    send(topic, "first", tags="old")
+    _follows(consumer, partial(send, topic), lambda: consumer.assign([queue], "new"))
+
+
+def _follows(consumer, send, choose_new):
+    """It gets what the choice of the moment lets through, and at once."""
+    send("first", tags="old")
     assert polled(consumer, 1) == ["first"]
-    consumer.assign([queue], "new")
-    send(topic, "next", tags="new")
+    choose_new()
+    send("next", tags="new")
     assert polled(consumer, 1) == ["next"]
-    send(topic, "no more", tags="old")
-    send(topic, "last", tags="new")
+    send("no more", tags="old")
+    send("last", tags="new")
     assert polled(consumer, 1) == ["last"]
 
 
