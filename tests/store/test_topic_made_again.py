@@ -3,10 +3,10 @@ the log tells of the new one."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 
 import pytest
+from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
@@ -53,7 +53,7 @@ def contents(store):
 
 
 def warnings(caplog):
-    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    return lines_of(caplog, "rocketpoll.broker.store")
 
 
 def assert_next_start_is_quiet(root, caplog, found):
