@@ -44,6 +44,9 @@ _KEEPER: Final = "the block in which the client is kept"
 LOOK_AT_LOOP_MS: Final = 1_000
 """Milliseconds between two looks whether the event loop was closed."""
 
+END_OF_THREADS_MS: Final = 2_000
+"""Milliseconds that the end of a block of a thread waits for the threads of the crew."""
+
 
 class Client(ProcessBound):
     """Connections, routes, heartbeats and threads that asyncio producers and consumers share.
@@ -209,6 +212,7 @@ class Client(ProcessBound):
             for user, leave in users.items():
                 leave()
                 self.left(user)
+            self.crew.stop(END_OF_THREADS_MS)
 
     async def __aenter__(self) -> Client:
         bridge = self.bridge(str(self))

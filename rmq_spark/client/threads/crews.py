@@ -12,6 +12,7 @@ Nothing here knows what a consumer is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -77,11 +78,13 @@ class SharedCrew:
         """Number of threads that are alive."""
         return sum(each.thread_count for each in (self._lanes, self._retry_lanes, self._services))
 
-    def stop(self) -> None:
-        """Let the threads end, without waiting for what is under way."""
-        for each in (self._lanes, self._retry_lanes):
-            each.stop()
-        self._services.stop(0)
+    def stop(self, wait_ms: int = 0) -> None:
+        """Let the threads end; wait at most so long, in sum, for what is under way."""
+        for each in (self._lanes, self._retry_lanes, self._services):
+            each.stop(0)
+        deadline = time.monotonic() + wait_ms / 1000
+        for each in (self._lanes, self._retry_lanes, self._services):
+            each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
 
 class Part:
