@@ -19,7 +19,7 @@ for a callable in searches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -259,7 +259,7 @@ class ConsumeQueue:
         self,
         queue_offset: QueueOffset,
         blank_place: PhysicalOffset = LOG_START,
-        taken_back: Iterable[range] = (),
+        taken_back: Sequence[range] = (),
     ) -> None:
         """Give the next message this offset at least; entries before that lead to a blank place.
 
@@ -432,12 +432,19 @@ class ConsumeQueue:
         self.min_offset = self.max_offset if first is None else first
 
     def _fill(
-        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Iterable[range]
+        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Sequence[range]
     ) -> None:
-        """Write blank entries up to an offset, which numbers it; a new queue begins there."""
+        """Write blank entries up to an offset, which numbers it; a new queue begins there.
+
+        Its files begin with what was rolled back before that, as somebody may have waited there.
+        """
         is_new = self.max_offset == self.min_offset
         if is_new and not self._files.files:
-            self.min_offset = self.max_offset = self._file_start(queue_offset)
+            begin = queue_offset
+            for each in sorted(taken_back, key=lambda each: each.stop, reverse=True):
+                if each.start < begin <= each.stop:
+                    begin = QueueOffset(each.start)
+            self.min_offset = self.max_offset = self._file_start(begin)
         gap = range(self.max_offset, queue_offset)
         self._write(self.max_offset, blank_entries(gap, blank_place, taken_back))
         self.max_offset = queue_offset

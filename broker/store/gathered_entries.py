@@ -12,7 +12,7 @@ This module must not know the log, nor who is told of what comes to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
@@ -62,7 +62,7 @@ class GatheredEntries:
         entries: Buffer,
         tags_codes: Collection[int],
         blank_place: PhysicalOffset,
-        taken_back: Iterable[range] = (),
+        taken_back: Sequence[range] = (),
     ) -> None:
         """Write entries behind those of their queue that are there, shown or not.
 

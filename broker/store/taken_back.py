@@ -9,7 +9,7 @@ It reads and writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.offsets import QueueOffset
@@ -31,7 +31,7 @@ class TakenBack:
         else:
             ranges.append(range(start, stop))
 
-    def of(self, key: QueueKey) -> Iterable[range]:
+    def of(self, key: QueueKey) -> Sequence[range]:
         """Return the ranges of a queue, in order."""
         return sorted(self._ranges.get(key, ()), key=lambda each: each.start)
 
