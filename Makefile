@@ -46,7 +46,8 @@ lint: $(READY)  ## form, rules and imports
 	$(BIN)/lint-imports
 
 # As the oldest Python that rocketpoll is for, where the type hints of numpy are for that as well
-OLDEST = $(shell $(BIN)/python -c 'import sys; print(("3.10", "3.12")[sys.version_info >= (3, 12)])')
+IS_OLD = import sys; sys.exit(sys.version_info >= (3, 12))
+OLDEST = $(shell $(BIN)/python -c '$(IS_OLD)' && echo 3.10 || echo 3.12)
 
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy --python-version $(OLDEST)
