@@ -8,8 +8,11 @@ from spark_engine import Engine
 from staged_rows import roll_back_between
 from stores import open_store, read_all
 
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.message_queue import MessageQueue
@@ -19,21 +22,30 @@ LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = open_store(
-        tmp_path,
+def open_files(directory):
+    """The store alone, without a broker."""
+    return open_store(
+        directory,
         clock=lambda: time.time_ns() // 1_000_000,
         mapped_file_size_commit_log=LOG_BYTES,
         mapped_file_size_consume_queue=QUEUE_BYTES,
     )
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_files(tmp_path)
     yield store
     store.shutdown()
 
 
 def broker_on(directory):
     return EmbeddedBroker(
-        directory, mappedFileSizeCommitLog=LOG_BYTES, mappedFileSizeConsumeQueue=QUEUE_BYTES
+        directory,
+        mappedFileSizeCommitLog=LOG_BYTES,
+        mappedFileSizeConsumeQueue=QUEUE_BYTES,
+        maxHashSlotNum=64,
+        maxIndexNum=256,
     )
 
 
@@ -74,6 +86,30 @@ def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, gap, most)
         query.run()
         query.stop()
         assert [row.body for row in query.rows()] == sent
+
+
+def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
+    """The first rows of a queue are rolled back, behind messages of another that it has read."""
+    with broker_on(tmp_path) as broker:
+        Admin(broker.address).create_topic("T", 2)
+        with Producer("P", broker.address) as producer:
+            producer.send(Message("T", b"first"), MessageQueue("T", "broker-a", 1))
+        query = Engine(broker.address, topic="T")
+        query.start()
+        query.run()
+        query.stop()
+    store = open_files(tmp_path)
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
+    store.shutdown()
+    with broker_on(tmp_path) as broker:
+        query.options["namesrvAddr"] = broker.address
+        query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == ["first", *sent]
+        found = read_table("T", broker.address)["body"].to_pylist()
+        assert sorted(found) == sorted(text.encode() for text in ["first", *sent])
 
 
 def test_a_message_that_is_lost_beside_it_is_told(tmp_path, gap):
