@@ -82,10 +82,16 @@ class Continuity:
         found: dict[MessageQueue, Break] = {}
         losses: dict[MessageQueue, str] = {}
         inside = {}
+        passed = self._lost_before(
+            {
+                queue: Range(positions[queue].next_offset, first)
+                for queue, (first, _) in bounds.items()
+            }
+        )
         for queue, (first, last) in bounds.items():
             position = positions[queue]
-            if position.next_offset < first:
-                found[queue] = Break(lost(queue, position.next_offset, first), first)
+            if queue in passed:
+                found[queue] = Break(passed[queue], first)
             elif position.next_offset > last:
                 losses[queue] = _shorter(queue, last, position.next_offset)
             else:
@@ -131,11 +137,15 @@ class Continuity:
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {queue: each.loss for queue, each in {**strangers, **ended}.items()}
+        losses |= self._lost_before(
+            {
+                queue: Range(first, min(bounds[queue].first, last))
+                for queue, (first, last) in ranges.items()
+            }
+        )
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
-            if first < low:
-                losses[queue] = lost(queue, first, min(low, last))
-            elif last > high:
+            if first >= low and last > high:
                 losses[queue] = _shorter(queue, high, last)
                 changed.setdefault(queue, _after(end.positions[queue]))
         since = self._since({queue: each.since_ms for queue, each in strangers.items()}, bounds)
@@ -176,6 +186,15 @@ class Continuity:
                 since_ms,
             )
         return found
+
+    def _lost_before(self, passed: Mapping[MessageQueue, Range]) -> dict[MessageQueue, str]:
+        """Return what is lost of the offsets before the first of each queue, in words.
+
+        A batch that was rolled back may have had the first offsets: nobody has lost these.
+        """
+        behind = {queue: each for queue, each in passed.items() if each.start < each.end}
+        left = self._queues.without_taken_back(behind) if behind else {}
+        return {queue: lost(queue, *behind[queue]) for queue, gone in left.items() if gone}
 
     def _since(
         self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]

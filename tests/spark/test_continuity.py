@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_parts import queue_of
 
+from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.spark.continuity import Bounds, Continuity, Range
 from rmq_spark.spark.queues import Stored
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
@@ -16,8 +17,9 @@ class Held:
     """One queue's messages: when each was stored, from an offset on, and their marks.
     It answers as `Queues` does."""
 
-    def __init__(self, first, *times_ms, marks=None):
+    def __init__(self, first, *times_ms, marks=None, taken_back=()):
         self.first = first
+        self.taken_back = taken_back
         self.times_ms = times_ms
         self.marks = marks or [0] * len(times_ms)
 
@@ -37,6 +39,9 @@ class Held:
             if first <= place.queue_offset < last
         }
 
+    def without_taken_back(self, ranges):
+        return {queue: left_out(self.taken_back, *each) for queue, each in ranges.items()}
+
     def first_since(self, wanted):
         return {
             queue: next(
@@ -50,6 +55,12 @@ class Held:
 def break_of(held, *position):
     position = QueuePosition(*position)
     return Continuity(held).breaks({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
+
+
+def test_offsets_before_the_first_that_a_batch_has_left_are_no_break():
+    held = Held(5, 10, 20, taken_back=(2, 3, 4))
+    assert break_of(held, 2) is None
+    assert "has lost offsets 1 to 4" in break_of(held, 1).loss
 
 
 def test_a_queue_that_has_only_grown_is_no_break():
