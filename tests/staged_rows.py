@@ -137,24 +137,6 @@ def roll_back_between(store, before=1, *, while_others_send=True):
     return sent
 
 
-def roll_back_the_first(store):
-    """Roll back a batch that has the first offsets of queue 0 of T; what another has sent behind.
-
-    The queue begins with a gap then.
-    """
-
-    def refuse_u(queue):
-        if queue[0] == "U":
-            store.wait_until_stored(store.put_message(message("other", "T", 0)))
-            raise BatchRefused("gone")
-
-    sink = Sink(store)
-    attempt = sink.stage(0, [("T", 0, ["row"] * 3), ("U", 0, ["row"])])
-    with pytest.raises(BatchRefused):
-        sink.commit(0, attempt, admit=refuse_u)
-    return ["other"]
-
-
 class RemoteSink:
     """The same, of a running broker."""
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from spark_engine import Crashed, Engine
-from staged_rows import roll_back_between, roll_back_the_first
+from staged_rows import roll_back_between
 from stores import open_store, read_all
 
 from rmq_spark.client.admin.admin import Admin
@@ -96,8 +96,8 @@ def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, gap, most)
 @pytest.fixture
 def first_gap(store):
     """What others have sent to a queue that begins with offsets that no message has."""
-    sent = roll_back_the_first(store)
-    assert [each.queue_offset for each in read_all(store, "T", 0)] == [3]
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
     store.shutdown()
     return sent
 
