@@ -1,5 +1,4 @@
 import contextlib
-import threading
 
 import pytest
 from broker_kinds import wait_until
@@ -250,36 +249,6 @@ def test_one_that_was_started_already_may_be_used_in_a_with_statement(running_br
         producer.send(Message(topic, b"x"))
     with pytest.raises(ClientShutDown):
         producer.instance.start()  # one shutdown has ended it
-
-
-class OtherEndsFirst(Producer):
-    """Somebody else ends it between the question whether it runs and what follows from that."""
-
-    _runs = False
-    other = None
-
-    @property
-    def _is_running(self):
-        runs = self._runs
-        if runs and self.other is None:
-            self.other = threading.Thread(target=self.shutdown)
-            self.other.start()
-            self.other.join(0.5)  # or it has to wait, as it should
-        return runs
-
-    @_is_running.setter
-    def _is_running(self, runs):
-        self._runs = runs
-
-
-def test_two_that_end_a_producer_at_once_take_one_user_from_its_instance():
-    with ClientInstance("127.0.0.1:1") as instance:
-        producer = OtherEndsFirst("P", instance=instance)
-        producer.start()
-        producer.shutdown()
-        producer.other.join()
-        with instance:
-            pass  # it can be started, as it has not ended
 
 
 def test_bad_messages_and_bad_groups_get_nowhere(producer):
