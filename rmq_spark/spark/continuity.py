@@ -82,21 +82,15 @@ class Continuity:
         found: dict[MessageQueue, Break] = {}
         losses: dict[MessageQueue, str] = {}
         inside = {}
-        passed = self._lost_before(
-            {
-                queue: Range(positions[queue].next_offset, first)
-                for queue, (first, _) in bounds.items()
-            }
-        )
         for queue, (first, last) in bounds.items():
             position = positions[queue]
-            if queue in passed:
-                found[queue] = Break(passed[queue], first)
+            if position.next_offset < first:
+                found[queue] = Break(lost(queue, position.next_offset, first), first)
             elif position.next_offset > last:
                 losses[queue] = _shorter(queue, last, position.next_offset)
             else:
                 inside[queue] = position
-        strangers = self.strangers(inside)
+        strangers = self.strangers(inside, bounds)
         since = {queue: _after(positions[queue]) for queue in losses}
         since.update({queue: each.since_ms for queue, each in strangers.items()})
         losses.update({queue: each.loss for queue, each in strangers.items()})
@@ -130,22 +124,18 @@ class Continuity:
             for queue, (_, last) in ranges.items()
             if bounds[queue].first < last <= bounds[queue].next
         }
-        strangers, ended = self.strangers(before), self.strangers(behind)
+        strangers, ended = self.strangers(before, bounds), self.strangers(behind, bounds)
         changed = {
             queue: _after(end.positions[queue]) if each.since_ms else _EVER
             for queue, each in strangers.items()
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {queue: each.loss for queue, each in {**strangers, **ended}.items()}
-        losses |= self._lost_before(
-            {
-                queue: Range(first, min(bounds[queue].first, last))
-                for queue, (first, last) in ranges.items()
-            }
-        )
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
-            if first >= low and last > high:
+            if first < low:
+                losses[queue] = lost(queue, first, min(low, last))
+            elif last > high:
                 losses[queue] = _shorter(queue, high, last)
                 changed.setdefault(queue, _after(end.positions[queue]))
         since = self._since({queue: each.since_ms for queue, each in strangers.items()}, bounds)
@@ -162,16 +152,24 @@ class Continuity:
         )
 
     def strangers(
-        self, positions: Mapping[MessageQueue, QueuePosition]
+        self,
+        positions: Mapping[MessageQueue, QueuePosition],
+        bounds: Mapping[MessageQueue, Bounds] | None = None,
     ) -> dict[MessageQueue, Stranger]:
-        """Return the queues whose message before a position is another than was read."""
+        """Return the queues whose message before a position is another than was read.
+
+        With their bounds, those as well that have none there, and before it some that were not
+        read: an offset without a message may be all that is left of the one that was read, or the
+        place of a rolled-back row in a topic that was made again.
+        """
         places = {
             Place(queue, position.next_offset - 1): position
             for queue, position in positions.items()
             if position.next_offset and position.stored_ms is not None
         }
+        stored = self._queues.stored(places)
         found = {}
-        for place, message in self._queues.stored(places).items():
+        for place, message in stored.items():
             if places[place].may_be_behind(message.timestamp_ms, message.mark):
                 continue
             since_ms = stored_ms = places[place].stored_ms or 0
@@ -179,22 +177,30 @@ class Continuity:
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
-            found[place.queue] = Stranger(
-                f"{named(place.queue)} is not the one that was read: its message at offset "
-                f"{place.queue_offset} {how} it was read; the topic was deleted and made again, "
-                "or its broker was put back from an older copy",
-                since_ms,
+            found[place.queue] = _stranger(place, f"its message at offset {{}} {how}", since_ms)
+        empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
+        return found | self._emptied(empty, bounds or {})
+
+    def _emptied(
+        self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Stranger]:
+        """Return the queues with no message at a place, but later ones before it."""
+        asked = {
+            place: Since(stored_ms + 1, bounds[place.queue].first, place.queue_offset)
+            for place, stored_ms in places.items()
+            if place.queue in bounds
+            and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
+        }
+        begins = self._queues.first_since({place.queue: asked[place] for place in asked})
+        return {
+            place.queue: _stranger(
+                place,
+                f"it has no message at offset {{}}, and had one of {places[place]} ms when",
+                since.timestamp_ms,
             )
-        return found
-
-    def _lost_before(self, passed: Mapping[MessageQueue, Range]) -> dict[MessageQueue, str]:
-        """Return what is lost of the offsets before the first of each queue, in words.
-
-        A batch that was rolled back may have had the first offsets: nobody has lost these.
-        """
-        behind = {queue: each for queue, each in passed.items() if each.start < each.end}
-        left = self._queues.without_taken_back(behind) if behind else {}
-        return {queue: lost(queue, *behind[queue]) for queue, gone in left.items() if gone}
+            for place, since in asked.items()
+            if begins[place.queue] < place.queue_offset
+        }
 
     def _since(
         self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
@@ -220,6 +226,15 @@ def joined_bounds(
 ) -> dict[MessageQueue, Bounds]:
     """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
+
+
+def _stranger(place: Place, how: str, since_ms: int) -> Stranger:
+    return Stranger(
+        f"{named(place.queue)} is not the one that was read: {how.format(place.queue_offset)} it "
+        "was read; the topic was deleted and made again, or its broker was put back from an older "
+        "copy",
+        since_ms,
+    )
 
 
 def _after(position: QueuePosition) -> int | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.log_files import on_this_machine
@@ -63,19 +62,6 @@ def chunks_of(
         Unreadable: The next record cannot be read.
         MadeAgain: The topic was deleted and made again.
     """
-    try:
-        yield from _chunks_from_start(addresses, options, piece)
-    except OffsetMoved as moved:
-        first = min(moved.min_offset, piece.end)
-        if not _are_taken_back(addresses, piece.queue, moved.queue_offset, first):
-            raise
-        if first < piece.end:
-            yield from chunks_of(addresses, options, piece._replace(start=first))
-
-
-def _chunks_from_start(
-    addresses: BrokerAddresses, options: ReadOptions, piece: Piece
-) -> Iterator[tuple[RecordChunk, int]]:
     queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
     pulled = _pull(addresses, options, piece)
@@ -154,14 +140,6 @@ def _mark(records: RecordChunk, row: int) -> int:
 
 def _stored_ms(records: RecordChunk, row: int) -> int:
     return int(records.store_timestamp[row])
-
-
-def _are_taken_back(addresses: BrokerAddresses, queue: MessageQueue, start: int, end: int) -> bool:
-    """Return whether a batch that was rolled back has left all offsets before a queue's first."""
-    if start >= end:
-        return False
-    api, address = addresses.instance.api, addresses.of(queue)
-    return not without_taken_back(api, address, queue, [(start, end)])
 
 
 def _report_lost(

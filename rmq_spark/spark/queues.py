@@ -24,7 +24,6 @@ from rmq_spark.client.connections.calls import checked, command_of, header_of
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.client.reading.time_search import Search
 from rmq_spark.client.results import PullResult
 from rmq_spark.spark.asking import Asker
@@ -180,21 +179,6 @@ class Queues:
             return found
         # 4.9 says -1 of a queue that has no file yet.
         return {queue: max(number, 0) for queue, number in found.items()}
-
-    def without_taken_back(
-        self, ranges: Mapping[MessageQueue, tuple[int, int]]
-    ) -> dict[MessageQueue, list[tuple[int, int]]]:
-        """Return what is left of a range of offsets of each queue without those taken back."""
-
-        def ask(address: str, queue: MessageQueue) -> Future[list[tuple[int, int]]]:
-            left: Future[list[tuple[int, int]]] = Future()
-            left.set_result(without_taken_back(self._instance.api, address, queue, [ranges[queue]]))
-            return left
-
-        found = self._asker.ask({queue: queue for queue in ranges}, ask, gone=None)
-        return {
-            queue: [ranges[queue]] if found[queue] is None else found[queue] for queue in ranges
-        }
 
     # ---- single messages
 

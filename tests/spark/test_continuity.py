@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_parts import queue_of
 
-from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.spark.continuity import Bounds, Continuity, Range
 from rmq_spark.spark.queues import Stored
 from rmq_spark.spark.source_offset import QueuePosition, SourceOffset
@@ -14,12 +13,11 @@ QUEUE = queue_of("T")
 
 
 class Held:
-    """One queue's messages: when each was stored, from an offset on, and their marks.
-    It answers as `Queues` does."""
+    """One queue's messages: when each was stored, from an offset on, and their marks; None is an
+    offset without a message. It answers as `Queues` does."""
 
-    def __init__(self, first, *times_ms, marks=None, taken_back=()):
+    def __init__(self, first, *times_ms, marks=None):
         self.first = first
-        self.taken_back = taken_back
         self.times_ms = times_ms
         self.marks = marks or [0] * len(times_ms)
 
@@ -37,19 +35,20 @@ class Held:
             )
             for place in places
             if first <= place.queue_offset < last
+            and self.times_ms[place.queue_offset - first] is not None
         }
-
-    def without_taken_back(self, ranges):
-        return {queue: left_out(self.taken_back, *each) for queue, each in ranges.items()}
 
     def first_since(self, wanted):
         return {
             queue: next(
-                (at for at in range(start, end) if self.times_ms[at - self.first] >= timestamp_ms),
+                (at for at in range(start, end) if (self._time_ms(at) or 0) >= timestamp_ms),
                 end,
             )
             for queue, (timestamp_ms, start, end) in wanted.items()
         }
+
+    def _time_ms(self, at):
+        return self.times_ms[at - self.first]
 
 
 def break_of(held, *position):
@@ -57,10 +56,16 @@ def break_of(held, *position):
     return Continuity(held).breaks({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
 
 
-def test_offsets_before_the_first_that_a_batch_has_left_are_no_break():
-    held = Held(5, 10, 20, taken_back=(2, 3, 4))
-    assert break_of(held, 2) is None
-    assert "has lost offsets 1 to 4" in break_of(held, 1).loss
+def test_one_that_has_lost_the_message_that_was_read_last_is_no_break():
+    assert break_of(Held(0, 10, 20, None, 30), 3, 20) is None
+    assert break_of(Held(2, None, 30), 3, 20) is None
+
+
+def test_one_without_the_message_that_was_read_last_is_another_if_there_are_new_ones_before_it():
+    """A topic that was made again has rolled-back rows where its messages were read."""
+    found = break_of(Held(0, 21, None, None, 30), 3, 20)
+    assert found.go_on == 0
+    assert "it has no message at offset 2, and had one of 20 ms when it was read" in found.loss
 
 
 def test_a_queue_that_has_only_grown_is_no_break():

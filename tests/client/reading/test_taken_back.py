@@ -6,11 +6,14 @@ import time
 
 import pytest
 from spark_engine import Crashed, Engine
-from staged_rows import roll_back_between, roll_back_the_first
+from staged_rows import roll_back_between
 from stores import open_store, read_all
 
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.message_queue import MessageQueue
@@ -27,21 +30,30 @@ def queue_bytes(request):
     return request.param
 
 
-@pytest.fixture
-def store(tmp_path, queue_bytes):
-    store = open_store(
-        tmp_path,
+def open_files(directory, queue_bytes=QUEUE_BYTES):
+    """The store alone, without a broker."""
+    return open_store(
+        directory,
         clock=lambda: time.time_ns() // 1_000_000,
         mapped_file_size_commit_log=LOG_BYTES,
         mapped_file_size_consume_queue=queue_bytes,
     )
+
+
+@pytest.fixture
+def store(tmp_path, queue_bytes):
+    store = open_files(tmp_path, queue_bytes)
     yield store
     store.shutdown()
 
 
 def broker_on(directory, queue_bytes=QUEUE_BYTES):
     return EmbeddedBroker(
-        directory, mappedFileSizeCommitLog=LOG_BYTES, mappedFileSizeConsumeQueue=queue_bytes
+        directory,
+        mappedFileSizeCommitLog=LOG_BYTES,
+        mappedFileSizeConsumeQueue=queue_bytes,
+        maxHashSlotNum=64,
+        maxIndexNum=256,
     )
 
 
@@ -91,8 +103,8 @@ def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, queue_byte
 @pytest.fixture
 def first_gap(store):
     """What others have sent to a queue that begins with offsets that no message has."""
-    sent = roll_back_the_first(store)
-    assert [each.queue_offset for each in read_all(store, "T", 0)] == [3]
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
     store.shutdown()
     return sent
 
@@ -117,6 +129,30 @@ def test_a_query_that_has_waited_at_a_queues_beginning_goes_on_behind_it(
         query.run()
         query.stop()
         assert [row.body for row in query.rows()] == first_gap
+
+
+def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path, queue_bytes):
+    """The first rows of a queue are rolled back, behind messages of another that it has read."""
+    with broker_on(tmp_path, queue_bytes) as broker:
+        Admin(broker.address).create_topic("T", 2)
+        with Producer("P", broker.address) as producer:
+            producer.send(Message("T", b"first"), MessageQueue("T", "broker-a", 1))
+        query = Engine(broker.address, topic="T")
+        query.start()
+        query.run()
+        query.stop()
+    store = open_files(tmp_path, queue_bytes)
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
+    store.shutdown()
+    with broker_on(tmp_path, queue_bytes) as broker:
+        query.options["namesrvAddr"] = broker.address
+        query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == ["first", *sent]
+        found = read_table("T", broker.address)["body"].to_pylist()
+        assert sorted(found) == sorted(text.encode() for text in ["first", *sent])
 
 
 def test_a_message_that_is_lost_beside_it_is_told(tmp_path, queue_bytes, gap):
