@@ -1,5 +1,5 @@
-"""Two masters of a real RocketMQ with their name server, each of which dies and returns as a test
-has it."""
+"""One or two masters of a real RocketMQ with their name server, each of which dies and returns as a
+test has it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rocketmq_peer import RocketMQ, free_broker_port
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError
+from rocketpoll import read_table
 from rocketpoll.broker.store.config import FlushDiskType
 
 NAMES = ("broker-a", "broker-b")
@@ -50,8 +51,7 @@ class Master:
     def restart(self):
         """Start it again; come back when its name server knows it."""
         self.start()
-        with Admin(self._rocketmq.address) as admin:
-            wait_until(f"{self.name}", lambda: self.name in masters(admin), KNOWN_SECONDS_MAX)
+        wait_until_known(self._rocketmq.address, [self.name])
 
     def rename(self, name):
         """Start it again under another name."""
@@ -78,6 +78,42 @@ class Master:
         self._process.kill()
 
 
+class OneBroker:
+    """A name server and one master, as a campaign has a broker of ours."""
+
+    def __init__(self, version, directory):
+        self._version, self._directory = version, directory
+
+    def start(self):
+        """Start both; come back when the name server knows the broker."""
+        self._rocketmq = RocketMQ(self._version, self._directory)
+        self.address = self._rocketmq.address
+        self._master = Master(self._rocketmq, self._directory, NAMES[0])
+        wait_until_known(self.address, NAMES[:1])
+
+    def create_topic(self, name, queues):
+        """Make a topic."""
+        with Admin(self.address) as admin:
+            admin.create_topic(name, queues)
+
+    def messages(self, topic):
+        """The bodies of all messages of a topic."""
+        return read_table(topic, self.address, columns=["body"])["body"].to_pylist()
+
+    def kill(self):
+        """End the broker as a crash would."""
+        self._master.kill()
+
+    def restart(self):
+        """Start the broker again; come back when the name server knows it."""
+        self._master.restart()
+
+    def stop(self):
+        """End both."""
+        self._master.close()
+        self._rocketmq.kill()
+
+
 class TwoBrokers:
     """A name server and two masters."""
 
@@ -88,8 +124,7 @@ class TwoBrokers:
 
     def wait_until_known(self):
         """Come back when the name server knows both."""
-        with Admin(self.name_server) as admin:
-            wait_until("both masters", lambda: masters(admin) == set(NAMES), KNOWN_SECONDS_MAX)
+        wait_until_known(self.name_server, NAMES)
 
     def mend(self):
         """Have both run, as at first."""
@@ -101,6 +136,12 @@ class TwoBrokers:
         for member in self.members.values():
             member.close()
         self._rocketmq.kill()
+
+
+def wait_until_known(name_server, names):
+    """Come back when a name server knows these masters."""
+    with Admin(name_server) as admin:
+        wait_until(", ".join(names), lambda: set(names) <= masters(admin), KNOWN_SECONDS_MAX)
 
 
 def masters(admin):

@@ -5,9 +5,11 @@ import sys
 from collections import Counter
 from itertools import cycle, islice
 
+import java_vectors
 import pytest
-from breadth import count
+from breadth import PEERS, count
 from restart_campaigns import Campaign, patience_seconds, wait_for_rows
+from rocketmq_pair import OneBroker
 from spark_drivers import PROGRAM, Query
 from spark_engine import Engine, assert_read, send
 
@@ -22,11 +24,11 @@ ROUNDS_WHERE_ALL_SEE = count("ROCKETPOLL_VISIBLE_TO_ALL", 4, wide=27)
 MESSAGES = 40
 KILLS = (
     ("driver", "manifest-done"),
+    ("broker", "sent"),
     ("worker", "sent"),
     ("driver", "manifest"),
     ("planner", "manifest-done"),  # the process that commits: the query ends with an error
     ("driver", "sent"),
-    ("broker", "sent"),
     ("planner", "manifest"),
     ("broker", "manifest"),
     ("driver", "latest"),
@@ -134,11 +136,25 @@ def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
         assert_read(rounds.reader, rounds.sent)
 
 
+BROKERS = [
+    pytest.param(None, id="rocketpoll"),
+    *(
+        pytest.param(version, id=f"rocketmq-{version}", marks=pytest.mark.interop)
+        for version in java_vectors.VERSIONS
+        if PEERS
+    ),
+]
+
+
+@pytest.mark.parametrize("version", BROKERS)
 @pytest.mark.timeout(patience_seconds(ROUNDS))
-def test_whoever_is_killed_each_row_counts_once(tmp_path):
-    with ExactlyOnceCampaign(
-        tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]
-    ) as rounds:
+def test_whoever_is_killed_each_row_counts_once(tmp_path, version):
+    broker = (
+        EmbeddedBroker(tmp_path / "b", own_process=True)
+        if version is None
+        else OneBroker(version, tmp_path)
+    )
+    with ExactlyOnceCampaign(tmp_path, [broker]) as rounds:
         for victim, point in islice(cycle(KILLS), ROUNDS):
             rounds.round(victim, point)
         rounds.reader.run()
