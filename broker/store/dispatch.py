@@ -210,8 +210,8 @@ class Dispatcher:
         (topic, queue_id), start, size = fresh.queue, fresh.start_offset, fresh.record_bytes
         if topic == SCHEDULE_TOPIC:
             codes = [fresh.store_timestamp + self._delay_ms(queue_id)] * fresh.rows
-        elif fresh.properties:
-            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties]
+        elif fresh.own.count(_TAGS_NAME) or fresh.ending.count(_TAGS_NAME):
+            codes = [_tags_code(property_of(each, _TAGS)) for each in fresh.properties()]
         else:
             codes = [0] * fresh.rows
         entries = np.empty(fresh.rows, ENTRY)

@@ -37,6 +37,8 @@ from rocketpoll.broker.store.dispatch import (
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.even_keys import keys_of_rows
+from rocketpoll.broker.store.fresh_batches import FreshBatches
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
 from rocketpoll.broker.store.gathered_entries import GatheredEntries
 from rocketpoll.broker.store.index_service import IndexService
@@ -98,6 +100,7 @@ class ReputMessageService:
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
+        self._batches = FreshBatches()
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
@@ -223,6 +226,9 @@ class ReputMessageService:
             next_offset = run.end_offset
         if fresh:
             self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
+            is_near = next_offset - self.index_from_offset < 2 * INDEX_BEHIND_MAX
+            if is_near and self._index is not None:  # else they would be kept for nobody
+                self._batches.keep(fresh)
             return
         many = self._fresh.chunks.take(start, confirmed)
         if many is not None:
@@ -381,7 +387,9 @@ class ReputMessageService:
 
     def _index_once(self) -> None:
         start = self.index_from_offset
-        end = self.reput_from_offset
+        end = self._index_batches(start, self.reput_from_offset)
+        if end == start:
+            return
         data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not chunks.are_loaded():
@@ -389,6 +397,21 @@ class ReputMessageService:
             self._index_few(data, sizes, start, next_offset)
         else:
             self._index_chunk(_chunk(data, sizes), start, next_offset)
+
+    def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
+        """Give the index what is known of batches; return up to where it has to read the log."""
+        stretch = self._batches.next_stretch(start, end)
+        if not stretch or self._index is None or start < self._log.min_offset:
+            return end
+        if stretch[0].start_offset > start:
+            return stretch[0].start_offset
+        keys = keys_of_rows(stretch)
+        if keys is None:
+            self._batches.forget(stretch)
+            return end
+        self._index.add(*keys)
+        self.index_from_offset = stretch[-1].end_offset
+        return start
 
     def _note_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Pass over the first inconsistent record between two places, unless it is given now."""

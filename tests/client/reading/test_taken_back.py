@@ -1,10 +1,11 @@
 """Who reads a queue with offsets that rolled-back rows have left has lost nothing."""
 
+import json
 import os
 import time
 
 import pytest
-from spark_engine import Engine
+from spark_engine import Crashed, Engine
 from staged_rows import roll_back_between
 from stores import open_store, read_all
 
@@ -86,6 +87,41 @@ def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, gap, most)
         query.run()
         query.stop()
         assert [row.body for row in query.rows()] == sent
+        assert max(map(len, query.sink.values())) <= most
+        for end in map(json.loads, query.offsets):  # by which a topic is known that is made again
+            offsets, stored = (end[part]["T"]["broker-a"] for part in ("offsets", "stored"))
+            assert stored.keys() == {queue for queue, offset in offsets.items() if offset}
+
+
+@pytest.fixture
+def first_gap(store):
+    """What others have sent to a queue that begins with offsets that no message has."""
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
+    store.shutdown()
+    return sent
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_query_that_has_waited_at_a_queues_beginning_goes_on_behind_it(
+    tmp_path, first_gap, is_crash
+):
+    """It knows the queue from before the batch was rolled back, when it was empty."""
+    with broker_on(tmp_path) as broker:
+        query = Engine(broker.address, topic="T")
+        query.start()
+        query.offsets.append(
+            json.dumps({"v": 1, "offsets": {"T": {"broker-a": {"0": 0}}}, "began": {}})
+        )
+        query.commits = 1
+        if is_crash:
+            query.crash_at = "partitions"
+            with pytest.raises(Crashed):
+                query.run()
+            query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == first_gap
 
 
 def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
