@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from rmq_spark.wire.hosts import Host
@@ -78,7 +78,8 @@ class HalfRequests(Generic[_Client]):
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
             is_modest = self._bytes_of[address] <= modest_bytes
-            client = next(iter(self._by_age if is_modest else self._sizes_of[address]))
+            by_age: Iterable[_Client] = self._by_age if is_modest else self._sizes_of[address]
+            client = next(iter(by_age))
             if not self._closed:
                 _log.warning(
                     "half requests of all clients take %d bytes: the oldest of the address that "
