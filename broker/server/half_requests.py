@@ -5,6 +5,10 @@ connections, and end none. So there is a limit for them beyond which connections
 the oldest of the address that holds most. An honest request is whole within moments, and whoever
 comes from another address holds less; so it need not wait for the others to end, either.
 
+Who has thousands of addresses holds little with each, and an honest request more than any of them.
+So an address that holds no more than one such request may have is modest: it waits for nobody, and
+where all are modest, the oldest of all goes.
+
 It knows no socket, and no clock: sizes come in.
 """
 
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from rmq_spark.wire.hosts import Host
@@ -40,6 +44,7 @@ class HalfRequests(Generic[_Client]):
         """The bytes of all half requests together."""
         self._bytes_of: Counter[bytes] = Counter()
         self._sizes_of: dict[bytes, dict[_Client, int]] = {}
+        self._by_age: dict[_Client, None] = {}
         self._closed = 0
         """The number of clients that had to go since there was room for all."""
 
@@ -50,23 +55,31 @@ class HalfRequests(Generic[_Client]):
         more = size - sizes.get(client, 0)
         if size:
             sizes[client] = size
+            self._by_age[client] = None
         else:
             sizes.pop(client, None)
+            self._by_age.pop(client, None)
         self.bytes += more
         self._bytes_of[address] += more
         if not sizes:
             del self._sizes_of[address], self._bytes_of[address]
 
-    def holds_its_share(self, client: _Client) -> bool:
-        """Return whether a client's address holds as much as addresses do on average, or more."""
-        theirs = self._bytes_of.get(client.remote_host.address, 0)
-        return theirs * len(self._bytes_of) >= self.bytes
+    def holds_its_share(self, client: _Client, modest_bytes: int) -> bool:
+        """Return whether a client's address holds as much as addresses do on average, or more.
 
-    def to_close(self, bytes_max: int) -> Iterator[_Client]:
+        One that holds ``modest_bytes`` or less does not.
+        """
+        theirs = self._bytes_of.get(client.remote_host.address, 0)
+        is_share = theirs * len(self._bytes_of) >= self.bytes
+        return is_share and (theirs > modest_bytes or not self.bytes)
+
+    def to_close(self, bytes_max: int, modest_bytes: int) -> Iterator[_Client]:
         """Yield the clients that have to go for the others to fit; they are forgotten at once."""
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
-            client = next(iter(self._sizes_of[address]))
+            is_modest = self._bytes_of[address] <= modest_bytes
+            by_age: Iterable[_Client] = self._by_age if is_modest else self._sizes_of[address]
+            client = next(iter(by_age))
             if not self._closed:
                 _log.warning(
                     "half requests of all clients take %d bytes: the oldest of the address that "

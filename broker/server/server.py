@@ -38,6 +38,8 @@ _HALVES_SHARE = 2
 From once that on all others are held back, after a first read of each: an honest crowd seldom comes
 as far as twice.
 """
+_MODEST_PART = 16
+"""An address whose half requests take no more than this part of `in_flight_bytes_max` is modest."""
 _FINISH_SECONDS = 2.0
 _READS_NOT = "its requests wait, as it does not read its answers"
 
@@ -290,10 +292,12 @@ class RemotingServer:
             self._favoured = connection  # one may always finish: else all would wait for each other
         is_favoured = connection is self._favoured
         self._halves.note(connection, 0 if is_waiting or is_favoured else size)
-        if takes_more and not is_favoured and self._halves.holds_its_share(connection):
+        bytes_max = self.limits.in_flight_bytes_max
+        modest = bytes_max // _MODEST_PART
+        if takes_more and not is_favoured and self._halves.holds_its_share(connection, modest):
             self._held_back[connection] = None
             connection.hold_back()
-        for client in self._halves.to_close(_HALVES_SHARE * self.limits.in_flight_bytes_max):
+        for client in self._halves.to_close(_HALVES_SHARE * bytes_max, modest):
             self.refused["maxInFlightBytes"] += 1
             client.abort()
 

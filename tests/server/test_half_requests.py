@@ -28,7 +28,7 @@ def halves():
 def test_nobody_goes_while_there_is_room(halves, caplog):
     halves.note(Sender(1), 60)
     halves.note(Sender(1), 40)
-    assert list(halves.to_close(100)) == []
+    assert list(halves.to_close(100, 0)) == []
     halves.have_room()
     assert lines_of(caplog) == []
 
@@ -39,21 +39,37 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
     for sender in flood:
         halves.note(sender, 20)
     halves.note(flood[0], 25)  # what grows is no younger for it
-    assert list(halves.to_close(130)) == flood[:2]
+    assert list(halves.to_close(130, 0)) == flood[:2]
     assert halves.bytes == 130
-    assert list(halves.to_close(90)) == flood[2:4]
-    assert list(halves.to_close(90)) == []
+    assert list(halves.to_close(90, 0)) == flood[2:4]
+    assert list(halves.to_close(90, 0)) == []
 
 
 def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
     greedy, honest, silent = Sender(1), Sender(2), Sender(3)
-    assert halves.holds_its_share(silent)  # as nobody holds anything
+    assert halves.holds_its_share(silent, 0)  # as nobody holds anything
     halves.note(greedy, 90)
-    assert halves.holds_its_share(greedy)
+    assert halves.holds_its_share(greedy, 0)
     halves.note(honest, 30)
-    assert [halves.holds_its_share(each) for each in (greedy, honest, silent)] == [1, 0, 0]
+    assert [halves.holds_its_share(each, 0) for each in (greedy, honest, silent)] == [1, 0, 0]
     halves.note(honest, 90)
-    assert halves.holds_its_share(honest)
+    assert halves.holds_its_share(honest, 0)
+
+
+def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone(halves):
+    """Thousands of addresses hold little each, and an honest request more than any of them."""
+    before, *flood = (Sender(number) for number in range(10, 31))
+    halves.note(before, 30)
+    for sender in flood[:10]:
+        halves.note(sender, 5)
+    honest = Sender(1)
+    halves.note(honest, 40)
+    for sender in flood[10:]:
+        halves.note(sender, 5)
+    assert halves.holds_its_share(honest, 39)
+    assert not halves.holds_its_share(honest, 40)
+    assert list(halves.to_close(120, 40)) == [before, *flood[:4]]
+    assert list(halves.to_close(110, 39)) == [honest]
 
 
 def test_whoever_has_ended_its_request_counts_no_more(halves):
@@ -62,16 +78,16 @@ def test_whoever_has_ended_its_request_counts_no_more(halves):
     halves.note(second, 80)
     halves.note(first, 0)
     halves.note(first, 0)
-    assert (halves.bytes, list(halves.to_close(100))) == (80, [])
+    assert (halves.bytes, list(halves.to_close(100, 0))) == (80, [])
     halves.note(first, 80)  # with a new one it is the younger of the two
-    assert list(halves.to_close(100)) == [second]
+    assert list(halves.to_close(100, 0)) == [second]
 
 
 def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(halves, caplog):
     for round_ in range(1, 3):
         for _ in range(5):
             halves.note(Sender(1), 80)
-            list(halves.to_close(100))
+            list(halves.to_close(100, 0))
         halves.have_room()
         halves.have_room()
         assert lines_of(caplog)[(round_ - 1) * 2 :] == [
@@ -92,7 +108,7 @@ def test_the_sum_is_that_of_all_and_never_over_the_limit(steps):
     for number, size in steps:
         halves.note(senders[number], size)
         held[senders[number]] = size
-        for gone in halves.to_close(100):
+        for gone in halves.to_close(100, 0):
             theirs = [
                 sum(held[each] for each in held if each.remote_host.address == address)
                 for address in {each.remote_host.address for each in senders}

@@ -200,9 +200,9 @@ def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
         await until(lambda: server.is_short_of_memory)
         newcomer = await clients.connect()
         frame = RemotingCommand(ECHO, ext_fields={"p": "x" * 20_000}, body=bytes(1 << 20)).encode()
-        newcomer.send(frame[:10_000])
+        newcomer.send(frame[:18_000])
         await until(lambda: server._held_back)
-        newcomer.send(frame[10_000:])
+        newcomer.send(frame[18_000:])
         asyncio.get_running_loop().move(29)
         await until(lambda: server._sweeps)
         asyncio.get_running_loop().move(29)
@@ -362,6 +362,32 @@ def test_who_comes_from_an_address_with_few_halves_does_not_wait_for_those_of_an
         await until(lambda: len(server._request_bytes) == len(clients._all))
         honest.send(frame[50_000:])
         assert len((await honest.receive()).body) == 1 << 18
+
+    serve(story, in_flight_bytes_max=1 << 20)
+
+
+def test_who_sends_a_large_request_slowly_is_not_closed_for_halves_of_many_addresses():
+    """Each of these holds less, and all of them more than there is room for."""
+
+    async def story(server, clients, gone):
+        small = RemotingCommand(ECHO, body=bytes(30_000)).encode()[:-1]
+        large = RemotingCommand(ECHO, body=bytes(60_000)).encode()
+        for number in range(40):
+            (await clients.connect(address=f"127.0.0.{10 + number}")).send(small)
+            taken = number + 1
+            await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken)
+        honest = await clients.connect()
+        honest.send(large[:40_000])
+        await until(lambda: honest.address[1] in ports(server._request_bytes))
+        for number in range(40):
+            (await clients.connect(address=f"127.0.0.{50 + number}")).send(small)
+            taken = 42 + number
+            await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken)
+        honest.send(large[40_000:])
+        assert len((await honest.receive()).body) == 60_000
+
+    def ports(connections):
+        return {connection.remote_host.port for connection in connections}
 
     serve(story, in_flight_bytes_max=1 << 20)
 
