@@ -16,13 +16,13 @@ It knows neither files nor queues. numpy has to be loaded.
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_batch import EvenEntries
-from rmq_spark.wire.properties import TAGS
 from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, PIECES_OF_BYTE
 from rocketpoll.broker.store import lazy_numpy as np
 from rocketpoll.broker.store.fresh_records import FreshRows
@@ -33,7 +33,6 @@ from rocketpoll.broker.store.records.record_template import RecordTemplate
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_TAGS = TAGS.encode()
 _KINDS = {"i": ">i4", "q": ">i8"}
 
 
@@ -41,15 +40,21 @@ class EvenBatch:
     """Messages of one template and one shape, with successive queue offsets."""
 
     def __init__(
-        self, template: RecordTemplate, entries: EvenEntries, ending: bytes, born_timestamp: int
+        self,
+        template: RecordTemplate,
+        entries: EvenEntries,
+        own: bytes,
+        ending: bytes,
+        born_timestamp: int,
     ) -> None:
-        """Take at least one message; all properties get the same ending.
+        """Take at least one message; all their ``own`` properties get the same ending.
 
         Behind that they end with a separator, or none of them does.
         """
         self.queue = template.queue
         self._template = template
         self._entries = entries
+        self._own = own
         first = entries.first
         properties = ready_properties(first.properties + ending)
         self._properties = properties
@@ -104,7 +109,7 @@ class EvenBatch:
         heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
 
         watched = slice(0, size - CHECKSUM_BYTES)
-        crcs = _crcs(records.tobytes(), size, watched).astype(">u4")
+        crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
         digits = _digits_of_bytes()[crcs.view(np.uint8)]
         records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
         return records.tobytes()
@@ -113,25 +118,35 @@ class EvenBatch:
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> FreshRows:
         """Return what reput needs to know of the records, given the place of the first."""
-        may_have_tags = _TAGS in self._entries.data or _TAGS in self._ending
-        own = self._entries.properties() if may_have_tags else ()
-        properties = [each + self._ending for each in own]
         return FreshRows(
             self.queue,
             queue_offset,
             physical_offset,
             self.record_bytes,
             self.count,
-            properties,
+            self._own,
+            self._ending,
             store_timestamp,
         )
 
 
-def _crcs(data: bytes, width: int, columns: slice) -> npt.NDArray[np.uint32]:
+def own_properties(entries: EvenEntries) -> bytes:
+    """Return the properties of all messages, back to back."""
+    rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
+    return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
+
+
+def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
     """Return the CRC of some columns of each row."""
-    length = columns.stop - columns.start
-    row = struct.Struct(f"{columns.start}x{length}s{width - columns.stop}x")
-    return np.array([crc32(piece) for (piece,) in row.iter_unpack(data)], np.uint32)
+    rows = len(data) // width
+    cut = _cut(columns.start, columns.stop - columns.start, width - columns.stop, rows)
+    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
+
+
+@lru_cache(maxsize=8)
+def _cut(before: int, length: int, behind: int, rows: int) -> struct.Struct:
+    """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
+    return struct.Struct(f"{before}x{length}s{behind}x" * rows)
 
 
 @cache

@@ -70,14 +70,22 @@ class FreshRows(NamedTuple):
     start_offset: PhysicalOffset
     record_bytes: int
     rows: int
-    properties: Sequence[bytes]
-    """The properties of each, or none if no record has a tag."""
+    own: bytes
+    """The properties of all, back to back and of one width, but for what ends them."""
+    ending: bytes
+    """The end of the properties of each."""
     store_timestamp: int
 
     @property
     def end_offset(self) -> PhysicalOffset:
         """The place in the log behind them."""
         return self.start_offset + self.rows * self.record_bytes
+
+    def properties(self) -> list[bytes]:
+        """Return the properties of each."""
+        width = len(self.own) // self.rows
+        starts = range(0, self.rows * width, width) if width else [0] * self.rows
+        return [self.own[start : start + width] + self.ending for start in starts]
 
 
 class FreshChunk(NamedTuple):

@@ -29,6 +29,12 @@ def index_hash(text: str) -> int:
     return value if value < _INT_END else 0
 
 
+def index_hashes(values: npt.NDArray[np.uint32]) -> IndexHashes:
+    """Return what `index_hash` makes of texts, from their hashes without a sign."""
+    # Like Java's, this abs() leaves the smallest number negative.
+    return np.maximum(np.abs(values.view(np.int32)), 0)
+
+
 def hash_keys(topic: str, unique_key: str | None, keys: str | None) -> list[int]:
     """Return the hashes of a message's unique key, if it has one, and of each word of its keys."""
     prefix = topic + INDEX_KEY_SEPARATOR

@@ -220,13 +220,13 @@ class IndexService:
         places = np.asarray(physical_offsets, np.int64)
         start = int(np.searchsorted(places, self.last_indexed_physical_offset))
         times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
-        return self._add(
+        return self.add(
             *hashed(topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags)
         )
 
     def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
         """Add the keys of messages one by one; return the number added."""
-        return self._add(*hashed_few(messages))
+        return self.add(*hashed_few(messages))
 
     def holds(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
@@ -258,10 +258,10 @@ class IndexService:
                 return False
         return done == len(hashes)
 
-    def _add(
+    def add(
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> int:
-        """Add keys in the order of the log, but for those that are here already."""
+        """Add keys in the order of the log, but for those that are here; return their number."""
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
         last = self.last_indexed_physical_offset

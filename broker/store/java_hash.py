@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.wire.chunk.gather import Bytes, Positions, offsets_of
 from rmq_spark.wire.tags import java_string_hash
-from rocketpoll.broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes
+from rocketpoll.broker.store.index_key import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 
@@ -42,12 +42,6 @@ class Hashes(NamedTuple):
     def behind(self, values: Words) -> Words:
         """Return the hashes of the texts with prefixes that have these hashes."""
         return values * self.scales + self.values
-
-
-def index_hashes(values: Words) -> IndexHashes:
-    """Return what `index_key.index_hash` makes of texts, from their hashes."""
-    # Like Java's, this abs() leaves the smallest number negative.
-    return np.maximum(np.abs(values.view(np.int32)), 0)
 
 
 def rows_within(keys: pa.StringArray, words_max: int) -> int:

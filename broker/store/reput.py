@@ -28,7 +28,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue, last_place
 from rocketpoll.broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -37,6 +37,8 @@ from rocketpoll.broker.store.dispatch import (
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.even_keys import keys_of_rows
+from rocketpoll.broker.store.fresh_batches import FreshBatches
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
 from rocketpoll.broker.store.gathered_entries import GatheredEntries
 from rocketpoll.broker.store.index_service import IndexService
@@ -98,6 +100,7 @@ class ReputMessageService:
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
+        self._batches = FreshBatches()
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
@@ -223,6 +226,9 @@ class ReputMessageService:
             next_offset = run.end_offset
         if fresh:
             self._dispatch(self._dispatcher.entries_of_fresh(fresh), next_offset)
+            is_near = next_offset - self.index_from_offset < 2 * INDEX_BEHIND_MAX
+            if is_near and self._index is not None:  # else they would be kept for nobody
+                self._batches.keep(fresh)
             return
         many = self._fresh.chunks.take(start, confirmed)
         if many is not None:
@@ -261,7 +267,7 @@ class ReputMessageService:
             if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             blank_place = self._blank_place(entries)
-            taken_back = self._dispatcher.taken_back.of(key)
+            taken_back = self._taken_back_before(key, queue_offset, entries)
             self._gathered.add(
                 key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
             )
@@ -270,6 +276,7 @@ class ReputMessageService:
             shown = self._gathered.show()
             self.reput_from_offset, self._gathered_until = next_offset, LOG_START
             for each in shown:
+                self._dispatcher.taken_back.forget(each.key, each.queue.max_offset, each.last_place)
                 self._tell(*each.key, each.queue.max_offset, each.tags_codes)
 
     def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
@@ -287,13 +294,25 @@ class ReputMessageService:
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                taken_back = self._dispatcher.taken_back.of((topic, queue_id))
+                key = topic, queue_id
+                taken_back = self._taken_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
             queue.append(queue_offset, entries)
-            self._dispatcher.taken_back.forget((topic, queue_id), queue.max_offset)
+            self._dispatcher.taken_back.forget(
+                (topic, queue_id), queue.max_offset, last_place(entries)
+            )
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
+
+    def _taken_back_before(
+        self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
+    ) -> list[range]:
+        """Return the offsets before a queue's new entries that rolled-back rows have left."""
+        place, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        return self._dispatcher.taken_back.before(
+            key, queue_offset, PhysicalOffset(place), self.holes
+        )
 
     def _blank_place(self, entries: Buffer) -> PhysicalOffset:
         """Return where entries lead that fill a gap before these."""
@@ -368,7 +387,9 @@ class ReputMessageService:
 
     def _index_once(self) -> None:
         start = self.index_from_offset
-        end = self.reput_from_offset
+        end = self._index_batches(start, self.reput_from_offset)
+        if end == start:
+            return
         data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not chunks.are_loaded():
@@ -376,6 +397,21 @@ class ReputMessageService:
             self._index_few(data, sizes, start, next_offset)
         else:
             self._index_chunk(_chunk(data, sizes), start, next_offset)
+
+    def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
+        """Give the index what is known of batches; return up to where it has to read the log."""
+        stretch = self._batches.next_stretch(start, end)
+        if not stretch or self._index is None or start < self._log.min_offset:
+            return end
+        if stretch[0].start_offset > start:
+            return stretch[0].start_offset
+        keys = keys_of_rows(stretch)
+        if keys is None:
+            self._batches.forget(stretch)
+            return end
+        self._index.add(*keys)
+        self.index_from_offset = stretch[-1].end_offset
+        return start
 
     def _note_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Pass over the first inconsistent record between two places, unless it is given now."""

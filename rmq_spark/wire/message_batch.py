@@ -95,12 +95,6 @@ class EvenEntries(NamedTuple):
     flag_at: int = _FLAG_AT
     """The place of the flag in an entry."""
 
-    def properties(self) -> list[bytes]:
-        """Return the properties of each message."""
-        length = len(self.first.properties)
-        row = struct.Struct(f"{self.entry_bytes - length}x{length}s")
-        return [properties for (properties,) in row.iter_unpack(self.data)]
-
 
 _new: Callable[[type[BatchEntry], tuple[int, Buffer, bytes]], BatchEntry] = tuple.__new__
 

@@ -11,7 +11,7 @@ from stores import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries, split_batch
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
 from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.records.record_template import (
     RecordTemplate,
@@ -27,12 +27,16 @@ ENDINGS = (b"", b"CLUSTER\x01C\x02", b"\x02CLUSTER\x01C\x02", b"TAGS\x01late\x02
 def even_batches(draw):
     """The messages of a batch, whose bodies and properties are as long as the first's."""
     count = draw(st.integers(1, 20))
-    body_bytes, shape = draw(st.integers(1, 40)), draw(st.sampled_from(["", "k", "tag", "raw"]))
+    body_bytes, shape = (
+        draw(st.integers(1, 40)),
+        draw(st.sampled_from(["", "k", "id", "tag", "raw"])),
+    )
     body = st.binary(min_size=body_bytes, max_size=body_bytes)
     letters = st.text("ab", min_size=3, max_size=3)
     texts = {
         "": st.just(""),
         "k": letters.map("KEYS\x01{}\x02WAIT\x01true\x02".format),
+        "id": letters.map("UNIQ_KEY\x01{}\x02WAIT\x01true".format),
         "tag": letters.map("UNIQ_KEY\x01{}\x02TAGS\x01same\x02".format)
         | letters.map("TAGS\x01{}\x02KEYS\x01aaa\x02k\x01zz\x02".format),
         "raw": st.text("\x01\x02aT", min_size=7, max_size=7),
@@ -56,7 +60,7 @@ def have_one_end(each, ending):
 def even_of(template, each, ending, born_timestamp):
     entries = even_entries(encode_batch(each))
     assert entries.rows == len(each)
-    return EvenBatch(template, entries, ending, born_timestamp)
+    return EvenBatch(template, entries, own_properties(entries), ending, born_timestamp)
 
 
 @given(plain_messages, even_batches(), st.sampled_from(ENDINGS), int64s, st.tuples(*[int64s] * 3))
@@ -93,11 +97,16 @@ def kept(root):
 @settings(max_examples=40)
 @given(
     st.sampled_from(["T", "U", SCHEDULE_TOPIC]),
-    st.lists(st.tuples(even_batches(), st.sampled_from(ENDINGS)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(even_batches(), st.sampled_from(ENDINGS), st.booleans()), min_size=1, max_size=8
+    ),
 )
-@example("T", [([BatchedMessage(b"x" * 200, "KEYS\x01k\x02", 1)] * 400, b"")])  # too many to keep
+@example(
+    "T", [([BatchedMessage(b"x" * 200, "KEYS\x01k\x02", 1)] * 400, b"", True)]
+)  # too many to keep
+@example("T", [([BatchedMessage(b"x", "UNIQ_KEY\x01k\x02", 1)] * 200, b"", True)] * 2)
 def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, topic, batches):
-    assume(all(have_one_end(*batch) for batch in batches))
+    assume(all(have_one_end(each, ending) for each, ending, _ in batches))
     roots, stores, listeners = [], [], []
     for _ in range(2):
         roots.append(tmp_path_factory.mktemp("store"))
@@ -111,14 +120,14 @@ def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, to
             )
         )
     template = RecordTemplate(draft_of(message("", topic=topic, queue_id=1)))
-    for each, ending in batches:
+    for each, ending, is_followed in batches:
         results = (
             stores[0].put_even(even_of(template, each, ending, 5)),
             stores[1].put_uniform(template, as_parts(each, ending), 5)[0],
         )
         assert results[0] == results[1]
         assert results[0].status is Status.PUT_OK
-        for store in stores:
+        for store in stores if is_followed else ():
             store.put_message(message("between", topic="T", queue_id=1, keys="z"))
     for store in stores:
         store.save_checkpoint()
@@ -151,7 +160,7 @@ def test_what_is_a_table_is_what_it_would_be_taken_apart(each, dice):
     entries = even_entries(memoryview(data))
     apart = split_batch(data)
     assert (entries.rows, entries.first) == (len(apart), apart[0])
-    assert entries.properties() == [one.properties for one in apart]
+    assert own_properties(entries) == b"".join(one.properties for one in apart)
     assert {len(one.body) for one in apart} == {len(entries.first.body)}
     damaged = bytearray(data)
     damaged[dice.randrange(len(data))] ^= 1 << dice.randrange(8)

@@ -22,7 +22,7 @@ from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 from rocketpoll.broker.store.aside import Waiting
-from rocketpoll.broker.store.even_batch import EvenBatch
+from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
 from rocketpoll.broker.store.lazy_numpy import is_loaded as is_numpy_loaded
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.records.record_template import UniformParts
@@ -129,11 +129,11 @@ class BatchPuts:
         if entries is None or entries.rows < _EVEN_MIN:
             return None
         width = len(entries.first.properties)
-        own = b"".join(entries.properties())
+        own = own_properties(entries)
         ending = self._properties.ending_in_batch(own, width, of_batch)
         if ending is None:
             return None
-        return EvenBatch(plan.template, entries, ending, born_timestamp)
+        return EvenBatch(plan.template, entries, own, ending, born_timestamp)
 
     def _check_room_for_parts(self, size: int) -> None:
         """Refuse to take one more batch apart if too many are; one always may be."""

@@ -1,0 +1,123 @@
+"""The keys of even batches, hashed by columns: those that a look at each message finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from stores import message, open_store
+
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, even_entries
+from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rocketpoll.broker.store.even_batch import EvenBatch, own_properties
+from rocketpoll.broker.store.even_keys import hash_even, keys_of_rows
+from rocketpoll.broker.store.fresh_records import FreshRows
+from rocketpoll.broker.store.index_key import hash_keys
+from rocketpoll.broker.store.records.record_draft import draft_of
+from rocketpoll.broker.store.records.record_glance import pattern_of, property_of
+from rocketpoll.broker.store.records.record_template import RecordTemplate
+
+PIECES = ("UNIQ_KEY\x01", "KEYS\x01", "XUNIQ_KEY\x01", "\x01", "\x02", "a", "b", "\u00e9", " ")
+
+
+def text_of(value):
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def looked_for(topic, rows):
+    """The hashes of what a look at each message finds."""
+    found = ([property_of(row, pattern_of(name)) for name in (UNIQ_KEY, KEYS)] for row in rows)
+    return [
+        key_hash
+        for unique, words in found
+        for key_hash in hash_keys(topic, text_of(unique), text_of(words))
+    ]
+
+
+@st.composite
+def rows_of_one_width(draw):
+    """Rows of one producer, of which some may have been told to differ from the first."""
+    first = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=6))).encode()
+    rows = [first]
+    for _ in range(draw(st.integers(0, 4))):
+        row = bytearray(first)
+        for at in draw(st.lists(st.integers(0, len(first) - 1), max_size=3)) if first else ():
+            row[at] = draw(st.sampled_from(b"ab\x01\x02\xe9"))
+        rows.append(bytes(row))
+    return rows
+
+
+@given(st.sampled_from(["T", "%RETRY%g", "\u00fc"]), rows_of_one_width())
+@example("T", [b"UNIQ_KEY\x01a\x02UNIQ_KEY\x01b\x02", b"UNIQ_KEY\x01a\x02unIQ_KEY\x01b\x02"])
+@example("T", [b"UNIQ_KEY\x01\x02a", b"UNIQ_KEY\x01\x02a"])
+@example("T", [b"aUNIQ_KEY\x01ab", b"aUNIQ_KEY\x01ab"])
+@example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
+def test_keys_hashed_by_columns_are_those_of_each_message(topic, rows):
+    hashes = hash_even(topic, b"".join(rows), len(rows))
+    if hashes is not None:
+        assert hashes.tolist() == looked_for(topic, rows)
+
+
+ids = st.text("0123456789ABCDEF", min_size=32, max_size=32)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "UNIQ_KEY\x01{}\x02WAIT\x01true",
+        "UNIQ_KEY\x01{}\x02",
+        "TAGS\x01t\x02UNIQ_KEY\x01{}",
+        "a\x01b",
+    ],
+)
+@given(st.lists(ids, min_size=1, max_size=5))
+def test_what_producers_send_is_hashed_by_columns(form, keys):
+    rows = [form.format(key).encode() for key in keys]
+    hashes = hash_even("orders", b"".join(rows), len(rows))
+    assert hashes.tolist() == looked_for("orders", rows)
+
+
+def rows_at(start, own, ending=b"", topic="T"):
+    return FreshRows((topic, 0), 0, start, 100, len(own), b"".join(own), ending, start)
+
+
+def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
+    batches = [
+        rows_at(0, [b"UNIQ_KEY\x01a", b"UNIQ_KEY\x01b"]),
+        rows_at(200, [b"UNIQ_KEY\x01c"]),
+        rows_at(300, [b"k\x01v"]),
+        rows_at(400, [b"UNIQ_KEY\x01d"], topic="U"),
+    ]
+    hashes, places, times = keys_of_rows(batches)
+    keys = [("T", "a"), ("T", "b"), ("T", "c"), ("U", "d")]
+    assert hashes.tolist() == [hash_keys(topic, key, None)[0] for topic, key in keys]
+    assert places.tolist() == [0, 100, 200, 400]
+    assert times.tolist() == [0, 0, 200, 400]
+    assert [part.dtype for part in keys_of_rows(batches[2:3])] == [np.int32, np.int64, np.int64]
+
+
+@pytest.mark.parametrize("ending", [b"KEYS\x01k\x02", b"\x02UNIQ_KEY\x01k\x02"])
+def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
+    assert keys_of_rows([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
+
+
+def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
+    store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20)
+    template = RecordTemplate(draft_of(message("")))
+    places = {}
+    for batch in range(3):
+        keys = [f"{batch}-{number:02d}" for number in range(20)]
+        each = [BatchedMessage(b"x" * 9, f"UNIQ_KEY\x01{key}\x02WAIT\x01true") for key in keys]
+        entries = even_entries(encode_batch(each))
+        even = EvenBatch(template, entries, own_properties(entries), b"\x02C\x01c\x02", 5)
+        start = store.put_even(even).physical_offset
+        places |= {key: start + number * even.record_bytes for number, key in enumerate(keys)}
+    end = store.state().written_offset
+    store._log.files.write(0, bytes(end))
+    assert store._reput.catch_up_index()
+    assert {key: store._index.query("T", key, 0, 1 << 60, 9) for key in places} == {
+        key: [place] for key, place in places.items()
+    }
+    assert store.state().holes == ()
+    store.shutdown()
