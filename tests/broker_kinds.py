@@ -32,6 +32,9 @@ DELAYS_S = (1, 1, 1, 1, 2, *[3600] * 13)
 """The delay levels: so that the third, with which retries begin, comes after a second."""
 
 WAIT_SECONDS_MAX = 30
+START_SECONDS_MAX = 180
+"""For a RocketMQ that has just been started: two JVMs, on a machine that may be busy."""
+
 POLL_SECONDS = 0.02
 POLLS_PER_REMINDER = 25
 

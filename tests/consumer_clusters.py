@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import java_vectors
 import pytest
 from breadth import PEERS
-from broker_kinds import DELAYS_S, NAME, RocketMQBroker, wait_until
+from broker_kinds import DELAYS_S, NAME, START_SECONDS_MAX, RocketMQBroker, wait_until
 from broker_stories import BrokerThread, small_broker
 
 from rmq_spark.client.errors import ClientError, RouteNotFound
@@ -156,7 +156,7 @@ def running(kind, directory, **more):
             except ClientError:
                 return False
 
-        wait_until("a broker that is ready", is_ready, 60)
+        wait_until("a broker that is ready", is_ready, START_SECONDS_MAX)
         instance.shutdown()
         yield broker.name_server, broker.address
     finally:

@@ -6,9 +6,10 @@ import json
 import re
 import shlex
 import time
+from functools import partial
 
 import pytest
-from broker_kinds import RocketMQBroker, RocketPollBroker, wait_until
+from broker_kinds import START_SECONDS_MAX, RocketMQBroker, RocketPollBroker, wait_until
 from conforming_clients import Clients, Listener
 from walks import Walk, check_told, commands
 
@@ -154,7 +155,8 @@ def test_a_broker_was_killed_and_nothing_is_lost(run, broker, walk, monkeypatch)
         ("a broker that is ready", ("topic", "create", "orders", "--queues", 2)),
         ("a group", ("produce", "orders", "--batch", 50)),
     ):
-        wait_until(what, lambda ask=command: run(*ask, stdin=b"x\n" * 500).code == 0)
+        asked = partial(run, *command, stdin=b"x\n" * 500)
+        wait_until(what, lambda ask=asked: ask().code == 0, START_SECONDS_MAX)
     with Admin(broker.name_server) as admin:
         admin.create_group("billing")
         for queue, held in admin.topic_offsets("orders").items():

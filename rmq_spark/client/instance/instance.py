@@ -193,7 +193,10 @@ class ClientInstance(ProcessBound):
         """
         with self._lock:
             if self._is_shut_down:
-                raise ClientShutDown
+                raise ClientShutDown(
+                    "the instance has ended, with its last user or by shutdown(): make a new one, "
+                    "or keep it in a with statement for those that come one after the other"
+                )
             if self._heartbeats is None:
                 refreshing = Periodic("routes", self._route_interval_ms, self.routes.refresh_all)
                 heartbeats = Periodic("heartbeats", self._heartbeat_interval_ms, self.heartbeat)

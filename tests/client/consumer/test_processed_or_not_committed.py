@@ -162,7 +162,7 @@ def test_what_no_broker_takes_with_more_properties_or_inflated_keeps_no_queue_fo
         wait_until("the one behind", lambda: (len(b"behind"), 0) in seen, PATIENCE_S)
     size = len(large["body"])
     assert seen == [(size, 0), (size, 1), (len(b"behind"), 0)]
-    assert cluster.dead_letters(group) == 1
+    wait_until("its dead letter", lambda: cluster.dead_letters(group) == 1, PATIENCE_S)
 
 
 @pytest.mark.parametrize("fails", [False, True])
