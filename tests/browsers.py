@@ -24,3 +24,14 @@ def started_chromium():
         browser = started.chromium.launch(executable_path=CHROMIUM, args=flags)
         yield browser
         browser.close()
+
+
+def appears(page, selector, timeout_ms):
+    """Wait for an element; return whether it has come in time."""
+    from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415  # there is a page
+
+    try:
+        page.wait_for_selector(selector, state="attached", timeout=timeout_ms)
+    except NotInTime:
+        return False
+    return True

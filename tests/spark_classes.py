@@ -22,6 +22,10 @@ ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 300
 _FOR_A_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+# What Spark takes unless a program says otherwise; its own 200 partitions behind a shuffle are 200
+# tasks in each batch of a page's ten rows
+_FOR_FEW_ROWS = "-Dspark.sql.shuffle.partitions=2 -Dspark.ui.enabled=false"
+
 # What most tests have Spark do: the classes of that are in the file.
 _USUAL = """
 import sys
@@ -51,13 +55,10 @@ def classes_file() -> Path:
 
 
 def quick_start() -> str:
-    """What a JVM is told that lives for seconds."""
+    """What a JVM is told that lives for seconds, and sees few rows."""
     path = classes_file()
-    return (
-        f"{_FOR_A_SHORT_LIFE} -XX:SharedArchiveFile={path} -Xlog:cds*=off"
-        if path.exists()
-        else _FOR_A_SHORT_LIFE
-    )
+    usual = f"{_FOR_A_SHORT_LIFE} {_FOR_FEW_ROWS}"
+    return f"{usual} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else usual
 
 
 def make() -> None:

@@ -79,7 +79,7 @@ def assert_read(query, bodies, *, without=()):
 
 
 def _text(body):
-    return None if body is None else body.decode()
+    return body if body is None or isinstance(body, str) else body.decode()
 
 
 def _unpickled(data):
@@ -98,6 +98,7 @@ class Engine:
             "discoveryIntervalMs": "0",
             **{name: str(value) for name, value in options.items()},
         }
+        self.schema = SCHEMA
         self.offsets: list[str] = []
         self.commits = 0
         self.sink: dict[int, list[Row]] = {}
@@ -113,7 +114,7 @@ class Engine:
     def start(self, *, available_now=False):
         """Start it, from its checkpoint if it has one; nothing is asked yet."""
         assert self._reader is None
-        self._reader = stream_reader(self.options, SCHEMA)
+        self._reader = stream_reader(self.options, self.schema)
         self._is_available_now = available_now
         if available_now:
             self._reader.prepareForTriggerAvailableNow()

@@ -100,7 +100,14 @@ class Sink:
         return None if last is None else last.batch_id
 
 
-def roll_back_between(store):
+def roll_back(store, before=1):
+    """Roll back a batch with three rows in queue 0 of T, behind messages of others."""
+    for number in range(before):
+        store.wait_until_stored(store.put_message(message(f"other {number}", "T", 0)))
+    roll_back_between(store, before=0, while_others_send=False)
+
+
+def roll_back_between(store, before=1, *, while_others_send=True):
     """Roll back a batch with rows in queue 0 of T, while others send to it; what they have sent.
 
     The queue has a gap then.
@@ -115,11 +122,18 @@ def roll_back_between(store):
         if queue[0] == "U":
             raise BatchRefused("gone")
 
-    put()
+    for _ in range(before):
+        put()
     sink = Sink(store)
     attempt = sink.stage(0, [("T", 0, ["row"] * 3), ("U", 0, ["row"])])
+
+    def between():
+        """Else the rows would not be the first, where nobody has sent before."""
+        if while_others_send and (before or store._appender.next_offset(("T", 0))):
+            put()
+
     with pytest.raises(BatchRefused):
-        sink.commit(0, attempt, between=put, admit=refuse_u)
+        sink.commit(0, attempt, between=between, admit=refuse_u)
     return sent
 
 

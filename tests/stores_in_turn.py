@@ -54,6 +54,11 @@ class Place:
         self._first_topic = next(iter(topics))
         tell_of_topics(root / "config", topics)
 
+    @property
+    def name_server(self) -> str:
+        """Where clients find the broker of Java."""
+        return self._rocketmq.address
+
     def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
         return MessageStore(self.config, LocalDisk(), clock or now_ms)
 

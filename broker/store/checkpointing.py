@@ -135,6 +135,7 @@ class Checkpointing:
                 safe_offset = parts.reput.reput_from_offset
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
+                taken_back = parts.dispatcher.taken_back.numbers(safe_offset)
                 self._forgotten.clear()
             parts.log.flush()
             if not parts.queues.flush(is_over):
@@ -156,6 +157,11 @@ class Checkpointing:
                         holes=holes,
                         deleted_topics=parts.dispatcher.deleted_topics,
                         half_deleted=self.half_deleted,
+                        taken_back={
+                            topic: rows
+                            for topic, rows in taken_back.items()
+                            if topic not in self._forgotten
+                        },
                         newest_mark=parts.batches.newest_mark,
                     )
                 )

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocketpoll.broker.store.lacks import Hindrance, is_lack
@@ -108,7 +109,7 @@ _state = _State()
 def _load(attempt: Future[None]) -> None:
     try:
         for home in dict.fromkeys(_HOMES.values()):
-            import_module(home)
+            _imported(home)
         # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
         # second, which is to be spent here and not in a turn of the loop. To have pyarrow do it
         # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
@@ -128,5 +129,23 @@ def __getattr__(name: str) -> Any:
     """Import the tool of this name, which later look-ups find without coming here."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    tool = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    tool = globals()[name] = getattr(_imported(_HOMES[name]), name)
     return tool
+
+
+def _imported(home: str) -> ModuleType:
+    """Import a module.
+
+    Raises:
+        ImportError: It cannot be imported, whatever numpy or pyarrow has raised: where they do not
+            fit together, or something else has their name, that may be anything.
+    """
+    try:
+        return import_module(home)
+    except Exception as error:
+        if is_lack(error) or isinstance(error, OSError):
+            raise
+        raise ImportError(
+            f"{home} cannot be imported, as pyarrow and numpy do not fit together, or something "
+            f"else has one of their names: {type(error).__name__}: {error}"
+        ) from error

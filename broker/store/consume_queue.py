@@ -19,7 +19,7 @@ for a callable in searches.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -71,11 +71,26 @@ def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range]
     return entries + lost * (gap.stop - at)
 
 
+def last_place(entries: Buffer) -> PhysicalOffset:
+    """Return where the record of the last of some entries lies."""
+    return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries, len(entries) - ENTRY_BYTES)[0])
+
+
+def _begin_of_taken_back(gap: range, taken_back: Sequence[range]) -> int:
+    """Return from where on all of a gap was rolled back; its end if its last offset was not."""
+    begin = gap.stop
+    for each in reversed(taken_back):
+        if each.start < begin <= each.stop:
+            begin = max(each.start, gap.start)
+    return begin
+
+
 class QueueBounds(NamedTuple):
     """The offsets that a queue's messages lie between; both are 0 if it has never had any."""
 
     first: QueueOffset
-    """The offset of the first message that the queue holds."""
+    """The offset of the first message that the queue holds, or of those before it that were rolled
+    back: nobody who begins there misses any."""
     next: QueueOffset
     """The offset that the queue's next message gets."""
 
@@ -259,7 +274,7 @@ class ConsumeQueue:
         self,
         queue_offset: QueueOffset,
         blank_place: PhysicalOffset = LOG_START,
-        taken_back: Iterable[range] = (),
+        taken_back: Sequence[range] = (),
     ) -> None:
         """Give the next message this offset at least; entries before that lead to a blank place.
 
@@ -432,17 +447,22 @@ class ConsumeQueue:
         self.min_offset = self.max_offset if first is None else first
 
     def _fill(
-        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Iterable[range]
+        self, queue_offset: QueueOffset, blank_place: PhysicalOffset, taken_back: Sequence[range]
     ) -> None:
-        """Write blank entries up to an offset, which numbers it; a new queue begins there."""
+        """Write blank entries up to an offset, which numbers it.
+
+        A new queue begins there, or where what was rolled back before it begins: who waits at the
+        start of an empty queue has lost nothing then.
+        """
         is_new = self.max_offset == self.min_offset
+        begin = QueueOffset(_begin_of_taken_back(range(self.max_offset, queue_offset), taken_back))
         if is_new and not self._files.files:
-            self.min_offset = self.max_offset = self._file_start(queue_offset)
+            self.min_offset = self.max_offset = self._file_start(begin)
         gap = range(self.max_offset, queue_offset)
         self._write(self.max_offset, blank_entries(gap, blank_place, taken_back))
         self.max_offset = queue_offset
         if is_new:
-            self.min_offset = queue_offset
+            self.min_offset = begin
 
     def _write(self, queue_offset: QueueOffset, entries: Buffer) -> None:
         position = queue_offset * ENTRY_BYTES

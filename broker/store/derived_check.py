@@ -23,7 +23,7 @@ from rocketpoll.broker.store.consume_queue import (
     READ_ENTRIES_MAX,
     ConsumeQueue,
 )
-from rocketpoll.broker.store.dispatch import FEW, QueueEntries, record_sizes
+from rocketpoll.broker.store.dispatch import FEW, Dispatcher, QueueEntries, record_sizes
 from rocketpoll.broker.store.entry_check import EntryCheck, WrongEntry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.index_service import IndexService, Keys, hashed, hashed_few
@@ -57,15 +57,18 @@ def look_at_all(
     """
     log, queues, index = parts.log, parts.queues, parts.index
     comparison = _Comparison()
+    # One of its own, which has reput know of no rolled-back rows that it has passed long ago.
+    dispatcher = Dispatcher(parts.config.message_delay_level_ms)
+    dispatcher.deleted_topics = parts.dispatcher.deleted_topics
     wrong: ConsumeQueue | None = None
     keys: list[Keys] = []
     for start, data, sizes in _pieces(log, end_offset):
         if len(sizes) <= FEW or not chunks.are_loaded():
-            runs = parts.dispatcher.entries_of_few(data, sizes, start)
+            runs = dispatcher.entries_of_few(data, sizes, start)
             keys.append(hashed_few(keyed(data, sizes, start)))
         else:
             chunk = chunks.RecordChunk(data[: sum(sizes)], sizes)
-            runs = parts.dispatcher.entries_of_chunk(chunk, start)
+            runs = dispatcher.entries_of_chunk(chunk, start)
             keys.append(hashed(**key_columns(chunk, start)))
         for run in runs:
             queue = queues.get_or_make(run.topic, run.queue_id)

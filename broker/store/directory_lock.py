@@ -4,8 +4,10 @@
 kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
 nevertheless, as is one whose directory has links that lead into ours. ``abort`` is there while a
 broker runs and is removed at a clean stop; a start that finds it follows a crash. Each start writes
-something else into it, so that who reads it there sees the files of that very broker. No other file
-of the store is known here.
+something else into it, so that who reads it there sees the files of that very broker. RocketMQ
+writes a word into ``lock`` when it starts, and 4.9 leaves an ``abort`` that it finds as it is: so
+what lies in ``lock`` tells of it as well, and is wiped by our next start. No other file of the
+store is known here.
 """
 
 from __future__ import annotations
@@ -110,10 +112,15 @@ class AbortFile:
     def is_of_another(self) -> bool:
         """Return whether another program crashed; RocketMQ leaves nothing or a number there.
 
+        What it has written to the lock tells of one that found our sign, as we had crashed before.
         A sign that the disk does not give may be another's: then no checkpoint is relied on.
         """
+        if not self.exists():
+            return False
+        if self._disk.size_of(self._root / LOCK):
+            return True
         try:
-            return self.exists() and not self._disk.read(self.path).startswith(OUR_SIGN)
+            return not self._disk.read(self.path).startswith(OUR_SIGN)
         except OSError as error:
             if not has_lost_content(error):
                 raise
@@ -128,6 +135,8 @@ class AbortFile:
         self._disk.write_whole(new_path, self.sign)
         self._disk.rename(new_path, self.path)
         self._disk.flush_directory(self._root)
+        if self._disk.size_of(self._root / LOCK):  # should a power loss bring it back: no harm
+            self._disk.empty(self._root / LOCK)
 
     def remove(self) -> None:
         """Take the sign away, durably; after all else is flushed."""

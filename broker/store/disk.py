@@ -121,6 +121,9 @@ class Disk(Protocol):
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
 
+    def empty(self, path: Path) -> None:
+        """Cut a file to nothing, without opening it: a lock of this process stays."""
+
     def make_directory(self, path: Path) -> None:
         """Make a directory, with those above it, where they are missing."""
 
@@ -230,6 +233,11 @@ class LocalDisk:
             path.rmdir()
         else:
             path.unlink(missing_ok=True)
+
+    def empty(self, path: Path) -> None:
+        """Cut a file to nothing, without opening it."""
+        self._check_directory(path)
+        os.truncate(path, 0)
 
     def make_directory(self, path: Path) -> None:
         """Make a directory, with those above it."""

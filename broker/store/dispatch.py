@@ -34,7 +34,7 @@ from rocketpoll.broker.store.consume_queue import (
 from rocketpoll.broker.store.fresh_records import FreshRows, FreshRun
 from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.records.record_glance import glance, pattern_of, property_of
-from rocketpoll.broker.store.taken_back import TakenBack
+from rocketpoll.broker.store.taken_back import RolledBack, TakenBack
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -148,6 +148,7 @@ class Dispatcher:
         """Pass over the records of a topic before a place in the log, from the next run on."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics = {**self.deleted_topics, topic: before}
+        self.taken_back.forget_topic(topic, before)
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
@@ -246,9 +247,10 @@ class Dispatcher:
                 run.codes.append(code)
                 run.end += 1
             elif sys_flag & TRANSACTION_MASK == STATE_ROLLED_BACK:
-                name = topic.decode("utf-8", "replace")
-                if physical_offset + position >= self.deleted_topics.get(name, 0):
-                    self.taken_back.note((name, queue_id), queue_offset)
+                name, place = topic.decode("utf-8", "replace"), physical_offset + position
+                if place >= self.deleted_topics.get(name, 0):
+                    offsets = range(queue_offset, queue_offset + 1)
+                    self.taken_back.note((name, queue_id), RolledBack(offsets, place, place))
             position += size
         return [run.finished() for run in runs]
 
@@ -274,9 +276,13 @@ class Dispatcher:
         for run in _by_queue(queues, np.flatnonzero(states == STATE_ROLLED_BACK)):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             key = topic, int(queue_ids[run[0]])
-            alive = entries["physical_offset"][run] >= self.deleted_topics.get(topic, 0)
-            for offsets in _successive(queue_offsets[run[alive]]):
-                self.taken_back.note(key, QueueOffset(offsets[0]), len(offsets))
+            places = entries["physical_offset"]
+            alive = run[places[run] >= self.deleted_topics.get(topic, 0)]
+            for rows in _successive(queue_offsets, alive):
+                start = int(queue_offsets[rows[0]])
+                first, last = (PhysicalOffset(places[row]) for row in (rows[0], rows[-1]))
+                offsets = range(start, start + len(rows))
+                self.taken_back.note(key, RolledBack(offsets, first, last))
         for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             yield from _runs(topic, int(queue_ids[run[0]]), queue_offsets[run], entries[run])
@@ -319,21 +325,20 @@ def _runs(
     topic: str, queue_id: int, queue_offsets: npt.NDArray[np.int64], entries: Entries
 ) -> Iterator[QueueEntries]:
     """Split entries where offsets do not follow each other, as the log has lost some."""
-    end = 0
-    for offsets in _successive(queue_offsets):
-        start, end = end, end + len(offsets)
-        piece = entries[start:end]
+    for rows in _successive(queue_offsets, np.arange(len(entries))):
+        piece = entries[rows[0] : rows[-1] + 1]
         codes = piece["tags_code"].tolist()
-        yield QueueEntries(topic, queue_id, QueueOffset(offsets[0]), piece.tobytes(), codes)
+        first = QueueOffset(queue_offsets[rows[0]])
+        yield QueueEntries(topic, queue_id, first, piece.tobytes(), codes)
 
 
 def _successive(
-    queue_offsets: npt.NDArray[np.int64],
-) -> Sequence[npt.NDArray[np.int64]]:
-    """Split offsets where they do not follow each other."""
-    if not len(queue_offsets):
+    queue_offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> Sequence[npt.NDArray[np.intp]]:
+    """Split rows of one queue where their offsets do not follow each other."""
+    if not len(rows):
         return ()
-    return np.split(queue_offsets, np.flatnonzero(np.diff(queue_offsets) != 1) + 1)
+    return np.split(rows, np.flatnonzero(np.diff(queue_offsets[rows]) != 1) + 1)
 
 
 def _tags_code(tags: bytes | None) -> int:

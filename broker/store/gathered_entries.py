@@ -12,13 +12,13 @@ This module must not know the log, nor who is told of what comes to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rocketpoll.broker.store.consume_queue import ConsumeQueue, blank_entries
-from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
+from rocketpoll.broker.store.consume_queue import ConsumeQueue, blank_entries, last_place
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 
 CODES_MAX: Final = 4_096
 """The most different tags codes that are remembered of a queue; with more, it may be any."""
@@ -30,17 +30,20 @@ class Shown(NamedTuple):
     key: QueueKey
     queue: ConsumeQueue
     tags_codes: Collection[int] | None
+    last_place: PhysicalOffset
+    """The place of the record of the last entry."""
 
 
 class _Behind:
-    """The entries behind the end of a queue: where they end, and their tags codes."""
+    """The entries behind the end of a queue: where they end, their tags codes, the last place."""
 
-    __slots__ = ("codes", "end", "queue")
+    __slots__ = ("codes", "end", "last_place", "queue")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
         self.end = queue.max_offset
         self.codes: set[int] | None = set()
+        self.last_place = LOG_START
 
 
 class GatheredEntries:
@@ -62,7 +65,7 @@ class GatheredEntries:
         entries: Buffer,
         tags_codes: Collection[int],
         blank_place: PhysicalOffset,
-        taken_back: Iterable[range] = (),
+        taken_back: Sequence[range] = (),
     ) -> None:
         """Write entries behind those of their queue that are there, shown or not.
 
@@ -80,6 +83,7 @@ class GatheredEntries:
             blanks = blank_entries(range(behind.end, queue_offset), blank_place, taken_back)
             behind.end = queue.write_ahead(behind.end, behind.end, blanks)
         behind.end = queue.write_ahead(behind.end, queue_offset, entries)
+        behind.last_place = last_place(entries)
         if behind.codes is not None:
             behind.codes.update(tags_codes)
             if len(behind.codes) > CODES_MAX:
@@ -87,7 +91,10 @@ class GatheredEntries:
 
     def show(self) -> list[Shown]:
         """Have all that was added be seen, and forget it; return the queues that it is in."""
-        shown = [Shown(key, each.queue, each.codes) for key, each in self._behind.items()]
+        shown = [
+            Shown(key, each.queue, each.codes, each.last_place)
+            for key, each in self._behind.items()
+        ]
         for each in self._behind.values():  # from here on, nothing can fail
             each.queue.max_offset = each.end
         self._behind = {}

@@ -14,6 +14,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueSpan, topic_fault
+from rocketpoll.broker.store.taken_back import NUMBERS as TAKEN_BACK_NUMBERS
 
 MANIFEST: Final = "manifest.json"
 _NUMBERS = 3
@@ -43,6 +44,9 @@ class Manifest:
     """Topics, and the places before which their records are not to be dispatched again."""
     half_deleted: tuple[str, ...] = ()
     """Deleted topics of which others may still keep something."""
+    taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Rows of each topic that were rolled back, and that no message of their queues has come behind
+    yet: queue, first offset, next offset, first place and last place of each."""
     newest_mark: int | None = None
     """The highest mark of a commit of staged rows; None without one that was noted."""
 
@@ -54,6 +58,15 @@ class Manifest:
                     "manifest",
                     at=f"$.spans.{topic}",
                     needed="three numbers for each queue",
+                    found=numbers,
+                )
+
+        for topic, numbers in self.taken_back.items():
+            if len(numbers) % TAKEN_BACK_NUMBERS or min(numbers, default=0) < 0:
+                raise BodyError(
+                    "manifest",
+                    at=f"$.takenBack.{topic}",
+                    needed="five numbers for rows that were rolled back",
                     found=numbers,
                 )
 
@@ -103,6 +116,11 @@ class Manifest:
     ) -> Manifest:
         """Return a manifest without a topic that is about to be deleted."""
         spans = {name: numbers for name, numbers in self.spans.items() if name != topic}
+        taken_back = {name: rows for name, rows in self.taken_back.items() if name != topic}
         return replace(
-            self, spans=spans, deleted_topics=dict(deleted_topics), half_deleted=half_deleted
+            self,
+            spans=spans,
+            taken_back=taken_back,
+            deleted_topics=dict(deleted_topics),
+            half_deleted=half_deleted,
         )

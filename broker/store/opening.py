@@ -149,6 +149,8 @@ def open_parts(parts: StoreParts, checkpointing: Checkpointing, abort: AbortFile
     is_resumed, looked = _take_queues(parts, checkpointing, manifest, is_noted=is_noted)
     carried_to = manifest.safe_offset if is_resumed else None
     reput_from = max(carried_to or LOG_START, log.min_offset)
+    # Rows that lie behind that are passed, and noted, once more.
+    parts.dispatcher.taken_back.resume(manifest.taken_back if is_newest else {}, reput_from)
     is_index_kept = is_resumed and looked.is_index_right
     index_from = _index_start(parts, manifest, reput_from) if is_index_kept else _no_index(parts)
     known_holes = lasting_holes if is_newest and _is_of_this_log(manifest, parts) else ()

@@ -1,7 +1,8 @@
 """QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
 
 The files of a topic that goes are renamed as one into consumequeue.deleted/, which takes no time,
-and deleted there; what a crash leaves there, the next start deletes.
+and deleted there; what a crash leaves there goes behind the next start, bit by bit: a disk may take
+milliseconds for each file, and nobody waits for thousands of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from rocketpoll.broker.store.offsets import LOG_START, QueueOffset
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPICS_AT_A_TIME = 512
+LEFT_AT_A_TIME = 256
+"""Queues that a crash has left of deleted topics, and that go at a time."""
 _END = attrgetter("max_offset")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -87,6 +90,8 @@ class QueueTable:
         messages come again."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
+        self._left_topics: list[Path] = []
+        """Directories of deleted topics that a crash has left."""
 
     def load(self) -> None:
         """Find the queues and their files by names and sizes, without reading any.
@@ -99,9 +104,8 @@ class QueueTable:
         topics = self._disk.names(self._directory)
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
             self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
-        for name in self._disk.names(self._deleted):
-            with suppress(OSError):  # a later start does it
-                self._delete_topic(self._deleted / name)
+        self._left_topics = [self._deleted / name for name in self._disk.names(self._deleted)]
+        self.delete_left_topics()
 
     def _load_topics(self, topics: Sequence[str]) -> None:
         directories = [self._directory / topic for topic in topics]
@@ -297,6 +301,21 @@ class QueueTable:
         if aside.directory is not None:
             with suppress(OSError):  # the next start does it
                 self._delete_topic(aside.directory)
+
+    def delete_left_topics(self) -> None:
+        """Delete some queues that a crash has left of deleted topics; the next call goes on."""
+        left = LEFT_AT_A_TIME
+        while self._left_topics:
+            directory = self._left_topics[-1]
+            with suppress(OSError):  # the next start does it
+                queue_ids = self._disk.names(directory)
+                for queue_id in queue_ids[:left]:
+                    self._delete_queue(directory / queue_id)
+                if len(queue_ids) > left:
+                    return
+                left -= len(queue_ids)
+                self._disk.delete(directory)
+            self._left_topics.pop()
 
     def _delete_topic(self, directory: Path) -> None:
         for queue_id in self._disk.names(directory):

@@ -1,7 +1,8 @@
 """RecordLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
 
 That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not
-see. It ends with the process, however that ends; the file stays, and its content means nothing.
+see. It ends with the process, however that ends; the file stays, and its content is of
+no interest here.
 
 A record lock belongs to a process: it does not keep the same process out, and is lost as soon as
 the process closes the file anywhere. Therefore this module remembers what it holds and does not

@@ -28,7 +28,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue, last_place
 from rocketpoll.broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -267,7 +267,7 @@ class ReputMessageService:
             if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             blank_place = self._blank_place(entries)
-            taken_back = self._dispatcher.taken_back.of(key)
+            taken_back = self._taken_back_before(key, queue_offset, entries)
             self._gathered.add(
                 key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
             )
@@ -276,6 +276,7 @@ class ReputMessageService:
             shown = self._gathered.show()
             self.reput_from_offset, self._gathered_until = next_offset, LOG_START
             for each in shown:
+                self._dispatcher.taken_back.forget(each.key, each.queue.max_offset, each.last_place)
                 self._tell(*each.key, each.queue.max_offset, each.tags_codes)
 
     def _dispatch_now(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
@@ -293,13 +294,25 @@ class ReputMessageService:
             if queue_offset < queue.max_offset:
                 self._begin_anew_if_made_again(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                taken_back = self._dispatcher.taken_back.of((topic, queue_id))
+                key = topic, queue_id
+                taken_back = self._taken_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
             queue.append(queue_offset, entries)
-            self._dispatcher.taken_back.forget((topic, queue_id), queue.max_offset)
+            self._dispatcher.taken_back.forget(
+                (topic, queue_id), queue.max_offset, last_place(entries)
+            )
             if self._listener is not None:
                 _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
                 codes += tags_codes
+
+    def _taken_back_before(
+        self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
+    ) -> list[range]:
+        """Return the offsets before a queue's new entries that rolled-back rows have left."""
+        place, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        return self._dispatcher.taken_back.before(
+            key, queue_offset, PhysicalOffset(place), self.holes
+        )
 
     def _blank_place(self, entries: Buffer) -> PhysicalOffset:
         """Return where entries lead that fill a gap before these."""

@@ -45,7 +45,8 @@ class TopicDeletion:
                     queues.hide(topic, ended.next_offsets)
                 else:
                     self._appender.forget_topic(topic, ended)
-                dispatcher.deleted_topics = deleted  # none of an earlier record is offered now
+                # None of an earlier record is offered now.
+                dispatcher.note_deleted(topic, ended.log_end_offset)
                 reput.go_back_to(
                     ended.log_end_offset
                 )  # what was put meanwhile is of the next topic

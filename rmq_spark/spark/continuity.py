@@ -90,7 +90,7 @@ class Continuity:
                 losses[queue] = _shorter(queue, last, position.next_offset)
             else:
                 inside[queue] = position
-        strangers = self.strangers(inside)
+        strangers = self.strangers(inside, bounds)
         since = {queue: _after(positions[queue]) for queue in losses}
         since.update({queue: each.since_ms for queue, each in strangers.items()})
         losses.update({queue: each.loss for queue, each in strangers.items()})
@@ -124,7 +124,7 @@ class Continuity:
             for queue, (_, last) in ranges.items()
             if bounds[queue].first < last <= bounds[queue].next
         }
-        strangers, ended = self.strangers(before), self.strangers(behind)
+        strangers, ended = self.strangers(before, bounds), self.strangers(behind, bounds)
         changed = {
             queue: _after(end.positions[queue]) if each.since_ms else _EVER
             for queue, each in strangers.items()
@@ -152,16 +152,24 @@ class Continuity:
         )
 
     def strangers(
-        self, positions: Mapping[MessageQueue, QueuePosition]
+        self,
+        positions: Mapping[MessageQueue, QueuePosition],
+        bounds: Mapping[MessageQueue, Bounds] | None = None,
     ) -> dict[MessageQueue, Stranger]:
-        """Return the queues whose message before a position is another than was read."""
+        """Return the queues whose message before a position is another than was read.
+
+        With their bounds, those as well that have none there, and before it some that were not
+        read: an offset without a message may be all that is left of the one that was read, or the
+        place of a rolled-back row in a topic that was made again.
+        """
         places = {
             Place(queue, position.next_offset - 1): position
             for queue, position in positions.items()
             if position.next_offset and position.stored_ms is not None
         }
+        stored = self._queues.stored(places)
         found = {}
-        for place, message in self._queues.stored(places).items():
+        for place, message in stored.items():
             if places[place].may_be_behind(message.timestamp_ms, message.mark):
                 continue
             since_ms = stored_ms = places[place].stored_ms or 0
@@ -169,13 +177,30 @@ class Continuity:
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
-            found[place.queue] = Stranger(
-                f"{named(place.queue)} is not the one that was read: its message at offset "
-                f"{place.queue_offset} {how} it was read; the topic was deleted and made again, "
-                "or its broker was put back from an older copy",
-                since_ms,
+            found[place.queue] = _stranger(place, f"its message at offset {{}} {how}", since_ms)
+        empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
+        return found | self._emptied(empty, bounds or {})
+
+    def _emptied(
+        self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Stranger]:
+        """Return the queues with no message at a place, but later ones before it."""
+        asked = {
+            place: Since(stored_ms + 1, bounds[place.queue].first, place.queue_offset)
+            for place, stored_ms in places.items()
+            if place.queue in bounds
+            and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
+        }
+        begins = self._queues.first_since({place.queue: asked[place] for place in asked})
+        return {
+            place.queue: _stranger(
+                place,
+                f"it has no message at offset {{}}, and had one of {places[place]} ms when",
+                since.timestamp_ms,
             )
-        return found
+            for place, since in asked.items()
+            if begins[place.queue] < place.queue_offset
+        }
 
     def _since(
         self, since_ms: Mapping[MessageQueue, int | None], bounds: Mapping[MessageQueue, Bounds]
@@ -201,6 +226,15 @@ def joined_bounds(
 ) -> dict[MessageQueue, Bounds]:
     """Return the bounds of these queues; a queue that just expired may begin after its end."""
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
+
+
+def _stranger(place: Place, how: str, since_ms: int) -> Stranger:
+    return Stranger(
+        f"{named(place.queue)} is not the one that was read: {how.format(place.queue_offset)} it "
+        "was read; the topic was deleted and made again, or its broker was put back from an older "
+        "copy",
+        since_ms,
+    )
 
 
 def _after(position: QueuePosition) -> int | None:

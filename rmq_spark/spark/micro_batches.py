@@ -159,6 +159,12 @@ class MicroBatches:
         """Refuse a checkpoint of other topics; report topics of it that are no longer read."""
         if start == self._last_planned:
             return
+        if start.committed is not None:  # a pattern may match the commits topic as well
+            raise CheckpointError(
+                f"the checkpoint is of a query that read {', '.join(sorted(start.topics))} with "
+                "isolation=committed: leave the option as it was, or give the query its own "
+                "checkpointLocation"
+            )
         selection = self._options.selection
         option, named_by = selection.option, selection.pattern or ", ".join(selection.topics)
         others = sorted(topic for topic in start.topics if not selects(selection, topic))

@@ -5,6 +5,7 @@
                    (`continuity`) where what was not read begins: both say so in the end
     enough         few messages are waited for, as the user wishes
     within limits  rows and bytes are shared among the queues (`planning`)
+    behind gaps    no queue ends behind an offset that has no message
     made again     queues that changed while they were asked have told two stories: all is asked
                    for once more
 
@@ -24,7 +25,7 @@ from rmq_spark.spark.errors import report_losses
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Backlog, rows_within_bytes, share_rows
-from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.queues import Place, Queues
 from rmq_spark.spark.source_offset import SourceOffset
 from rmq_spark.spark.store_times import StoreTimes
 from rmq_spark.wire.message_queue import MessageQueue
@@ -112,6 +113,9 @@ class NextBatch:
         if end == at and not began:
             return None
         found = self._times.of(end, self._horizon.newest, start, but=began)
+        behind = self._behind_gaps(found, start, ends)
+        if behind:
+            found = self._times.of({**end, **behind}, self._horizon.newest, start, but=began)
         if self._are_others(found, start, began):
             _, ends = self._horizon.look_from(start)
             return self.end_from(start, ends, limits, is_first=is_first, is_known=is_known)
@@ -121,6 +125,28 @@ class NextBatch:
             # once more.
             began = {**at, **began}
         return replace(found, began=MappingProxyType(began), gone=start.gone)
+
+    def _behind_gaps(
+        self, end: SourceOffset, start: SourceOffset, ends: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int]:
+        """Return where queues are to end instead whose end follows an offset without a message.
+
+        A query knows a queue again by the message before its place. So its end is the one behind
+        the next message: of no more rows than were to be read, as an offset among them has none.
+        """
+        within = [
+            Place(queue, position.next_offset - 1)
+            for queue, position in end.positions.items()
+            if position.stored_ms is None
+            and 0 < position.next_offset < ends.get(queue, 0)
+            and start.positions.get(queue) != position
+        ]
+        found = self._queues.first_at_or_behind(within) if within else {}
+        return {
+            queue: at + 1
+            for queue, at in found.items()
+            if end.positions[queue].next_offset <= at < ends[queue]
+        }
 
     def _are_others(
         self, end: SourceOffset, start: SourceOffset, began: Mapping[MessageQueue, int]

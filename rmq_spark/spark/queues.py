@@ -202,6 +202,21 @@ class Queues:
                 )
         return found
 
+    def first_at_or_behind(self, places: Iterable[Place]) -> dict[MessageQueue, int]:
+        """Return the offset of the first message at a place of each queue, or behind it."""
+        found = {}
+        asked = list(places)
+        while asked:
+            further = []
+            for place, result in self._pulled(asked).items():
+                message = None if result is None else result.first_message()
+                if message is not None:
+                    found[place.queue] = message.queue_offset
+                elif result is not None and result.next_begin_offset > place.queue_offset:
+                    further.append(Place(place.queue, result.next_begin_offset))
+            asked = further
+        return found
+
     def first_since(self, wanted: Mapping[MessageQueue, Since]) -> dict[MessageQueue, int]:
         """Return the offset of the first message stored at or after a time, or the range's end.
 

@@ -93,6 +93,7 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
             wrong.append(f"column {field.name} is {needed}, not {found}")
         elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
             wrong.append(f"column {field.name} can be null: give it without NOT NULL")
+    wrong += named_twice(schema)
     if wrong:
         raise SchemaError(
             f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns "
@@ -107,6 +108,12 @@ def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...
             "keep one of the two",
         )
     return names
+
+
+def named_twice(schema: StructType) -> list[str]:
+    """Return what is wrong with a schema that has columns of one name, in words."""
+    names = schema.fieldNames()
+    return [f"it names {name} twice" for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

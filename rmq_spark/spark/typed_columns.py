@@ -19,6 +19,7 @@ from rmq_spark.spark.schema import (
     columns_among,
     columns_of,
     ddl_of,
+    named_twice,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     own = [field for field in schema.fields if is_of_body(field.name, body)]
     if body.schema is None and body.has_fields and not own:
         wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
+    wrong += named_twice(schema)
     if wrong:
         raise SchemaError(
             f"the schema given to the source does not fit: {'; '.join(wrong)}. It names columns of "

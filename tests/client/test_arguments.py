@@ -122,6 +122,11 @@ def test_what_is_of_the_wrong_kind_is_refused_when_a_client_is_made(make):
     assert SAYS.fullmatch(str(raised.value)), raised.value
 
 
+def test_addresses_in_bytes_are_shown_as_they_were_given():
+    with pytest.raises(TypeError, match="found bytes b'localhost:9876'; for example: "):
+        ClientInstance(b"localhost:9876")
+
+
 @pytest.mark.parametrize(
     "make",
     [

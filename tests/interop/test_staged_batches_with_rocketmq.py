@@ -10,10 +10,12 @@ import shutil
 from collections import Counter
 
 import pytest
+from spark_engine import Engine
 from staged_rows import Sink, admitted
 from stores import crash, message
 from stores_in_turn import Place, all_queues, check_same, java_queues
 
+from rocketpoll import read_table
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.results import PutMessageStatus
 
@@ -145,6 +147,51 @@ def test_java_serves_committed_batches_once_and_no_others(place):
     assert bodies_in(ours) == life.visible
     store.shutdown()
     check_served(place, life, ours)
+
+
+def test_our_readers_of_a_rocketmq_that_has_the_directory_are_told_of_no_loss(place):
+    """RocketMQ lists the blank entries of a gap as they are, also in front of a queue."""
+    life = Life()
+    store = place.our_store()
+    sink, attempt = Sink(store), life.stage(store, COMMITTED)
+
+    def send():
+        if store._appender.next_offset(QUEUES[-1]):  # the first rows of all queues are there
+            life.send(store)
+
+    with pytest.raises(BatchRefused, match="is closed"):
+        sink.commit(COMMITTED, attempt, admit=a_topic_that_closes(), between=send)
+    life.tell(store)
+    ours, taken_back = all_queues(store, QUEUES), offsets_taken_back(store)
+    assert {ours[queue]["minOffset"] for queue in QUEUES} == {0}
+    assert all(taken_back.values())
+    assert 0 in taken_back[QUEUES[0]]
+    store.shutdown()
+    with place.java_broker() as broker:
+        check_tables(place, life)
+        send_from_java(broker, life)
+        check_tables(place, life)
+        query = Engine(place.name_server, subscribe=",".join(TOPICS))
+        query.start()
+        query.run()
+        query.stop()
+        assert Counter(row.body for row in query.rows()) == life.visible
+        broker.kill()
+    store = place.our_store()
+    assert bodies_in(all_queues(store, QUEUES)) == life.visible
+    assert offsets_taken_back(store) == taken_back
+    store.shutdown()
+
+
+def offsets_taken_back(store):
+    return {queue: store.batches.taken_back(*queue, 0, 1_000) for queue in QUEUES}
+
+
+def check_tables(place, life):
+    found = Counter()
+    for topic in TOPICS:
+        found.update(map(bytes.decode, read_table(topic, place.name_server)["body"].to_pylist()))
+    assert found == life.visible
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ QUEUE = queue_of("T")
 
 
 class Held:
-    """One queue's messages: when each was stored, from an offset on, and their marks.
-    It answers as `Queues` does."""
+    """One queue's messages: when each was stored, from an offset on, and their marks; None is an
+    offset without a message. It answers as `Queues` does."""
 
     def __init__(self, first, *times_ms, marks=None):
         self.first = first
@@ -35,21 +35,37 @@ class Held:
             )
             for place in places
             if first <= place.queue_offset < last
+            and self.times_ms[place.queue_offset - first] is not None
         }
 
     def first_since(self, wanted):
         return {
             queue: next(
-                (at for at in range(start, end) if self.times_ms[at - self.first] >= timestamp_ms),
+                (at for at in range(start, end) if (self._time_ms(at) or 0) >= timestamp_ms),
                 end,
             )
             for queue, (timestamp_ms, start, end) in wanted.items()
         }
 
+    def _time_ms(self, at):
+        return self.times_ms[at - self.first]
+
 
 def break_of(held, *position):
     position = QueuePosition(*position)
     return Continuity(held).breaks({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
+
+
+def test_one_that_has_lost_the_message_that_was_read_last_is_no_break():
+    assert break_of(Held(0, 10, 20, None, 30), 3, 20) is None
+    assert break_of(Held(2, None, 30), 3, 20) is None
+
+
+def test_one_without_the_message_that_was_read_last_is_another_if_there_are_new_ones_before_it():
+    """A topic that was made again has rolled-back rows where its messages were read."""
+    found = break_of(Held(0, 21, None, None, 30), 3, 20)
+    assert found.go_on == 0
+    assert "it has no message at offset 2, and had one of 20 ms when it was read" in found.loss
 
 
 def test_a_queue_that_has_only_grown_is_no_break():

@@ -42,6 +42,11 @@ def test_a_users_schema_is_a_choice_of_columns():
         columns_of(schema_of("value string, body string, topic string"))
 
 
+def test_a_column_that_is_named_twice_is_refused():
+    with pytest.raises(SchemaError, match="does not fit: it names body twice"):
+        columns_of(schema_of("body binary, topic string, body binary"))
+
+
 def test_a_column_that_is_never_to_be_null_is_refused():
     """Spark would drop rows by it, or fail on the first that is."""
     schema = schema_of("body binary, tags string")

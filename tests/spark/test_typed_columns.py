@@ -78,6 +78,7 @@ def test_a_schema_of_ones_own_may_name_both(kind, schema, more, given):
         ("json", None, {"bodyColumn": "v"}, "w INT", "there is no column w, as bodies are in v"),
         ("text", None, {}, "body BINARY", "column body is string, not binary"),
         ("text", None, {}, "id INT", "there is no column id"),
+        ("json", None, {}, "id INT, id INT", "it names id twice"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(kind, schema, more, given, said):

@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import fcntl
 import os
@@ -8,7 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from stores import bodies, crash, message, open_store, read_all
 
+from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store.directory_lock import OUR_SIGN, AbortFile, lock_directory
 from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.store.errors import StoreInUse
@@ -187,6 +190,44 @@ def test_a_clean_stop_takes_the_sign_away(tmp_path):
     abort.remove()
     assert not abort.exists()
     abort.remove()
+
+
+def test_rocketmq_4_that_has_found_our_sign_is_known_by_what_it_writes_to_the_lock(tmp_path):
+    """It leaves the sign of our crash as it is."""
+    with locked(tmp_path):
+        AbortFile(LocalDisk(), tmp_path).create()
+    (tmp_path / "lock").write_bytes(b"lock")
+    with locked(tmp_path):
+        abort = AbortFile(LocalDisk(), tmp_path)
+        assert abort.is_of_another()
+        abort.create()
+        assert not abort.is_of_another()
+        as_java = [sys.executable, "-c", AS_JAVA_LOCKS, str(tmp_path)]
+        other = subprocess.run(as_java, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        assert b"BlockingIOError" in other.stderr
+
+
+def test_what_rocketmq_4_has_taken_between_our_crash_and_its_own_stays(tmp_path):
+    """Its records have no checksum, and it has noted nothing in the checkpoint yet."""
+    store = open_store(tmp_path)
+    store.put_message(message("ours"))
+    store.save_checkpoint()
+    (last,) = read_all(store, "T", 0)
+    end = store.state().written_offset
+    crash(store)
+    theirs = dataclasses.replace(
+        message("theirs"),
+        queue_offset=1,
+        physical_offset=end,
+        store_timestamp=last.store_timestamp,
+    )
+    with (tmp_path / "commitlog" / f"{0:020}").open("r+b") as log:
+        os.pwrite(log.fileno(), encode_record(theirs), end)
+    (tmp_path / "lock").write_bytes(b"lock")
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert bodies(store) == ["ours", "theirs"]
+        crash(store)
 
 
 def test_each_start_leaves_a_sign_of_its_own(tmp_path):

@@ -1,15 +1,18 @@
 """Offsets that rolled-back rows have left are told apart from those of lost messages."""
 
+import json
 import os
 import shutil
 
 import pytest
-from staged_rows import roll_back_between
-from stores import crash, open_store, read_all
+from staged_rows import roll_back, roll_back_between
+from stores import crash, message, open_store, read_all
 
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.consume_queue import blank_entries
 from rocketpoll.broker.store.dump import dump_lines
-from rocketpoll.broker.store.taken_back import TakenBack
+from rocketpoll.broker.store.results import PutMessageStatus
+from rocketpoll.broker.store.taken_back import RolledBack, TakenBack
 
 KEY = ("T", 0)
 
@@ -45,27 +48,164 @@ def test_so_it_does_when_the_queue_is_made_again_and_what_is_lost_says_nothing(t
     behind = [each for each in messages if each.queue_offset > max(gap)]
     before = [each for each in messages if each.queue_offset < min(gap)]
     damaged = (before[1:], behind[:-1])[lost][lost]  # beside the gap, on either side of it
-    place = damaged.physical_offset
-    files = sorted((tmp_path / "commitlog").iterdir())
-    file = [each for each in files if int(each.name) <= place][-1]
-    with file.open("r+b") as log:
-        os.pwrite(log.fileno(), bytes(4), place - int(file.name))
+    damage(tmp_path, damaged)
     store = open_store(tmp_path)
     assert gap_of(store) == gap | {damaged.queue_offset}
     assert store.batches.taken_back(*KEY, 0, 1_000) == gap
     store.shutdown()
 
 
-def test_what_a_queue_has_passed_is_forgotten():
+def test_who_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
+    store = open_store(tmp_path)
+    sent = roll_back_between(store, before=0)
+    assert min(gap_of(store)) == 0
+    assert store.queue_offsets(*KEY).first == 0
+    assert [each.body.decode() for each in read_all(store, *KEY)] == sent
+    crash(store)
+    for directory in ("absent", "consumequeue"):
+        shutil.rmtree(tmp_path / directory, ignore_errors=True)
+        store = open_store(tmp_path)
+        assert store.queue_offsets(*KEY).first == 0
+        assert store.batches.taken_back(*KEY, 0, 1_000) == gap_of(store)
+        store.shutdown()
+
+
+def test_a_gap_says_so_wherever_a_checkpoint_and_a_kill_come_before_it(tmp_path, monkeypatch):
+    """Between the rows that were rolled back and the next message of their queue, too."""
+    monkeypatch.setattr("rocketpoll.broker.store.reput.RUN_RECORDS_MAX", 1)
+    monkeypatch.setattr("rocketpoll.broker.store.reput.ONE_BY_ONE_MAX", 1)
+    pieces, is_all = 0, False
+    while not is_all:
+        store = open_store(tmp_path / str(pieces))
+        store._wake_reput = lambda: None
+        roll_back_between(store)
+        for _ in range(pieces):
+            is_all = store.reput(lambda: True)
+        store.save_checkpoint()
+        crash(store)
+        store = open_store(tmp_path / str(pieces))
+        gap = gap_of(store)
+        assert gap
+        assert store.batches.taken_back(*KEY, 0, 1_000) == gap
+        store.shutdown()
+        pieces += 1
+    assert pieces > len(gap)
+
+
+def damage(root, *messages):
+    """Have the log lose messages."""
+    for each in messages:
+        place = each.physical_offset
+        files = [path for path in (root / "commitlog").iterdir() if int(path.name) <= place]
+        with max(files).open("r+b") as log:
+            os.pwrite(log.fileno(), bytes(4), place - int(max(files).name))
+
+
+def lose(root, *messages):
+    """Have a stopped store lose messages and queues; the store as it starts then."""
+    damage(root, *messages)
+    shutil.rmtree(root / "consumequeue")
+    return open_store(root)
+
+
+def put(store, *texts):
+    for text in texts:
+        assert store.put_message(message(text, *KEY)).status is PutMessageStatus.PUT_OK
+
+
+def test_offsets_that_were_given_again_count_as_lost_if_their_messages_are(tmp_path):
+    store = open_store(tmp_path)
+    roll_back(store)
+    put(store, "1", "2", "3", "4")
+    messages = read_all(store, *KEY)
+    assert [each.queue_offset for each in messages] == list(range(5))
+    store.shutdown()
+    store = lose(tmp_path, messages[2])
+    assert gap_of(store) == {2}
+    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    store.shutdown()
+
+
+@pytest.mark.parametrize("lost", [slice(1, 2), slice(1, 4)])
+def test_where_it_cannot_be_known_whether_they_were_given_again_they_count_as_lost(tmp_path, lost):
+    store = open_store(tmp_path)
+    roll_back(store)
+    put(store, "1", "2", "3", "4")
+    messages = read_all(store, *KEY)
+    store.shutdown()
+    store = lose(tmp_path, *messages[lost])
+    assert gap_of(store) == set(range(5)[lost])
+    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    store.shutdown()
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_rows_of_a_topic_that_was_deleted_say_nothing_of_the_one_that_was_made_again(
+    tmp_path, is_said
+):
+    store = open_store(tmp_path)
+    roll_back(store)
+    store.save_checkpoint()
+    store.delete_topic("T")
+    put(store, "0", "1", "2")
+    messages = read_all(store, *KEY)
+    assert [each.queue_offset for each in messages] == [0, 1, 2]
+    store.shutdown()
+    if not is_said:
+        for name in ("manifest.json", "manifest.json.bak"):
+            (tmp_path / "config" / name).unlink()
+        (tmp_path / "checkpoint").unlink()
+    store = lose(tmp_path, messages[1])
+    assert gap_of(store) == {1}
+    assert store.batches.taken_back(*KEY, 0, 1_000) == set()
+    store.shutdown()
+
+
+def test_a_start_that_looks_at_all_of_the_log_notes_nothing_that_queues_have_passed(tmp_path):
+    store = open_store(tmp_path)
+    roll_back_between(store)
+    store.shutdown()
+    store = open_store(tmp_path)
+    store.shutdown()
+    manifest = json.loads((tmp_path / "config" / "manifest.json").read_bytes())
+    assert manifest["takenBack"] == {}
+
+
+def rows(start, stop, first, last=None):
+    return RolledBack(range(start, stop), first, first if last is None else last)
+
+
+def test_rows_are_forgotten_with_the_next_message_of_their_queue():
     taken_back = TakenBack()
-    for start, count in ((7, 2), (9, 1), (8, 2), (20, 1), (3, 1)):
-        taken_back.note(KEY, start, count)
-    assert list(taken_back.of(KEY)) == [range(3, 4), range(7, 10), range(20, 21)]
-    taken_back.forget(KEY, 9)
-    assert list(taken_back.of(KEY)) == [range(7, 10), range(20, 21)]
-    taken_back.forget(KEY, 21)
-    taken_back.forget(("U", 0), 21)
-    assert list(taken_back.of(KEY)) == []
+    for each in (rows(3, 4, 10), rows(7, 9, 100, 110), rows(9, 10, 120), rows(20, 21, 300)):
+        for _ in range(2):
+            taken_back.note(KEY, each)
+    assert taken_back.before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
+    assert taken_back.before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
+    taken_back.forget(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
+    assert taken_back.before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
+    noted = taken_back.numbers(250)
+    assert noted == {"T": (0, 9, 10, 100, 120)}
+    taken_back.forget_topic("T", 200)
+    assert taken_back.before(KEY, 21, 400, ()) == [range(20, 21)]
+    taken_back.forget(KEY, 21, 400)
+    taken_back.forget(("U", 0), 21, 400)
+    assert taken_back.before(KEY, 21, 400, ()) == []
+    taken_back.resume(noted, 120)
+    assert taken_back.numbers(999) == {}
+    taken_back.resume(noted, 121)
+    assert taken_back.numbers(999) == noted
+
+
+def test_rows_count_unless_a_hole_behind_them_has_room_for_others_with_their_offsets():
+    taken_back = TakenBack()
+    taken_back.note(KEY, rows(5, 8, 1_000, 1_200))
+    room = RECORD_BYTES_MIN * 4  # for 5 to 8, behind which 9 comes
+    for size, counts in ((room - 1, True), (room, False)):
+        hole = 2_000, 2_000 + size
+        assert bool(taken_back.before(KEY, 9, 9_000, [hole])) is counts
+        assert taken_back.before(KEY, 9, 1_500, [hole])
+        assert taken_back.before(KEY, 9, 9_000, [(100, 900)])
 
 
 def test_blank_entries_of_a_gap_are_as_many_as_it_has_offsets():

@@ -107,6 +107,35 @@ def test_files_that_cannot_be_deleted_are_left_to_the_next_start(tmp_path):
     again.shutdown()
 
 
+def test_no_start_waits_for_the_files_of_thousands_of_queues_that_a_kill_has_left(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rocketpoll.broker.store.queue_table.LEFT_AT_A_TIME", 3)
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    for name in ("T", "U"):
+        for queue_id in range(4):
+            put(store, "old", topic=name, queue_id=queue_id)
+        disk.plan = (Fault(0, persistent=True, kinds={"delete"}),)
+        store.delete_topic(name)
+        disk.plan = ()
+    crash(store)
+
+    def left():
+        return sum(1 for _ in (tmp_path / "consumequeue.deleted").glob("*/*"))
+
+    store = open_store(tmp_path)
+    there = [left()]
+    put(store, "new")
+    while there[-1]:
+        store.clean()
+        there.append(left())
+    assert there == [5, 2, 0]
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    assert bodies(store) == ["new"]
+    store.shutdown()
+
+
 @pytest.mark.parametrize("kind", ["write_whole", "rename"])
 def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
     disk = FaultyDisk(LocalDisk())

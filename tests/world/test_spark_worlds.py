@@ -35,6 +35,13 @@ def test_tasks_read_files_in_some_stories_and_pull_in_others():
     assert not all(read)
 
 
+def test_batches_that_are_rolled_back_leave_gaps_in_some_stories():
+    worlds = [SparkWorld(draw(seed)) for seed in (512_011, 512_021)]
+    for world in worlds:
+        world.tell()
+    assert all(world.rolled_back.gaps for world in worlds)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_story_of_spark_that_once_failed_ends_well(path):
     assert_ends_well(path, SparkWorld)
@@ -56,13 +63,14 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner",
         "make again", "change queues", "fill", "forget a broker", "cut", "silence", "hold up",
-        "slow", "clock", "damage", "rename", "older copy", "slave",
+        "slow", "clock", "damage", "rename", "older copy", "slave", "roll back",
     }  # fmt: skip
     given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
     assert given >= {
         "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger",
         "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
-        "consumerGroup", "subscribePattern", "endingOffsets", "isolation", "onBadRecord",
+        "maxPartitions", "consumerGroup", "subscribePattern", "endingOffsets", "isolation",
+        "onBadRecord",
     }  # fmt: skip
     streams = [step.arguments for step in steps if step.kind == "stream"]
     assert {len(each.get("united_with", ())) for each in streams} == {0, 1, 2}

@@ -7,6 +7,7 @@ answer would look like a whole one. This module must not know how topics and gro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
@@ -20,6 +21,7 @@ from rmq_spark.client.arguments import (
     check_timestamp_ms,
 )
 from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
     BrokerRefused,
     ConsumerNotOnline,
     MessageRejected,
@@ -27,6 +29,7 @@ from rmq_spark.client.errors import (
     NotSupported,
 )
 from rmq_spark.client.names import check_group
+from rmq_spark.client.threads.at_once import for_each, raise_first
 from rmq_spark.errors import legible
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.operators import (
@@ -39,6 +42,9 @@ LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
 
 _VERSION_5: Final = 413
+
+_AT_ONCE_MAX: Final = 16
+"""Most queues of a broker that are reset at a time."""
 
 
 class GroupOffsets(ClusterLookups):
@@ -106,8 +112,10 @@ class GroupOffsets(ClusterLookups):
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
         if self._api.consumer_ids(address, group):
-            self._tell(group, address, queue, queue_offset)
+            self._check_can_tell(address)
         self._api.update_consumer_offset(address, group, queue, queue_offset)
+        if self._api.consumer_ids(address, group):  # those that begin from now on go on there
+            self._tell(group, address, queue, queue_offset)
 
     def reset_to_time(
         self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
@@ -136,9 +144,9 @@ class GroupOffsets(ClusterLookups):
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            is_online = bool(self._api.consumer_ids(address, group))
-            reset = self._reset_online if is_online else self._reset_offline
-            found.update(reset(group, name, address, header))
+            found.update(self._store(name, address, header))
+            if self._api.consumer_ids(address, group):  # those that begin from now on go on there
+                found.update(self._tell_of_time(address, header))
         return found
 
     def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
@@ -189,39 +197,52 @@ class GroupOffsets(ClusterLookups):
         offsets = self._api.admin.consume_stats(address, group).offset_table
         return frozenset(queue.topic for queue in offsets)
 
-    def _reset_online(
-        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
+    def _store(
+        self, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """Tell the members, which store their offsets themselves."""
-        try:
-            return self._api.admin.reset_offset(address, header)
-        except ConsumerNotOnline:  # the last has just left
-            return self._reset_offline(group, broker_name, address, header)
+        """Store the offsets of a time, at which members begin that come later."""
 
-    def _reset_offline(
-        self, group: str, broker_name: str, address: str, header: ResetOffsetRequestHeader
-    ) -> Mapping[MessageQueue, int]:
-        """Store the offsets at which members begin that come later."""
-        chosen: dict[MessageQueue, int] = {}
-        for queue in self._queues_of(broker_name, header.topic):
+        def store(queue: MessageQueue) -> int:
             if header.timestamp == LATEST_MS:
                 target = self._api.max_offset(address, queue)
             else:
                 target = self._api.search_offset(address, queue, header.timestamp)
+            group = header.group
             stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
-            is_back = stored is None or target < stored
-            chosen[queue] = target if header.is_force or is_back or stored is None else stored
-        for queue, queue_offset in chosen.items():
-            self._api.update_consumer_offset(address, group, queue, queue_offset)
-        return chosen
+            if stored is not None and stored < target and not header.is_force:
+                target = stored
+            self._api.update_consumer_offset(address, group, queue, target)
+            return target
+
+        queues = self._queues_of(broker_name, header.topic)
+        outcomes = for_each(
+            queues, store, most=_AT_ONCE_MAX, name="resets offsets", last=CONNECTION_FAULTS
+        )
+        raise_first(outcomes.values())
+        return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
+
+    def _tell_of_time(
+        self, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
+        """Tell the members to go on at a time; they store their offsets themselves."""
+        try:
+            return self._api.admin.reset_offset(address, header)
+        except ConsumerNotOnline:  # the last has just left
+            return {}
+
+    def _check_can_tell(self, address: str) -> None:
+        """Raise an error if the broker cannot tell members of an offset: 4.9 cannot.
+
+        It would ignore queue and offset, and send the group to the beginning of time.
+        """
+        version = self.instance.connections.peer_version(address)
+        if not self._api.agreement(address).extensions and version < _VERSION_5:
+            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
+            raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _tell(self, group: str, address: str, queue: MessageQueue, queue_offset: int) -> None:
         """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
-        version = self.instance.connections.peer_version(address)
-        if not self._api.agreement(address).extensions and version < _VERSION_5:
-            # 4.9 would ignore queue and offset, and send the group to the beginning of time.
-            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
-            raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+        self._check_can_tell(address)
         header = ResetOffsetRequestHeader(
             topic=queue.topic,
             group=group,
@@ -230,7 +251,8 @@ class GroupOffsets(ClusterLookups):
             queue_id=queue.queue_id,
             offset=queue_offset,
         )
-        self._api.admin.reset_offset(address, header)
+        with suppress(ConsumerNotOnline):  # the last has just left
+            self._api.admin.reset_offset(address, header)
 
     # ---- within
 

@@ -118,13 +118,6 @@ class Client(ProcessBound):
 
         ProcessBound.__init__(self)
 
-    @classmethod
-    def of(cls, make: Callable[[], ClientInstance]) -> Client:
-        """Return the client of one user alone, with the instance that ``make`` returns."""
-        client = cls()
-        client._make = make
-        return client
-
     # ---- where it is used
 
     def bridge(self, what: str) -> LoopBridge:

@@ -23,7 +23,6 @@ from rmq_spark.client.aio.member import Member, threaded
 from rmq_spark.client.arguments import check_kind, check_range, check_time_ms
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
-from rmq_spark.client.consumer.service_state import own_instance
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.message import MessageExt
@@ -75,8 +74,7 @@ class Consumer(Member["LoopConsumer"]):
         self._settings = settings or LitePullSettings()
         self._listener = message_queue_listener
         if not isinstance(client, Client):
-            model = self._settings.message_model
-            client = Client.of(partial(own_instance, client, model))
+            client = Client(client)
         super().__init__(client)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

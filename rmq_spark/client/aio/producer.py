@@ -250,7 +250,7 @@ class LoopProducer(ThreadedProducer):
 
     def check_runs(self) -> None:
         """Raise `ClientShutDown` if the producer does not run."""
-        self._check_runs()
+        self._life.check_runs()
 
     def begin(
         self,

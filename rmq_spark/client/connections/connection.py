@@ -1,6 +1,6 @@
 """Connection: one socket to one address, requests matched with their answers.
 
-    request ──> opaque (`waiters`) ──> socket (`frame_writer`) ──> FrameReader ──> opaque ──> waiter
+    request ──> opaque (`waiters`) ──> socket (`frame_writer`, `incoming`) ──> opaque ──> waiter
 
 Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) the thread
 that waits does, which saves two switches of threads for each request: made for a program with one
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import threading
 import time
@@ -25,7 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
-from rmq_spark.client.connections.fresh_memory import fresh_memory
+from rmq_spark.client.connections.incoming import Incoming
 from rmq_spark.client.connections.probes import find_silence_early
 from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters, tell_each
 from rmq_spark.client.errors import (
@@ -37,11 +36,11 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
 from rmq_spark.client.threads.starting import start_thread
-from rmq_spark.errors import FrameError, HeaderError, RocketPollError
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
+from rmq_spark.wire.framing import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from rmq_spark.client.connections.tls_client import TlsClient
@@ -57,7 +56,6 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 SILENCE_SECONDS: Final = 1.0
 """A peer that sends nothing for so long while a request waits in vain counts as gone."""
 
-_READ_BYTES: Final = 1 << 18
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 
 
@@ -87,11 +85,10 @@ class Connection:
         """
         self.address = address
         self.clock = clock = clock or time.monotonic
-        self.peer_version = 0
         self._socket = sock
         self._on_request = on_request
         self._on_closed = on_closed
-        self._frames = FrameReader(frame_bytes_max, memory=fresh_memory)
+        self._incoming = Incoming(sock, address, clock, frame_bytes_max)
         self._waiters = Waiters(address)
         self._writer = FrameWriter(
             sock=sock,
@@ -99,9 +96,8 @@ class Connection:
             clock=clock,
             check=self._check_has_not_ended,
             end=self._end,
-            why_gone=self._why_gone,
+            why_gone=self._incoming.why_gone,
         )
-        self._received_at = clock()
         self._silent_since: float | None = None
         self.fell_silent = False
         self._reads_itself = reads_itself
@@ -154,7 +150,12 @@ class Connection:
     @property
     def quiet_seconds(self) -> float:
         """Seconds since something last came from the peer."""
-        return self.clock() - self._received_at
+        return self.clock() - self._incoming.received_at
+
+    @property
+    def peer_version(self) -> int:
+        """RocketMQ's number of the peer's version; 0 before it has answered anything."""
+        return self._incoming.peer_version
 
     @property
     def is_closed(self) -> bool:
@@ -280,17 +281,10 @@ class Connection:
             self._reads_itself
             and not self.is_closed
             and len(self._waiters) <= 1
-            and self._has_gone()
+            and self._incoming.has_ended()
         ):
-            self._end(ConnectionClosed(self.address, self._why_gone("the broker has closed it")))
-
-    def _has_gone(self) -> bool:
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLRDHUP)
-        except ValueError:  # it is closed here, too
-            return True
-        return bool(poll.poll(0))
+            why = self._incoming.why_gone("the broker has closed it")
+            self._end(ConnectionClosed(self.address, why))
 
     # ---- reading
 
@@ -349,58 +343,14 @@ class Connection:
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
-        try:
-            if seconds is not None:
-                self._socket.settimeout(seconds)
-            count = self._receive()
-        except (TimeoutError, BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            why = error.strerror or str(error)
-            is_cut = isinstance(error, ConnectionResetError)
-            self._end(ConnectionClosed(self.address, self._why_gone(why) if is_cut else why))
-            return
-        if not count:
-            why = "the broker has closed it"
-            if self._frames.bytes_held:
-                why += f" in the middle of an answer, {self._frames.bytes_held} bytes into it"
-            self._end(ConnectionClosed(self.address, self._why_gone(why)))
-            return
-        self._received_at = self.clock()
-        try:
-            while (frame := self._frames.next_frame()) is not None:
-                self._received(decode_command(frame))
-        except (FrameError, HeaderError) as error:
-            self._end(ProtocolError(self.address, str(error)))
-
-    def _why_gone(self, why: str) -> str:
-        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
-        if (
-            self.peer_version or self._frames.bytes_held >= PREFIX_BYTES
-        ):  # an alert of TLS is shorter
-            return why
-        if isinstance(self._socket, socket.socket):
-            wanted = "TLS? If so, turn TLS on here"
-        else:
-            wanted = "a certificate from this client, or another one? If so, give it"
-        return f"{why}, and never answered anything: does it want {wanted}"
-
-    def _receive(self) -> int:
-        """Read, and return the number of bytes; those of a large answer go to their place."""
-        room = self._frames.room()
-        if room is None:
-            data = self._socket.recv(_READ_BYTES)
-            self._frames.feed(data)
-            return len(data)
-        count = self._socket.recv_into(room)
-        self._frames.wrote(count)
-        return count
+        error = self._incoming.read(seconds, self._received)
+        if error is not None:
+            self._end(error)
 
     def _received(self, command: RemotingCommand) -> None:
         if not command.is_response:
             self._asked(command)
             return
-        self.peer_version = command.version
         try:
             self._waiters.answered(command)
         except ProtocolError as error:
@@ -442,9 +392,10 @@ class Connection:
         One request that had little time says nothing of the peer: others wait on this connection,
         too.
         """
-        if self._received_at > waiter.asked_at:
+        received_at = self._incoming.received_at
+        if received_at > waiter.asked_at:
             return
-        if self._silent_since is None or self._silent_since < self._received_at:
+        if self._silent_since is None or self._silent_since < received_at:
             self._silent_since = waiter.asked_at
         silent_seconds = self.clock() - self._silent_since
         if silent_seconds >= SILENCE_SECONDS:

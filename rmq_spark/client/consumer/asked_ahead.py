@@ -1,10 +1,13 @@
 """AskedAhead: first offsets of queues that begin together, asked for some at a time.
 
-    256 queues ──▶ the first that begins asks for all of its broker, 16 at a time ──▶ kept
-                                the others find theirs, for a second, and ask for nothing
+    256 queues ──▶ the first that begins asks for itself and the next fifteen of its broker ──▶ kept
+                   these find theirs, for a second, and ask for nothing; the next one asks again
 
-Where a network takes milliseconds, a member of many queues would begin them one after the other.
-What a first offset is, and who asks for it, is not known here.
+Where a network takes milliseconds, a member of many queues would begin them one after the other;
+where it takes hundreds of them, answers for all of them would be too old before their turn. Errors
+are kept as offsets are, and one that says that the broker cannot be reached is the answer for all
+that are expected there; who has had an error is expected again. What a first offset is, and who
+asks for it, is not known here.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class AskedAhead:
         self._mutex = mutex()
         self._expected: dict[MessageQueue, None] = {}
         self._asked: dict[MessageQueue, object] = {}  # by whom
-        self._found: dict[MessageQueue, tuple[int, int]] = {}  # the offset, and when it was asked
+        self._kept: dict[MessageQueue, tuple[int | Exception, int]] = {}  # and since when, in ms
 
     def expect(self, queues: Iterable[MessageQueue]) -> None:
         """Note that these queues begin soon, so that they may be asked for with others."""
@@ -50,42 +53,63 @@ class AskedAhead:
             self._forget(queue)
 
     def _forget(self, queue: MessageQueue) -> None:
-        for each in (self._expected, self._asked, self._found):
+        for each in (self._expected, self._asked, self._kept):
             each.pop(queue, None)
 
     def of(self, queue: MessageQueue) -> int:
         """Return the first offset of a queue; raise an error if it cannot be found out."""
-        me, now_ms = object(), self._clock()
+        me = object()
         with self._mutex:
-            found = self._found.get(queue)
-            self._forget(queue)
-            if found is not None and now_ms - found[1] <= KEPT_MS:
-                return found[0]
-            broker = queue.broker_name
-            others = [each for each in self._expected if each.broker_name == broker]
-            for each in others:
-                del self._expected[each]
-                self._asked[each] = me
-        if not others:
-            return self._ask(queue)
-        outcomes = self._ask_each([queue, *others])
-        with self._mutex:
-            for each in others:
-                if self._asked.get(each) is me:  # and was not given up meanwhile
-                    del self._asked[each]
-                    if isinstance(outcome := outcomes[each], int):
-                        self._found[each] = outcome, now_ms
-        own = outcomes[queue]
-        if isinstance(own, Exception):
-            raise own
-        return own
+            outcome, queues = self._fresh(queue), [queue]
+            if outcome is None:
+                expected = self._expected_at(queue.broker_name)
+                queues += [each for each in expected if each != queue][: AT_ONCE_MAX - 1]
+                for each in queues:
+                    self._forget(each)
+                    self._asked[each] = me
+        if outcome is None:
+            outcome = self._outcome_of(queues, me)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-    def _ask_each(self, queues: list[MessageQueue]) -> dict[MessageQueue, int | Exception]:
-        """Ask for several queues of one broker; once it is silent, for no more of them."""
-        return for_each(
-            queues,
-            self._ask,
-            most=AT_ONCE_MAX,
-            name="asks for first offsets",
-            last=CONNECTION_FAULTS,
+    def _fresh(self, queue: MessageQueue) -> int | Exception | None:
+        """Take what is kept for a queue, if it is not too old."""
+        outcome, since_ms = self._kept.pop(queue, (None, 0))
+        if outcome is None or self._clock() - since_ms > KEPT_MS:
+            return None
+        if isinstance(outcome, Exception):
+            self._expected[queue] = None
+        return outcome
+
+    def _expected_at(self, broker_name: str) -> list[MessageQueue]:
+        return [each for each in self._expected if each.broker_name == broker_name]
+
+    def _outcome_of(self, queues: list[MessageQueue], me: object) -> int | Exception:
+        """Ask for queues of one broker at once; return what came of the first, keep the others'.
+
+        Nothing is kept for one that was given up meanwhile.
+        """
+
+        def ask(queue: MessageQueue) -> tuple[int, int]:
+            return self._ask(queue), self._clock()
+
+        outcomes = for_each(
+            queues, ask, most=AT_ONCE_MAX, name="asks for first offsets", last=CONNECTION_FAULTS
         )
+        first, now_ms = outcomes[queues[0]], self._clock()
+        with self._mutex:
+            if isinstance(first, CONNECTION_FAULTS):
+                for each in self._expected_at(queues[0].broker_name):
+                    del self._expected[each]
+                    self._kept[each] = first, now_ms
+            for queue, outcome in outcomes.items():
+                if self._asked.get(queue) is not me:
+                    continue
+                del self._asked[queue]
+                if queue != queues[0]:
+                    kept = (outcome, now_ms) if isinstance(outcome, Exception) else outcome
+                    self._kept[queue] = kept
+                elif isinstance(outcome, Exception):
+                    self._expected[queue] = None
+        return first if isinstance(first, Exception) else first[0]

@@ -39,17 +39,20 @@ class BrokerLocks:
         requests: Callable[[], Iterable[PullRequest]],
         persist: Callable[[Iterable[MessageQueue]], None],
         unlocked: Callable[[Sequence[PullRequest]], None],
+        expect: Callable[[Iterable[MessageQueue]], None],
     ) -> None:
         """Take what returns a member's queues now.
 
         ``persist`` stores offsets: the next owners begin there. ``unlocked`` is told of queues that
-        brokers were asked to unlock, whatever came of it.
+        brokers were asked to unlock, whatever came of it; ``expect``, of those of one broker that
+        are locked and begin now.
         """
         self._brokers = brokers
         self._lanes = lanes
         self._requests = requests
         self._persist = persist
         self._unlocked = unlocked
+        self._expect = expect
 
     def lock_all(self) -> None:
         """Lock all queues, or prolong their locks."""
@@ -71,6 +74,11 @@ class BrokerLocks:
         locked = self._brokers.lock(request.queue for request in requests)
         for request in requests:
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
+        self._expect(
+            request.queue
+            for request in requests
+            if request.queue in locked and request.next_offset is None
+        )
 
     def has(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; its broker is asked first, now and then."""

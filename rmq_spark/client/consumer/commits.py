@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from rmq_spark.client.consumer.group_brokers import by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, MessageAt
 from rmq_spark.client.consumer.offset_table import OffsetStore
-from rmq_spark.errors import RocketPollError
+from rmq_spark.client.errors import CONNECTION_FAULTS
+from rmq_spark.client.threads.at_once import for_each, raise_first
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
+
+AT_ONCE_MAX: Final = 16
+"""Most queues of a broker whose offsets are stored at a time."""
+
+_QUEUES_OF_A_THREAD: Final = 4
+"""So few are stored one after the other, sooner than another thread is started."""
 
 
 def store_offsets(
@@ -27,6 +35,8 @@ def store_offsets(
 ) -> None:
     """Wait until all brokers have the offsets; one that fails keeps none from the others.
 
+    Of each broker some queues are stored at a time, as its network may take milliseconds for each.
+
     Args:
         store: Where offsets are kept.
         offsets: The offset to go on at, by queue.
@@ -36,17 +46,18 @@ def store_offsets(
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
     """
-    failures: list[RocketPollError] = []
+
+    def persist(queue: MessageQueue) -> None:
+        if queue not in known or known[queue].is_known(queue, message_at):
+            store.persist(queue, offsets[queue])
+        else:
+            _log.warning("%s is another queue now: no offset is stored for it", queue)
+
+    outcomes: list[Exception | None] = []
     for queue, offset in offsets.items():  # remembered, should its broker fail
         store.update_offset(queue, offset, increase_only=False)
     for own in by_broker(offsets).values():
-        try:
-            for queue in own:
-                if queue not in known or known[queue].is_known(queue, message_at):
-                    store.persist(queue, offsets[queue])
-                else:
-                    _log.warning("%s is another queue now: no offset is stored for it", queue)
-        except RocketPollError as error:  # noqa: PERF203  # the broker's other queues would fail, too
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        most = max(1, min(len(own) // _QUEUES_OF_A_THREAD, AT_ONCE_MAX))
+        found = for_each(own, persist, most=most, name="commits", last=CONNECTION_FAULTS)
+        outcomes += found.values()
+    raise_first(outcomes)

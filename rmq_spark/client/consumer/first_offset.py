@@ -41,11 +41,12 @@ class FirstOffset(NamedTuple):
         """Return the offset at which to begin a queue, which is the group's from now on.
 
         Else a member that leaves before its first message would leave what comes after that to
-        nobody: the next one would begin at the end once more.
+        nobody: the next one would begin at the end once more. What an operator or the user has
+        stored while the broker was asked counts above that.
         """
         stored = store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
         first = stored if stored is not None else self._without_any(queue, ends)
-        store.update_offset(queue, first, increase_only=True)
+        store.begin_at(queue, first)
         return first
 
     def _without_any(self, queue: MessageQueue, ends: QueueEnds) -> int:

@@ -32,7 +32,6 @@ from rmq_spark.client.consumer.service_state import (
     ConsumerInstance,
     Life,
     ServiceState,
-    own_instance,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import (
@@ -100,7 +99,7 @@ class GroupMember(ProcessBound, ABC):
         self._settings = settings
         self._own_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
-            instance = self._own_instance = own_instance(instance, settings.message_model)
+            instance = self._own_instance = ClientInstance(instance)
         self._instance: ConsumerInstance = instance
         self._life = Life()
         self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
@@ -148,7 +147,7 @@ class GroupMember(ProcessBound, ABC):
 
             directory = self._settings.local_offset_directory
             return LocalFileOffsetStore(
-                lambda: offset_file(self._instance.client_id, self.group, directory)
+                lambda: offset_file(self._instance.lasting_id, self.group, directory)
             )
         return RemoteBrokerOffsetStore(
             self._brokers.consumer_offset, self._brokers.update_consumer_offset

@@ -1,23 +1,26 @@
 """LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json      {"offsetTable":{{"brokerName":...}:1}}
-                                            offsets.json.bak  the state before that
+    ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1}}
+                                             offsets.json.bak the state before that
 
 Java's consumers read the same file, and write it. Each write goes to a new file, which takes the
 old one's place when it is on the disk: whenever the power fails, one of the two is whole. If both
 are damaged that is an error: without it, everything would quietly be consumed again, or nothing.
 While a file cannot be written, consuming goes on, and the next time says the same or more. Several
 consumers may have the same file, as processes of one machine and group have: each writes a new file
-of its own name, so that what is read is whole, and the last one's.
+of its own name, so that what is read is whole, and the last one's. A new file that was left by one
+that was killed is taken away by the next one that starts while nobody writes: who writes holds a
+lock of the directory, shared with the others, which ends with the process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,9 +44,9 @@ class OffsetSerializeWrapper:
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
-def offset_file(client_id: str, group: str, directory: Path | None = None) -> Path:
-    """Return the path of a consumer's offset file."""
-    return (directory or Path.home() / DIRECTORY) / client_id / group / "offsets.json"
+def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> Path:
+    """Return the path of a consumer's offset file, by its client's `lasting_id`."""
+    return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
 
 
 class LocalFileOffsetStore:
@@ -60,15 +63,25 @@ class LocalFileOffsetStore:
     def load(self) -> None:
         """Take over the offsets of the file; a missing file counts as an empty one.
 
+        What writers that were killed have left beside it is removed.
+
         Raises:
             OffsetFileDamaged: Neither the file nor its backup holds offsets.
             OffsetFileFailed: The file cannot be read.
         """
         self._table.add_missing(self._read())
+        with suppress(OSError), _opened(self._path.parent) as directory:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
+                left.unlink(missing_ok=True)
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset until it is persisted."""
         self._table.update(queue, offset, increase_only=increase_only)
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+        self._table.begin_at(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the file."""
@@ -114,23 +127,22 @@ class LocalFileOffsetStore:
         path = self._path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with new.open("xb") as file:
-                file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileNotFoundError):  # there is none yet, or another has just replaced it
-                path.replace(self._backup)
-            new.replace(path)
-        except BaseException:
-            with suppress(OSError):  # what has failed is said
-                new.unlink(missing_ok=True)
-            raise
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
+        with _opened(path.parent) as directory:
+            with suppress(OSError):  # where there are no locks, nobody takes anything away
+                fcntl.flock(directory, fcntl.LOCK_SH)
+            try:
+                with new.open("xb") as file:
+                    file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                with suppress(FileNotFoundError):  # there is none yet, or another has replaced it
+                    path.replace(self._backup)
+                new.replace(path)
+            except BaseException:
+                with suppress(OSError):  # what has failed is said
+                    new.unlink(missing_ok=True)
+                raise
             os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def _read(self) -> Mapping[MessageQueue, int]:
         why = ""
@@ -164,3 +176,12 @@ def why_of(error: OSError) -> str:
     """Return the system's message about an error, with the file that it concerns."""
     of = f" ({error.filename})" if error.filename else ""
     return f"{error.strerror or error}{of}"
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -91,7 +91,11 @@ class MemberOffsets:
         They are expected behind what was given up before: that is stored first.
         """
         for broker, own in by_broker(queues).items():
-            self._lanes.of(broker).schedule(partial(self._ahead.expect, own))
+            self._lanes.of(broker).schedule(partial(self.expect, own))
+
+    def expect(self, queues: Iterable[MessageQueue]) -> None:
+        """Note in the lane of a broker that these queues of it begin soon."""
+        self._ahead.expect(queues)
 
     def begin_at(self, queue: MessageQueue) -> int:
         """Return the offset to begin a queue at, which another member may have moved."""

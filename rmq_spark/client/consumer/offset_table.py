@@ -31,6 +31,9 @@ class OffsetStore(Protocol):
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset; with ``increase_only``, ignore one that is not greater."""
 
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return the group's offset in a queue, or None if it has none."""
 
@@ -82,12 +85,17 @@ class OffsetTable:
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Set an offset; with ``increase_only``, ignore one that is not greater."""
-        if offset < 0:
-            raise ValueError(f"offset of {queue}: needed 0 or more, found {offset}")
+        _check(queue, offset)
         with self._mutex:
             known = self._offsets.get(queue)
             if known is None or not increase_only or offset > known:
                 self._offsets[queue] = offset
+
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Set an offset, unless the queue's is known."""
+        _check(queue, offset)
+        with self._mutex:
+            self._offsets.setdefault(queue, offset)
 
     def add_missing(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Take over the offsets of queues that are not known here."""
@@ -112,3 +120,8 @@ class OffsetTable:
     def of_topic(self, topic: str) -> dict[MessageQueue, int]:
         """Return the offsets of one topic."""
         return {queue: offset for queue, offset in self.all().items() if queue.topic == topic}
+
+
+def _check(queue: MessageQueue, offset: int) -> None:
+    if offset < 0:
+        raise ValueError(f"offset of {queue}: needed 0 or more, found {offset}")

@@ -101,6 +101,7 @@ class PushMember(GroupMember):
             self._all_requests,
             self._offsets.persist_now,
             self._unlocked,
+            self._offsets.expect,
         )
         self._service = self._new_service(listener, orderly_listener)
         self._needs_locks = self._service.is_orderly and self._is_clustering
@@ -267,7 +268,7 @@ class PushMember(GroupMember):
             settled &= self._let_go(request)
         with self._changing_requests:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
-            if not self._needs_locks:  # who has them locked may go on until they are locked here
+            if not self._needs_locks:  # else when they are: who has them locked may go on till then
                 self._offsets.begin_together(new)
             for queue in new:
                 self._put_request(queue, None)

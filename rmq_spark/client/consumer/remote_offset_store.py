@@ -39,6 +39,10 @@ class RemoteBrokerOffsetStore:
         """Remember an offset until it is persisted."""
         self._table.update(queue, offset, increase_only=increase_only)
 
+    def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Remember where a queue begins, unless its offset is known by now."""
+        self._table.begin_at(queue, offset)
+
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the broker."""
         return self._table.read(queue, kind, self._query)

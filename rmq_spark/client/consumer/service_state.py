@@ -12,13 +12,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.members import ConsumerMember
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.client.threads.mutex import reentrant_mutex
-from rmq_spark.wire.bodies.clients import MessageModel
 
 
 class ServiceState(Enum):
@@ -62,6 +60,10 @@ class ConsumerInstance(Protocol):
         """Name of this client among the members of a group."""
 
     @property
+    def lasting_id(self) -> str:
+        """Name that this client has again when its program is started again."""
+
+    @property
     def name_servers(self) -> NameServers:
         """Name servers, which know the routes of topics."""
 
@@ -95,12 +97,3 @@ class ConsumerInstance(Protocol):
 
     def heartbeat(self) -> None:
         """Send a heartbeat to all brokers now."""
-
-
-def own_instance(name_servers: str | None, message_model: MessageModel) -> ClientInstance:
-    """Return a client for one consumer alone."""
-    if message_model is MessageModel.CLUSTERING:
-        return ClientInstance(name_servers)
-    # Offsets are kept by client id and must be found after a restart: no process id in it.
-    found = ClientInstance(name_servers)
-    return ClientInstance(name_servers, client_id=f"{found.local_address}@DEFAULT")

@@ -79,7 +79,8 @@ class ClientInstance(ProcessBound):
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
         client_id: Name of this client; it must differ from those of all other clients, in this
             process and others. At most 255 bytes, without ``/``: a directory has it in
-            BROADCASTING. By default one is made of address, process id and time.
+            BROADCASTING. By default one is made of address, process id and time; the directory is
+            then that of all clients of the machine.
         extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
         reads_itself: Whether the threads that wait for responses also read them, instead of a
             thread for each connection. `Producer.send_async` is not available then.
@@ -158,6 +159,14 @@ class ClientInstance(ProcessBound):
         self._heartbeats: Periodic | None = None
         self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
         ProcessBound.__init__(self)
+
+    @property
+    def lasting_id(self) -> str:
+        """Name that this client has again when its program is started again.
+
+        All clients of a machine that were given no id share it, as with Java's in BROADCASTING.
+        """
+        return self._given_client_id or f"{self.local_address}@DEFAULT"
 
     def _own_client_id(self) -> str:
         return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"

@@ -26,9 +26,8 @@ from rmq_spark.client.arguments import (
     check_range,
     check_time_ms,
 )
-from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.health import ProducerHealth
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.members import ProducerMember
 from rmq_spark.client.message import Message
 from rmq_spark.client.names import check_group, check_topic
@@ -37,14 +36,12 @@ from rmq_spark.client.producer.outgoing import (
     Outgoing,
     SendRules,
 )
+from rmq_spark.client.producer.producer_life import ProducerLife
 from rmq_spark.client.producer.send_checks import check_bulk_settings, check_member
 from rmq_spark.client.producer.sends import Sends
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, chosen
-from rmq_spark.client.threads.beginning import Beginning
-from rmq_spark.client.threads.ending import Ending
-from rmq_spark.client.threads.mutex import reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -143,7 +140,6 @@ class Producer(ProcessBound):
             serializer=chosen(serializer),
         )
         self.send_timeout_ms = send_timeout_ms
-        self._member = member
         self._sends = Sends(
             self._sender,
             retries=retry_times_when_send_failed,
@@ -155,22 +151,15 @@ class Producer(ProcessBound):
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
-        self._is_running = False
-        self._has_to_start_again = False
-        self._changing_state = reentrant_mutex()
-        self._ending = self._new_ending()
-        self._leaving: Ending | None = None
+        self._life = ProducerLife(group, self.instance, member, self._async_sends)
         ProcessBound.__init__(self)
-
-    def _new_ending(self) -> Ending:
-        return Ending(f"{self.group} ends", self._end, SHUTDOWN_MS / 1000)
 
     # ---- its life
 
     @property
     def is_running(self) -> bool:
         """True if the producer was started in this process, and it and its instance still run."""
-        return self._is_running and not self.instance.is_shut_down
+        return self._life.is_running
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, without asking or waiting for anybody."""
@@ -192,23 +181,7 @@ class Producer(ProcessBound):
             MessageRejected: Another producer of the instance has the same group.
             ClientShutDown: The instance was shut down.
         """
-        if not self._is_running:
-            Beginning(f"{self.group} starts", self._start, self.shutdown).run()
-
-    def _start(self) -> None:
-        with self._changing_state:
-            if self._is_running:
-                return
-            self.instance.start()
-            try:
-                self.instance.register_producer(self.group, self._member)
-            except BaseException:
-                self.instance.stop()
-                raise
-            self._async_sends.start()
-            self._ending = self._new_ending()
-            self._has_to_start_again = False
-            self._is_running = True
+        self._life.start()
 
     def shutdown(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
@@ -216,25 +189,11 @@ class Producer(ProcessBound):
         Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
         as well, that is, if nobody else uses it.
         """
-        self._has_to_start_again = False
-        if self._is_running:
-            # Noted first: who is interrupted behind this can ask again.
-            self._leaving = self._ending
-            self._is_running = False
-        if self._leaving is not None:
-            self._leaving.run()
-
-    def _end(self) -> None:
-        self._async_sends.stop()
-        self.instance.unregister_producer(self.group)
-        self.instance.stop()
+        self._life.shutdown()
 
     def _forked(self) -> None:
         """Let a producer that was running start again when the child process first uses it."""
-        self._has_to_start_again |= self._is_running
-        self._is_running = False
-        self._leaving = None
-        self._changing_state = reentrant_mutex()
+        self._life.forked()
         self._sender.forked()
 
     def __enter__(self) -> Producer:
@@ -402,7 +361,7 @@ class Producer(ProcessBound):
             PartlySent: A request failed after others had succeeded.
             SendFailed, BrokerRefused: The first request failed.
         """
-        self._check_runs()
+        self._life.check_runs()
         timeout_ms = self._time(timeout_ms)
         check_kind(
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
@@ -463,7 +422,7 @@ class Producer(ProcessBound):
         """
         from rmq_spark.client.producer import arrow_sends  # noqa: PLC0415  # brings pyarrow
 
-        self._check_runs()
+        self._life.check_runs()
         check_bulk_settings(settings)
         return arrow_sends.send_batches(
             self._sender, self._sends.retries, batches, topic, **settings
@@ -472,7 +431,7 @@ class Producer(ProcessBound):
     # ---- within
 
     def _prepared(self, message: Message) -> Outgoing:
-        self._check_runs()
+        self._life.check_runs()
         return self._sender.prepared(message)
 
     def _time(self, timeout_ms: int | None) -> int:
@@ -480,14 +439,6 @@ class Producer(ProcessBound):
             return self.send_timeout_ms
         check_time_ms("timeout_ms", timeout_ms)
         return timeout_ms
-
-    def _check_runs(self) -> None:
-        if self._has_to_start_again:
-            self.start()
-        if not self._is_running:
-            raise ClientShutDown(
-                "the producer does not run: start it, or use it in a with statement"
-            )
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, or will, once it is created."""

@@ -151,11 +151,21 @@ class Sends:
 
     def _send_parts(self, parts: Sequence[BatchPart], timeout_ms: int) -> SendResult:
         """Send a batch: with a sharding key, to the key's queue, with one try."""
-        prepared = self._sender.prepared_batch(parts)
-        fixed = self._sender.fixed_queue(parts[0].message, None)
-        if fixed is not None:
-            return self.send_once(prepared, fixed, timeout_ms)
-        return self.send(prepared, timeout_ms)
+        first = parts[0].message
+        fixed = self._sender.fixed_queue(first, None)
+
+        def send(prepared: Outgoing) -> SendResult:
+            if fixed is not None:
+                return self.send_once(prepared, fixed, timeout_ms)
+            return self.send(prepared, timeout_ms)
+
+        try:
+            return send(self._sender.prepared_batch(parts))
+        except MessageIllegal:
+            if len(parts) > 1:
+                raise
+            # A batch is larger than the body of its only message, which may be as large as allowed.
+            return send(self._sender.prepared(first))
 
     def send_one_way(self, prepared: Outgoing, timeout_ms: int) -> None:
         """Send to a queue of the topic without a response; elsewhere if no broker can be reached.

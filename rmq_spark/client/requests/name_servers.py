@@ -33,7 +33,7 @@ _Found = TypeVar("_Found")
 
 def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
-    texts = (text or "",) if isinstance(text, str) or text is None else text
+    texts = (text or "",) if isinstance(text, (str, bytes)) or text is None else text
     name, needed, example = (
         "name_servers",
         "addresses (str, or several; a ClientInstance goes to instance=)",

@@ -70,3 +70,10 @@ def for_each(
         left.clear()
     not_begun = dict.fromkeys(wanted, ended[0]) if ended else {}
     return {thing: found[thing] if thing in found else not_begun[thing] for thing in wanted}
+
+
+def raise_first(outcomes: Iterable[object]) -> None:
+    """Raise the first error among what came of several things, if there is one."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome

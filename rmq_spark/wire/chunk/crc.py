@@ -147,5 +147,5 @@ def _moved_by_one(crcs: Crcs) -> Crcs:
 def _table() -> Crcs:
     table = _BYTES
     for _ in range(8):
-        table = (table >> 1) ^ np.where(table & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)
     return table

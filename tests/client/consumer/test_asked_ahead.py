@@ -118,7 +118,21 @@ def test_one_that_is_given_up_while_it_is_asked_for_is_asked_for_anew():
     assert asked.count(other) == 2
 
 
-def test_who_has_an_error_asks_again_and_the_others_have_their_answers(bench):
+def test_answers_of_a_broker_that_takes_its_time_are_no_older_for_the_last_queue():
+    def answer(queue):
+        asked.append(queue)
+        if len(asked) % AT_ONCE_MAX == 0:
+            bench.clock.move(KEPT_MS)  # a round trip, for all sixteen
+        return queue.queue_id
+
+    asked, wanted = [], queues(256)
+    bench = Bench(answer)
+    bench.ahead.expect(wanted)
+    assert [bench.ahead.of(queue) for queue in wanted] == [each.queue_id for each in wanted]
+    assert len(asked) == 256
+
+
+def test_who_has_an_error_asks_again_with_others_and_these_have_their_answers(bench):
     one, other, third = queues(3)
     busy = SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "b:1", 14)
     bench.faults = {one: busy, third: busy}
@@ -127,14 +141,38 @@ def test_who_has_an_error_asks_again_and_the_others_have_their_answers(bench):
         bench.ahead.of(one)
     assert bench.ahead.of(other) == 10
     bench.faults = {}
+    with pytest.raises(SystemBusy):  # what came of it just now
+        bench.ahead.of(third)
+    assert len(bench.asked) == 3
     assert (bench.ahead.of(third), bench.ahead.of(one)) == (20, 0)
-    assert len(bench.asked) == 5
+    assert sorted(bench.asked[3:]) == [one, third]
 
 
 def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
     wanted = queues(256)
     bench.faults = dict.fromkeys(wanted, DOWN)
     bench.ahead.expect(wanted)
+    for queue in wanted:
+        with pytest.raises(ConnectionClosed):
+            bench.ahead.of(queue)
+    assert len(bench.asked) <= AT_ONCE_MAX
+    bench.faults, bench.asked[:] = {}, []
+    assert [bench.ahead.of(queue) for queue in wanted] == [10 * each for each in range(256)]
+    assert len(bench.asked) == 256
+
+
+def test_one_that_is_given_up_while_it_is_asked_for_in_vain_is_expected_no_more():
+    one, other = queues(2)
+
+    def answer(queue):
+        asked.append(queue)
+        if len(asked) == 1:
+            bench.ahead.forget(queue)
+            raise DOWN
+        return 0
+
+    asked, bench = [], Bench(answer)
     with pytest.raises(ConnectionClosed):
-        bench.ahead.of(wanted[0])
-    assert len(bench.asked) <= 2 * AT_ONCE_MAX
+        bench.ahead.of(one)
+    bench.ahead.of(other)
+    assert asked == [one, other]

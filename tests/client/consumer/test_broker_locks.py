@@ -52,12 +52,14 @@ class Member:
 
     def __init__(self, *requests):
         self.requests, self.brokers, self.persisted, self.told = [*requests], Brokers(), [], []
+        self.expected = []
         self.locks = BrokerLocks(
             self.brokers,
             AtOnce(),
             lambda: [*self.requests],
             self.persisted.extend,
             self.told.extend,
+            self.expected.extend,
         )
 
 
@@ -76,6 +78,15 @@ def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_sec
     assert not member.locks.has(requests[1])
     assert not member.locks.has_now(requests[1])
     assert len(member.brokers.asked) == 1
+
+
+def test_queues_that_are_locked_and_begin_are_expected_to_begin_together():
+    requests = [request(0), request(1), request(2), request(0, "b")]
+    member = Member(*requests)
+    member.brokers.of_others = {requests[1].queue}
+    requests[2].next_offset = 7
+    member.locks.has(requests[0])
+    assert member.expected == [requests[0].queue]
 
 
 def test_what_is_given_up_is_renewed_no_more():

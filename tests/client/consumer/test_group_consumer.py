@@ -305,7 +305,7 @@ def test_one_client_has_one_consumer_of_a_group(cluster):
 
 def test_one_that_cannot_read_its_offsets_leaves_the_instance_to_the_others(tmp_path):
     with ClientInstance("127.0.0.1:1") as instance:
-        damaged = offset_file(instance.client_id, "G", tmp_path)
+        damaged = offset_file(instance.lasting_id, "G", tmp_path)
         damaged.parent.mkdir(parents=True)
         damaged.write_text("{damaged")
         settings = LitePullSettings(

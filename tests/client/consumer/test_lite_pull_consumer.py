@@ -356,6 +356,26 @@ def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it
     assert len(polled(started(names[1]), 21)) == 21
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_broadcasting_consumer_that_was_given_an_instance_goes_on_where_it_was_as_well(
+    cluster, is_given, tmp_path
+):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    settings = LitePullSettings(
+        message_model=MessageModel.BROADCASTING,
+        consume_from_where=FIRST,
+        local_offset_directory=tmp_path,
+    )
+    for body in ("one", "two"):
+        cluster.send(topic, body, queue_id=0)
+        instance = cluster.instance() if is_given else cluster.name_server
+        with LitePullConsumer(group, instance, settings) as consumer:
+            consumer.subscribe(topic)
+            assert polled(consumer, 1) == [body]
+            consumer.commit()
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_listeners_learn_of_queues(cluster, lite):
     topic, told, changed = cluster.topic(queues=2), [], threading.Event()
     consumer = lite(

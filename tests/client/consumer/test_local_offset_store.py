@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,35 @@ def test_processes_that_have_the_same_file_leave_it_whole(path):
         "offsets.json",
         "offsets.json.bak",
     ]
+
+
+def _stand_still_while_writing(path, begun):
+    def stand_still(_):
+        begun.set()
+        signal.pause()
+
+    os.fsync = stand_still
+    opened(path).persist(QUEUE, 1)
+
+
+def test_what_a_killed_writer_has_left_goes_with_the_next_start_and_nothing_of_others(path):
+    written(path, first=12)
+    spawn = multiprocessing.get_context("spawn")
+    begun = spawn.Event()
+    writer = spawn.Process(target=_stand_still_while_writing, args=(path, begun))
+    writer.start()
+    assert begun.wait(120)
+    [new] = path.parent.glob("*.tmp")
+    others = [path.with_name(name) for name in ("offsets.json.tmp", "offsets.json.old", "my.tmp")]
+    for each in others:
+        each.touch()
+    written(path, first=13)
+    assert new.exists()  # its writer lives
+    writer.kill()
+    writer.join()
+    assert opened(path).offsets("T") == {QUEUE: 13}
+    assert not new.exists()
+    assert all(each.exists() for each in others)
 
 
 class PowerCut(Exception):

@@ -2,8 +2,7 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.service_state import Life, ServiceState, own_instance
-from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.client.consumer.service_state import Life, ServiceState
 
 CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
 
@@ -66,10 +65,3 @@ def test_a_state_that_was_being_changed_as_the_process_forked_can_be_changed_aga
 def test_each_state_says_what_it_is_and_those_without_a_way_on_what_to_do():
     for state in (FAILED, OVER, OF_THE_PARENT):
         assert ": make a new one" in state.value
-
-
-def test_who_broadcasts_is_known_by_the_same_name_behind_a_restart_and_others_are_not():
-    first, second = (own_instance("127.0.0.1:1", MessageModel.BROADCASTING) for _ in range(2))
-    assert first.client_id == second.client_id
-    first, second = (own_instance("127.0.0.1:1", MessageModel.CLUSTERING) for _ in range(2))
-    assert first.client_id != second.client_id

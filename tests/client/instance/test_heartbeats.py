@@ -15,6 +15,7 @@ class Brokers:
 
     def __init__(self):
         self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
+        self.reached = set()
         self.beside = lambda _address: None
 
     @property
@@ -33,6 +34,7 @@ class Brokers:
         self._say(address, f"{client_id} leaves {producer_group or consumer_group}")
 
     def _say(self, address, what):
+        self.reached.add(address)
         if address in self.stuck:
             self.stuck[address].wait(10)
         if address in self.gone:
@@ -90,10 +92,10 @@ def test_a_failure_is_logged_once_until_it_is_over(brokers, telling, caplog):
 
 
 def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, monkeypatch):
-    monkeypatch.setattr(heartbeats, "TELL_MS", 50)
-    brokers.stuck["a"] = threading.Event()
-    telling.tell(["a"])
     monkeypatch.setattr(heartbeats, "TELL_MS", 10_000)
+    brokers.stuck["a"] = threading.Event()
+    threading.Thread(target=telling.tell, args=(["a"],)).start()
+    wait_until("a heartbeat is on its way", lambda: "a" in brokers.reached)
     threading.Timer(0.05, brokers.stuck["a"].set).start()
     telling.leave(["a", "b"], ["P"], ["G"])
     assert [what for address, what in brokers.told if address == "a"] == [

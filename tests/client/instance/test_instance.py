@@ -48,6 +48,11 @@ def test_its_id_says_where_it_runs(make):
     assert make(client_id="mine").client_id == "mine"
 
 
+def test_behind_a_restart_it_has_the_name_that_it_was_given_or_that_of_its_machine(make):
+    assert make().lasting_id == make().lasting_id == "127.0.0.1@DEFAULT"
+    assert make(client_id="mine").lasting_id == "mine"
+
+
 def test_a_consumer_that_registers_is_known_to_the_broker_at_once_and_is_told_of_itself(
     make, api, running_broker
 ):

@@ -1,5 +1,5 @@
 import contextlib
-import threading
+import os
 
 import pytest
 from broker_kinds import wait_until
@@ -228,7 +228,7 @@ def test_a_batch_that_is_illegal_is_halved_down_to_the_message_that_is():
     with FakeCluster(a=always(13)) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(MessageIllegal):
             producer.send_batch([X] * 4)
-        assert cluster.sends() == {"a": 3}
+        assert cluster.sends() == {"a": 4}  # in the end alone, and not as a batch
 
 
 def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic):
@@ -250,36 +250,6 @@ def test_one_that_was_started_already_may_be_used_in_a_with_statement(running_br
         producer.send(Message(topic, b"x"))
     with pytest.raises(ClientShutDown):
         producer.instance.start()  # one shutdown has ended it
-
-
-class OtherEndsFirst(Producer):
-    """Somebody else ends it between the question whether it runs and what follows from that."""
-
-    _runs = False
-    other = None
-
-    @property
-    def _is_running(self):
-        runs = self._runs
-        if runs and self.other is None:
-            self.other = threading.Thread(target=self.shutdown)
-            self.other.start()
-            self.other.join(0.5)  # or it has to wait, as it should
-        return runs
-
-    @_is_running.setter
-    def _is_running(self, runs):
-        self._runs = runs
-
-
-def test_two_that_end_a_producer_at_once_take_one_user_from_its_instance():
-    with ClientInstance("127.0.0.1:1") as instance:
-        producer = OtherEndsFirst("P", instance=instance)
-        producer.start()
-        producer.shutdown()
-        producer.other.join()
-        with instance:
-            pass  # it can be started, as it has not ended
 
 
 def test_bad_messages_and_bad_groups_get_nowhere(producer):
@@ -332,3 +302,14 @@ def test_a_topic_that_has_fewer_queues_than_before_is_sent_to_where_these_are(wa
                 for _ in range(9):
                     producer.send_async(Message("T", b"x")).result(30)
             wait_until("the queues are known", lambda: len(producer.publish_queues("T")) == 1)
+
+
+def test_a_message_that_is_as_large_as_one_may_be_goes_alone_out_of_a_batch():
+    with (
+        EmbeddedBroker(maxMessageSize=65_536) as broker,
+        Producer("P", broker.address, rules=SendRules("P", max_message_bytes=65_536)) as producer,
+    ):
+        broker.create_topic("T", queues=1)
+        sizes = [10, 65_536, 20]
+        producer.send_batch([Message("T", os.urandom(size)) for size in sizes])
+        assert [len(each.body) for each in broker.messages("T")] == sizes

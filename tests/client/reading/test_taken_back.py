@@ -1,39 +1,59 @@
 """Who reads a queue with offsets that rolled-back rows have left has lost nothing."""
 
+import json
 import os
 import time
 
 import pytest
-from spark_engine import Engine
+from spark_engine import Crashed, Engine
 from staged_rows import roll_back_between
 from stores import open_store, read_all
 
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker, read_table
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 
 LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = open_store(
-        tmp_path,
+@pytest.fixture(params=[QUEUE_BYTES, 2 * ENTRY_BYTES], ids=["one file", "small files"])
+def queue_bytes(request):
+    """The bytes of a queue's file: a gap may be longer than that."""
+    return request.param
+
+
+def open_files(directory, queue_bytes=QUEUE_BYTES):
+    """The store alone, without a broker."""
+    return open_store(
+        directory,
         clock=lambda: time.time_ns() // 1_000_000,
         mapped_file_size_commit_log=LOG_BYTES,
-        mapped_file_size_consume_queue=QUEUE_BYTES,
+        mapped_file_size_consume_queue=queue_bytes,
     )
+
+
+@pytest.fixture
+def store(tmp_path, queue_bytes):
+    store = open_files(tmp_path, queue_bytes)
     yield store
     store.shutdown()
 
 
-def broker_on(directory):
+def broker_on(directory, queue_bytes=QUEUE_BYTES):
     return EmbeddedBroker(
-        directory, mappedFileSizeCommitLog=LOG_BYTES, mappedFileSizeConsumeQueue=QUEUE_BYTES
+        directory,
+        mappedFileSizeCommitLog=LOG_BYTES,
+        mappedFileSizeConsumeQueue=queue_bytes,
+        maxHashSlotNum=64,
+        maxIndexNum=256,
     )
 
 
@@ -47,9 +67,9 @@ def gap(store):
     return sent, offsets, there
 
 
-def test_a_table_has_all_that_others_have_sent(tmp_path, gap):
+def test_a_table_has_all_that_others_have_sent(tmp_path, queue_bytes, gap):
     sent, offsets, _ = gap
-    with broker_on(tmp_path) as broker:
+    with broker_on(tmp_path, queue_bytes) as broker:
         table = read_table("T", broker.address)
         assert table["body"].to_pylist() == [text.encode() for text in sent]
         with ClientInstance(broker.address) as instance:
@@ -66,23 +86,82 @@ def test_a_table_has_all_that_others_have_sent(tmp_path, gap):
 
 
 @pytest.mark.parametrize("most", [1, 2, 1_000])
-def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, gap, most):
+def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, queue_bytes, gap, most):
     sent, _, _ = gap
-    with broker_on(tmp_path) as broker:
+    with broker_on(tmp_path, queue_bytes) as broker:
         query = Engine(broker.address, topic="T", maxOffsetsPerTrigger=most)
         query.start()
         query.run()
         query.stop()
         assert [row.body for row in query.rows()] == sent
+        assert max(map(len, query.sink.values())) <= most
+        for end in map(json.loads, query.offsets):  # by which a topic is known that is made again
+            offsets, stored = (end[part]["T"]["broker-a"] for part in ("offsets", "stored"))
+            assert stored.keys() == {queue for queue, offset in offsets.items() if offset}
 
 
-def test_a_message_that_is_lost_beside_it_is_told(tmp_path, gap):
+@pytest.fixture
+def first_gap(store):
+    """What others have sent to a queue that begins with offsets that no message has."""
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
+    store.shutdown()
+    return sent
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_query_that_has_waited_at_a_queues_beginning_goes_on_behind_it(
+    tmp_path, queue_bytes, first_gap, is_crash
+):
+    """It knows the queue from before the batch was rolled back, when it was empty."""
+    with broker_on(tmp_path, queue_bytes) as broker:
+        query = Engine(broker.address, topic="T")
+        query.start()
+        query.offsets.append(
+            json.dumps({"v": 1, "offsets": {"T": {"broker-a": {"0": 0}}}, "began": {}})
+        )
+        query.commits = 1
+        if is_crash:
+            query.crash_at = "partitions"
+            with pytest.raises(Crashed):
+                query.run()
+            query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == first_gap
+
+
+def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path, queue_bytes):
+    """The first rows of a queue are rolled back, behind messages of another that it has read."""
+    with broker_on(tmp_path, queue_bytes) as broker:
+        Admin(broker.address).create_topic("T", 2)
+        with Producer("P", broker.address) as producer:
+            producer.send(Message("T", b"first"), MessageQueue("T", "broker-a", 1))
+        query = Engine(broker.address, topic="T")
+        query.start()
+        query.run()
+        query.stop()
+    store = open_files(tmp_path, queue_bytes)
+    sent = roll_back_between(store, before=0)
+    assert read_all(store, "T", 0)[0].queue_offset > 0
+    store.shutdown()
+    with broker_on(tmp_path, queue_bytes) as broker:
+        query.options["namesrvAddr"] = broker.address
+        query.start()
+        query.run()
+        query.stop()
+        assert [row.body for row in query.rows()] == ["first", *sent]
+        found = read_table("T", broker.address)["body"].to_pylist()
+        assert sorted(found) == sorted(text.encode() for text in ["first", *sent])
+
+
+def test_a_message_that_is_lost_beside_it_is_told(tmp_path, queue_bytes, gap):
     _, offsets, there = gap
     place = there[offsets[-1] + 1].physical_offset
     file = tmp_path / "commitlog" / f"{place // LOG_BYTES * LOG_BYTES:020}"
     with file.open("r+b") as log:
         os.pwrite(log.fileno(), bytes(4), place % LOG_BYTES)
-    with broker_on(tmp_path) as broker:
+    with broker_on(tmp_path, queue_bytes) as broker:
         what = rf"offsets {offsets[-1] + 1} to {offsets[-1] + 1}\b"
         with pytest.raises(ProtocolError, match=what):
             read_table("T", broker.address)

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from rmq_spark.client.threads import at_once
-from rmq_spark.client.threads.at_once import for_each
+from rmq_spark.client.threads.at_once import for_each, raise_first
 
 PATIENCE_S = 20
 
@@ -97,3 +97,9 @@ def test_who_is_interrupted_has_nothing_more_begun():
         assert not helper.is_alive()
     assert count <= 4
     assert len(begun) <= 4
+
+
+def test_the_first_error_among_outcomes_is_raised():
+    raise_first([1, None])
+    with pytest.raises(KeyError, match="first"):
+        raise_first([1, KeyError("first"), ValueError("second")])

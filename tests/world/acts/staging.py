@@ -90,7 +90,8 @@ async def abort_batch(player):
     connection, _ = await player.agreed()
     if connection is None or not batch.attempts:
         return
-    request = _request(RequestCode.ABORT_BATCH, BatchRequestHeader(sink, batch.batch_id, _OWNER))
+    header = BatchRequestHeader(sink, batch.batch_id, _OWNER)
+    request = staging_request(RequestCode.ABORT_BATCH, header)
     answer = await _told(player, connection, request, f"to abort {batch}")
     if answer is None or answer.code:
         return
@@ -125,7 +126,7 @@ async def ask_last(player, sink):
     if connection is None:
         return None
     life = player.ledger.life
-    request = _request(RequestCode.LAST_BATCH, LastBatchRequestHeader(sink))
+    request = staging_request(RequestCode.LAST_BATCH, LastBatchRequestHeader(sink))
     answer = await _told(player, connection, request, f"the last batch of {sink}")
     if answer is None or answer.code not in (0, ResponseCode.QUERY_NOT_FOUND):
         return None
@@ -141,7 +142,7 @@ async def _commit(player, batch):
     if connection is None:
         return
     batches.committing(batch)
-    request = _request(
+    request = staging_request(
         RequestCode.COMMIT_BATCH,
         BatchRequestHeader(batch.sink, batch.batch_id, _OWNER),
         encode_body(CommitBatchRequestBody(attempts=tuple(batch.attempts))),
@@ -211,8 +212,9 @@ def _chunk_request(batch, attempt, number, chunk, body):
         "TBW102",
         QUEUES,
     )
-    return _request(RequestCode.STAGE_CHUNK, header, body)
+    return staging_request(RequestCode.STAGE_CHUNK, header, body)
 
 
-def _request(code, header, body=b""):
+def staging_request(code, header, body=b""):
+    """A request about staged batches."""
     return RemotingCommand(code, ext_fields=HEADERS[code].request.encode(header), body=body)

@@ -3,6 +3,7 @@ one after the other."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from broker_stories import small_broker
@@ -31,6 +32,7 @@ class Broker:
         self.slave_address = None
         """Where a slave answers in its stead."""
         self.down_seconds = 0.1
+        self._unreadable = None
         self.is_wanted = True
         """Whether it is to be started again when it has ended."""
 
@@ -93,8 +95,17 @@ class Broker:
             await self._world.tasks.sleep(self.down_seconds)
 
     def _disk(self, operation):
+        if operation.kind == "read" and self._unreadable is not None:
+            path, seconds = self._unreadable
+            if operation.path.endswith(path):
+                self._unreadable = None
+                return Verdict(seconds, error=errno.EIO)
         is_flush = operation.kind.startswith("flush")
         return Verdict(self._dice.random() * self._world.story.flush_seconds if is_flush else 0.0)
+
+    def refuse_read(self, path, seconds):
+        """Have its disk not give a file, the next time, and take so long for that."""
+        self._unreadable = path, seconds
 
     def kill(self):
         """End it like `kill -9`."""

@@ -51,13 +51,11 @@ class CommittedModel(RowModel):
         if self._run_began_calm and not isinstance(error, DataLoss):
             self.complain(f"it has ended in calm weather: {error!r}")
 
-    def seen(self, piece, rows):
-        """An attempt at a piece has come to its end, whether it counts or not."""
-        places = [
-            (span.queue.topic, span.queue.broker_name, span.queue.queue_id, span.queue_offset + at)
-            for span in piece.spans
-            for at in range(span.message_count)
-        ]
+    def _is_of(self, piece, row):
+        return _place_of(row) in _places_in(piece)
+
+    def _seen_of(self, piece, rows):
+        places = _places_in(piece)
         found = [_place_of(row) for row in rows]
         if found != [place for place in places if place in set(found)]:
             self.complain(f"{piece} has rows of {found}")
@@ -122,6 +120,14 @@ class CommittedModel(RowModel):
         """Losses were told, or nothing is gone."""
         if not self._is_disturbed and self._told:
             self.complain(f"it was told of losses: {dict(self._told)}")
+
+
+def _places_in(piece):
+    return [
+        (span.queue.topic, span.queue.broker_name, span.queue.queue_id, span.queue_offset + at)
+        for span in piece.spans
+        for at in range(span.message_count)
+    ]
 
 
 def _place_of(row):

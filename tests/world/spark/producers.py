@@ -77,10 +77,11 @@ class Producer:
             config = broker.topic(topic)
             if config is not None:
                 queue_id = self.dice.randrange(config.write_queue_nums)
-                await self._send_to(broker, topic, queue_id, how, size)
+                await self.send_to(broker, topic, queue_id, how, size)
             await self.world.tasks.sleep(gap)
 
-    async def _send_to(self, broker, topic, queue_id, how, size):
+    async def send_to(self, broker, topic, queue_id, how, size):
+        """Send to one queue: a message, or a batch of them."""
         connection = await self._connected(broker)
         if connection is None:
             return

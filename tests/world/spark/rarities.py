@@ -1,5 +1,6 @@
-"""What few stories of Spark have: queries with several sources, damaged bodies, brokers that are
-renamed, go on with an older copy of their disk, or have a slave that lags behind.
+"""What few stories of Spark have: queries with several sources or few tasks, damaged bodies,
+batches that are rolled back, brokers that are renamed, go on with an older copy of their disk, or
+have a slave that lags behind.
 
 Dice of their own draw it, so that all else in the story of a seed is as it would be without.
 """
@@ -12,12 +13,16 @@ from dataclasses import replace
 from world.story import Step, Trouble
 
 _UNITED = 0.2
+_FEW_TASKS = 0.25
+_ROLLED_BACK = 0.25
 _SOURCES = (1, 1, 2)
 """How many others a source may be united with."""
 
 _COUNTS = (1, 1, 2, 3)
 _AGES_SECONDS = (0.2, 1.0, 3.0)
 _DOWN_SECONDS = (0.05, 0.3, 1.0, 3.0)
+_ROWS = (1, 5, 40, 300)
+_SLOW_SECONDS = (0.05, 0.3, 1.0)
 _WITHOUT_SINKS = frozenset({"rename"})
 """What has no place beside sinks: a rename."""
 
@@ -30,6 +35,13 @@ def with_rarities(story, within_seconds, source):
 
     ``source(dice, name)`` draws the arguments of a stream with one source.
     """
+    story = _with_rollbacks(random.Random(f"{story.seed} rolled back"), story, within_seconds)
+    return _with_few_tasks(
+        random.Random(f"{story.seed} few tasks"), _with_one_of_many(story, within_seconds, source)
+    )
+
+
+def _with_one_of_many(story, within_seconds, source):
     dice = random.Random(f"{story.seed} rarities")
     if dice.random() < _UNITED:
         story = _with_a_union(dice, story, source)
@@ -50,6 +62,35 @@ def _arguments(dice, kind):
     if kind in ("older copy", "slave"):
         return {**broker, "age_seconds": dice.choice(_AGES_SECONDS)}
     return broker
+
+
+def _with_rollbacks(dice, story, within_seconds):
+    """Batches of a sink cannot be committed."""
+    if dice.random() >= _ROLLED_BACK:
+        return story
+    troubles = [
+        Trouble(
+            "roll back",
+            dice.uniform(0, within_seconds),
+            0.0,
+            {
+                "broker": dice.randrange(3),
+                "topic": dice.choice(("T0", "T1")),
+                "rows": dice.choice(_ROWS),
+                "slow_seconds": dice.choice(_SLOW_SECONDS),
+            },
+        )
+        for _ in range(dice.choice(_COUNTS))
+    ]
+    return replace(story, troubles=(*story.troubles, *troubles))
+
+
+def _with_few_tasks(dice, story):
+    """Whoever reads does so by few tasks."""
+    if dice.random() >= _FEW_TASKS:
+        return story
+    given = {"maxPartitions": str(dice.choice((1, 2, 3)))}
+    return replace(story, clients=tuple(_with_options(each, given) for each in story.clients))
 
 
 def _with_a_union(dice, story, source):
@@ -75,21 +116,36 @@ def _with_damage(dice, story):
     then = {"on_bad_record_then": dice.choice(["null", "skip"])}
     story = _changed(story, _is_reader, then)
     how = dice.choice(["fail", "null", "skip"])
-    return replace(story, clients=tuple(_with_option(each, how) for each in story.clients))
+    given = {"onBadRecord": how}
+    return replace(
+        story,
+        clients=tuple(
+            _with_options(each, given) if _is_reader(each) else each for each in story.clients
+        ),
+    )
 
 
-def _with_option(client, how):
-    if not _is_reader(client):
+def _with_options(client, more):
+    """The same client, whose sources have more options, but for those that do not go together."""
+    if not client.steps or client.steps[0].kind not in ("stream", "read"):
         return client
     first, *rest = client.steps
     arguments = first.arguments
-    given = {"options": {**arguments["options"], "onBadRecord": how}}
+    given = {"options": _joined(arguments["options"], more)}
     if "united_with" in arguments:
         given["united_with"] = [
-            {**each, "options": {**each["options"], "onBadRecord": how}}
-            for each in arguments["united_with"]
+            {**each, "options": _joined(each["options"], more)} for each in arguments["united_with"]
         ]
     return replace(client, steps=(Step(first.kind, {**arguments, **given}), *rest))
+
+
+def _joined(options, more):
+    if "maxPartitions" not in more:
+        return {**options, **more}
+    if "maxRecordsPerPartition" in options:
+        return options
+    most = max(int(more["maxPartitions"]), int(options.get("minPartitions", 1)))
+    return {**options, "maxPartitions": str(most)}
 
 
 def _without_ends_of_brokers(client):

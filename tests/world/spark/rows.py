@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from math import inf
 
 from world.spark.workers import Crashed
@@ -122,15 +122,27 @@ class RowModel:
 
     # ---- rows
 
-    def seen(self, piece, rows):
-        """An attempt at a piece has come to its end, whether it counts or not."""
-        queue = self._ledger.first_place(
-            piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id
-        )
+    def seen(self, pieces, rows):
+        """An attempt at some pieces has come to its end, whether it counts or not."""
+        left = deque(rows)
+        for piece in pieces:
+            found = []
+            while left and self._is_of(piece, left[0]):
+                found.append(left.popleft())
+            self._seen_of(piece, found)
+        if left:
+            self.complain(f"{pieces} have a row of none of them, or not in order: {left[0]}")
+
+    def _is_of(self, piece, row):
+        queue, place = piece.queue, self._place_of(row)
+        first = self._ledger.first_place(queue.topic, queue.broker_name, queue.queue_id)
+        return place[:3] == first and piece.start <= place[3] < piece.end
+
+    def _seen_of(self, piece, rows):
         before = piece.start - 1
         for row in rows:
             place = self._place_of(row)
-            if place[:3] != queue or not before < place[3] < piece.end:
+            if place[3] <= before:
                 self.complain(f"{piece} has a row of {place} behind {before}")
             before = place[3]
             self._check_content(row)

@@ -104,7 +104,7 @@ class TaskSet:
 def reading(run, read, seen):
     """What an attempt of a task that reads does: all rows of its partition, as Spark asks for them.
 
-    ``read`` is the pickled reader; ``seen`` looks at the rows of each attempt
+    ``read`` is the pickled reader; ``seen`` looks at the pieces and rows of each attempt
     that comes to its end.
     """
 
@@ -115,8 +115,7 @@ def reading(run, read, seen):
             rows += batch.to_pylist()
             time.sleep(run.dice.choice(_SPARK_SECONDS))
         if piece.value is not None:  # Spark gives one where there are none
-            (only,) = piece.pieces
-            seen(only, rows)
+            seen(piece.pieces, rows)
         return rows
 
     return work

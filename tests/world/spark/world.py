@@ -28,8 +28,10 @@ from world.spark.ledger import Ledger
 from world.spark.operators import Operator
 from world.spark.producers import Producer
 from world.spark.reads import Reads
+from world.spark.rolled_back import RolledBack
 from world.spark.writes import TOPIC as SINKS_TOPIC
 from world.spark.writes import TaskContext, Writes
+from world.story import Client
 from world.tasks import Promise
 
 import rmq_spark
@@ -69,6 +71,7 @@ class SparkWorld(ClusterStage):
         self._damage_dice = self.dice_for("damage")
         self.calm_since = None
         self._operations = []
+        self.rolled_back = RolledBack(self, Producer(self, Client("others", ())))
         _load_all()
 
     def _furniture(self):
@@ -243,6 +246,11 @@ class SparkWorld(ClusterStage):
             await operation
 
         self._operations.append(self.tasks.begin(operate(), "operation"))
+
+    def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
+        """A batch cannot be committed, while others send."""
+        broker = self._broker(broker)
+        self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
 
     def _fill(self, seconds, broker):
         """A disk is so full that the oldest messages go."""

@@ -5,8 +5,9 @@
                      │                    │                  │
                      └────────────────────┴──────────────────┴── failed: its queues stay as they are
 
-A topic that fails keeps no other from being shared out, nor does a strategy of the user's. When the
-rounds take place is not decided here, only that the next must come soon.
+A topic that fails keeps no other from being shared out, nor does a strategy of the user's. A
+failure is a warning once, for all topics that it concerns, until it is over. When the rounds take
+place is not decided here, only that the next must come soon.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class RebalanceService:
         self._rule = rule
         self._brokers = brokers
         self._instance = instance
+        self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
 
     def do_rebalance(self) -> int | None:
         """Have the member take over its share of each topic.
@@ -79,6 +81,8 @@ class RebalanceService:
         Return the milliseconds until the next round, if it must come sooner than usual.
         """
         subscribed, routes = self._member.topics, self._instance.routes
+        for topic in self._failures.keys() - subscribed:
+            del self._failures[topic]
         unknown = sorted(subscribed - routes.topics)
         if len(unknown) > 1:
             routes.refresh_each(unknown)  # at once; of one that fails it is said below
@@ -94,10 +98,7 @@ class RebalanceService:
         try:
             share = self._rule.share(topic, group)
         except ClientError as error:
-            is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
-            is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
-            level = logging.INFO if is_usual else logging.WARNING
-            _log.log(level, "%s keeps its queues of %s as they are: %s", member.group, topic, error)
+            self._failed(topic, error)
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._rule.strategy, "name", "without a name")
@@ -105,6 +106,7 @@ class RebalanceService:
                 "%s keeps queues of %s: the strategy %s failed", member.group, topic, name
             )
             return True
+        self._went_well(topic)
         if share is None or not share.is_known:  # a broker restarted, or the topic is new
             self._instance.heartbeat()
             group.ask_again()
@@ -113,3 +115,20 @@ class RebalanceService:
         if topic not in member.topics or not member.is_running:
             return True
         return member.take_share(topic, share) and share.is_known
+
+    def _failed(self, topic: str, error: ClientError) -> None:
+        is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound
+        is_usual = is_made_soon or self._instance.is_shut_down  # brokers make retry topics
+        kind = type(error), getattr(error, "address", topic)  # one address may concern many topics
+        level = logging.INFO if is_usual else logging.WARNING
+        if kind in self._failures.values():
+            level = logging.DEBUG
+        self._failures[topic] = kind
+        text = "%s keeps its queues of %s as they are: %s"
+        _log.log(level, text, self._member.group, topic, error)
+
+    def _went_well(self, topic: str) -> None:
+        kind = self._failures.pop(topic, None)
+        if kind is not None and kind not in self._failures.values():
+            level = logging.INFO if topic.startswith(RETRY_PREFIX) else logging.WARNING
+            _log.log(level, "%s shares out the queues of %s now", self._member.group, topic)

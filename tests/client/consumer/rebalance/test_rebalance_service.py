@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
 from rmq_spark.client.consumer.rebalance.rebalance_service import UNBALANCED_MS, RebalanceService
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
-from rmq_spark.client.errors import RequestTimeout
+from rmq_spark.client.errors import RequestTimeout, RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
-
-TIMES_OUT = RequestTimeout("b:1", 38, 3_000)
 
 
 def queues(topic):
@@ -24,6 +24,7 @@ class World:
         self.topics, self.held, self.taken, self.takes = frozenset("AB"), (), {}, True
         self.members, self.fails, self.beats, self.asked, self.routed = ("me", "you"), (), 0, 0, []
         self.routes = self
+        self.error = lambda _topic: RequestTimeout("b:1", 38, 3_000)
         rule = Rebalance(MessageModel.CLUSTERING, AllocateMessageQueueAveragely())
         self.service = RebalanceService(self, rule, self, self)
 
@@ -32,7 +33,7 @@ class World:
 
     def queues(self, topic):
         if topic in self.fails:
-            raise TIMES_OUT
+            raise self.error(topic)
         return queues(topic)
 
     def consumer_ids(self, _):
@@ -80,6 +81,41 @@ def test_a_topic_that_fails_keeps_its_queues_and_the_others_go_on(world, caplog)
     assert world.service.do_rebalance() == UNBALANCED_MS
     assert list(world.taken) == ["B"]
     assert "G keeps its queues of A as they are" in caplog.text
+
+
+def warnings(caplog):
+    found = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    caplog.clear()
+    return found
+
+
+def test_a_failure_is_told_once_for_all_topics_that_it_concerns_and_when_it_is_over(world, caplog):
+    world.fails = ("A", "B")
+    for _ in range(3):
+        world.service.do_rebalance()
+    assert len(warnings(caplog)) == 1
+    world.fails = ("B",)
+    world.service.do_rebalance()
+    assert warnings(caplog) == []
+    world.fails = ()
+    for _ in range(2):
+        world.service.do_rebalance()
+    assert warnings(caplog) == ["G shares out the queues of B now"]
+    world.fails = ("A",)
+    world.service.do_rebalance()
+    assert len(warnings(caplog)) == 1
+
+
+def test_each_topic_that_is_not_there_is_told_once(world, caplog):
+    world.fails, world.error = ("A", "B"), RouteNotFound
+    for _ in range(3):
+        world.service.do_rebalance()
+    assert [each.split("topic ")[1][0] for each in warnings(caplog)] == ["A", "B"]
+    world.topics = frozenset("A")
+    world.service.do_rebalance()
+    world.topics = frozenset("AB")
+    world.service.do_rebalance()
+    assert [each.split("topic ")[1][0] for each in warnings(caplog)] == ["B"]
 
 
 def test_brokers_that_know_no_member_are_told_of_this_one(world):

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import threading
+
+import pytest
+
+from rmq_spark.client.connections.incoming import Incoming
+from rmq_spark.client.errors import ConnectionClosed, ProtocolError
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+
+FRAME_BYTES_MAX = 16 << 20
+
+
+def request(number, body=b""):
+    return RemotingCommand(RequestCode.HEART_BEAT, opaque=number, body=body)
+
+
+class Room:
+    """One end of a connection, and what is read at the other."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.peer, self.sock = socket.socketpair()
+        self.incoming = Incoming(self.sock, "b:1", lambda: self.now, FRAME_BYTES_MAX)
+        self.received = []
+
+    def read(self, seconds=0.01):
+        return self.incoming.read(seconds, self.received.append)
+
+    def sends(self, *commands):
+        self.peer.sendall(b"".join(each.encode() for each in commands))
+
+    def close(self):
+        self.peer.close()
+        self.sock.close()
+
+
+@pytest.fixture
+def room():
+    room = Room()
+    yield room
+    room.close()
+
+
+def test_commands_are_handed_over_in_their_order_and_their_time_is_noted(room):
+    room.sends(request(1), request(2))
+    room.now = 107.0
+    assert room.read() is None
+    assert [each.opaque for each in room.received] == [1, 2]
+    assert room.incoming.received_at == 107.0
+
+
+def test_nothing_in_time_is_no_end(room):
+    room.now = 107.0
+    assert room.read() is None
+    assert (room.received, room.incoming.received_at) == ([], 100.0)
+
+
+@pytest.mark.parametrize("body", [b"", bytes(1 << 20)], ids=["small", "large"])
+def test_a_command_that_comes_in_pieces_is_handed_over_when_it_is_whole(room, body):
+    frame = request(3, body).encode()
+    for begin, end in itertools.pairwise((0, 5, 20, len(frame) - 1, len(frame))):
+        assert not room.received
+        piece = frame[begin:end]
+        sender = threading.Thread(target=room.peer.sendall, args=(piece,))
+        sender.start()
+        while sender.is_alive():
+            assert room.read() is None
+        sender.join()
+        assert room.read() is None
+    assert [len(each.body) for each in room.received] == [len(body)]
+
+
+def test_only_what_has_answered_has_a_version(room):
+    room.sends(request(1)._replace(version=411))
+    room.read()
+    assert room.incoming.peer_version == 0
+    room.sends(request(1).respond(0)._replace(version=433))
+    room.read()
+    assert room.incoming.peer_version == 433
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_an_end_without_a_word_asks_about_tls_only_where_nothing_was_answered(room, has_answered):
+    if has_answered:
+        room.sends(request(1).respond(0))
+        room.read()
+    assert not room.incoming.has_ended()
+    room.peer.close()
+    assert room.incoming.has_ended()
+    end = room.read()
+    assert isinstance(end, ConnectionClosed)
+    assert ("TLS" in str(end)) is not has_answered
+
+
+def test_an_end_within_a_command_says_so(room):
+    room.peer.sendall(request(1, b"body").encode()[:-2])
+    room.read()
+    room.peer.close()
+    assert "in the middle of an answer" in str(room.read())
+
+
+def test_garbage_ends_it_behind_what_came_before(room):
+    room.sends(request(1))
+    room.peer.sendall(struct.pack(">ii", -1, 0))
+    assert isinstance(room.read(), ProtocolError)
+    assert [each.opaque for each in room.received] == [1]
+
+
+def test_a_connection_that_was_closed_here_has_ended(room):
+    room.sock.close()
+    assert room.incoming.has_ended()

@@ -1,0 +1,169 @@
+"""An operator moves a group, or its user commits, while a member is still asking where to begin.
+
+What they have said counts, and not the answer that was on its way.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_kinds import wait_until
+
+from rmq_spark.client.consumer.first_offset import FirstOffset
+from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rocketpoll import (
+    Admin,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    LitePullSettings,
+    MessageQueue,
+    PushConsumer,
+    PushSettings,
+)
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+PATIENCE_S = 30
+OFTEN = {"persist_consumer_offset_interval_ms": 50}
+
+
+class Held:
+    """Calls of a method that, while it is on, do not return before `let_go`."""
+
+    def __init__(self, monkeypatch, owner, name, concerns=lambda *_: True):
+        self.is_on = False
+        self.began, self._may_end = threading.Event(), threading.Event()
+        real = getattr(owner, name)
+
+        def held(one, *arguments, **more):
+            found = real(one, *arguments, **more)
+            if self.is_on and concerns(*arguments):
+                self.began.set()
+                assert self._may_end.wait(PATIENCE_S)
+            return found
+
+        monkeypatch.setattr(owner, name, held)
+
+    def let_go(self):
+        self.is_on = False
+        self._may_end.set()
+
+
+@pytest.fixture
+def broker():
+    """Of ten messages of the only queue the group "G" has consumed all."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *map(str, range(10)))
+        settings = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        with LitePullConsumer("G", broker.address, settings) as consumer:
+            consumer.subscribe("T")
+            assert len(consumer.poll(10_000)) == 10
+            consumer.commit()
+        yield broker
+
+
+@pytest.fixture
+def asking(monkeypatch):
+    """The answers to where the group is in the queue."""
+    held = Held(monkeypatch, BrokerApi, "query_consumer_offset", lambda _, __, q, **___: q == QUEUE)
+    yield held
+    held.let_go()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """That is set whenever a member has found out where it begins."""
+    begun, real = threading.Event(), FirstOffset.of
+
+    def of(*arguments):
+        try:
+            return real(*arguments)
+        finally:
+            begun.set()
+
+    monkeypatch.setattr(FirstOffset, "of", of)
+    return begun
+
+
+def persist(consumer):
+    """Have a consumer's offsets at the broker."""
+    consumer._member._persist()
+    consumer._member._brokers.min_offset(QUEUE)  # on the same connection, behind them
+
+
+class Busy:
+    """A listener that ends with nothing before it may."""
+
+    def __init__(self):
+        self.offsets, self.began, self.may_end = [], threading.Event(), threading.Event()
+
+    def __call__(self, messages, _):
+        self.offsets += [each.queue_offset for each in messages]
+        self.began.set()
+        assert self.may_end.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("kind", ["listener", "orderly_listener"])
+def test_of_what_a_reset_gives_back_nothing_is_committed_before_it_is_processed(
+    broker, asking, begun, kind
+):
+    busy = Busy()
+    consumer = PushConsumer("G", broker.address, **{kind: busy}, settings=PushSettings(**OFTEN))
+    consumer.subscribe("T")
+    asking.is_on = True
+    with Admin(broker.address) as admin, consumer:
+        assert asking.began.wait(PATIENCE_S)
+        asking.is_on = False  # the operator's own question is answered
+        admin.reset_to_time("G", "T", 0)
+        begun.clear()
+        asking.let_go()
+        assert begun.wait(PATIENCE_S)
+        assert busy.began.wait(PATIENCE_S)
+        persist(consumer)
+        assert admin.lag("G", "T")[0].consumer_offset == 0
+        busy.may_end.set()
+        wait_until("all once more", lambda: sorted(busy.offsets) == [*range(10)])
+
+
+def test_what_the_user_commits_stays_committed(broker, asking, begun):
+    settings = LitePullSettings(auto_commit=False, **OFTEN)
+    consumer = LitePullConsumer("G", broker.address, settings)
+    consumer.subscribe("T")
+    asking.is_on = True
+    with Admin(broker.address) as admin, consumer:
+        assert asking.began.wait(PATIENCE_S)
+        consumer.seek(QUEUE, 3)
+        consumer.commit({QUEUE: 3})
+        begun.clear()
+        asking.let_go()
+        assert begun.wait(PATIENCE_S)
+        assert consumer.poll(10_000)[0].queue_offset == 3
+        persist(consumer)
+        assert admin.lag("G", "T")[0].consumer_offset == 3
+
+
+@pytest.mark.parametrize("how", ["time", "offset"])
+def test_a_member_that_has_no_queues_yet_begins_where_an_operator_moves_the_group(
+    broker, monkeypatch, how
+):
+
+    rounds = threading.Event()
+    real = RebalanceService.do_rebalance
+
+    def do_rebalance(service):
+        return real(service) if rounds.is_set() else 10
+
+    monkeypatch.setattr(RebalanceService, "do_rebalance", do_rebalance)
+    consumer = LitePullConsumer("G", broker.address)
+    consumer.subscribe("T")
+    with Admin(broker.address) as admin, consumer:
+        wait_until("a member", lambda: admin.members("G"))
+        if how == "time":
+            assert admin.reset_to_time("G", "T", 0) == {QUEUE: 0}
+        else:
+            admin.set_offset("G", QUEUE, 0)
+        rounds.set()
+        assert [each.queue_offset for each in consumer.poll(10_000)] == [*range(10)]

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmq_spark.client.errors import ClientShutDown, MessageRejected
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.producer.producer_life import ProducerLife
+
+
+class Sends:
+    """Counts its starts and stops."""
+
+    def __init__(self):
+        self.starts = self.stops = 0
+
+    def start(self):
+        self.starts += 1
+
+    def stop(self):
+        self.stops += 1
+
+
+@pytest.fixture
+def instance():
+    with ClientInstance("127.0.0.1:1") as instance:
+        yield instance
+
+
+@pytest.fixture
+def sends():
+    return Sends()
+
+
+def test_it_is_started_once_ended_once_and_started_again(instance, sends):
+    life = ProducerLife("P", instance, None, sends)
+    for lives in (1, 2):
+        with pytest.raises(ClientShutDown, match="start it"):
+            life.check_runs()
+        life.start()
+        life.start()
+        life.check_runs()
+        assert life.is_running
+        assert instance._producers == {"P": None}
+        life.shutdown()
+        life.shutdown()
+        assert not life.is_running
+        assert instance._producers == {}
+        assert sends.starts == sends.stops == lives
+
+
+def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
+    instance = ClientInstance("127.0.0.1:1")
+    first = ProducerLife("P", instance, None, Sends())
+    first.start()
+    second = ProducerLife("P", instance, None, sends)
+    with pytest.raises(MessageRejected):
+        second.start()
+    assert sends.starts == 0
+    first.shutdown()
+    assert instance.is_shut_down  # with its last user
+
+
+def test_it_runs_no_more_than_its_instance(sends):
+    instance = ClientInstance("127.0.0.1:1")
+    life = ProducerLife("P", instance, None, sends)
+    life.start()
+    instance.shutdown()
+    assert not life.is_running
+
+
+@pytest.fixture
+def of_the_parent(instance, sends):
+    """One that ran when the process was forked, with an instance that knows of nobody."""
+    life = ProducerLife("P", instance, None, sends)
+    life.start()
+    instance.unregister_producer("P")
+    instance.stop()
+    life.forked()
+    return life
+
+
+def test_behind_a_fork_one_that_ran_starts_with_its_first_use(of_the_parent, sends):
+    assert not of_the_parent.is_running
+    of_the_parent.check_runs()
+    assert of_the_parent.is_running
+    assert sends.starts == 2
+    of_the_parent.shutdown()
+    with pytest.raises(ClientShutDown):
+        of_the_parent.check_runs()
+
+
+def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
+    of_the_parent, sends
+):
+    of_the_parent.shutdown()
+    with pytest.raises(ClientShutDown):
+        of_the_parent.check_runs()
+    assert (sends.starts, sends.stops) == (1, 0)
+
+
+def test_behind_a_fork_one_that_did_not_run_does_not_either(instance, sends):
+    life = ProducerLife("P", instance, None, sends)
+    life.forked()
+    with pytest.raises(ClientShutDown):
+        life.check_runs()
+
+
+class OtherEndsFirst(ProducerLife):
+    """Somebody else ends it between the question whether it runs and what follows from that."""
+
+    _runs = False
+    other = None
+
+    @property
+    def _is_running(self):
+        runs = self._runs
+        if runs and self.other is None:
+            self.other = threading.Thread(target=self.shutdown)
+            self.other.start()
+            self.other.join(0.5)  # or it has to wait, as it should
+        return runs
+
+    @_is_running.setter
+    def _is_running(self, runs):
+        self._runs = runs
+
+
+def test_two_that_end_it_at_once_take_one_user_from_its_instance(instance, sends):
+    life = OtherEndsFirst("P", instance, None, sends)
+    life.start()
+    life.shutdown()
+    life.other.join()
+    with instance:
+        pass  # it can be started, as it has not ended
+    assert sends.stops == 1

@@ -1,0 +1,328 @@
+"""What becomes of a query that is started again with another option: docs/restarts.md has a table
+of all options, and each of its rows is true."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from committing_sinks import CommittingSink
+from pyspark.sql.types import StringType, StructField, StructType
+from spark_engine import SCHEMA, Engine, send
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.errors import CheckpointError, DataLoss
+from rmq_spark.spark.option_table import OPTIONS, Use
+from rocketpoll import Message
+
+PAGE = (Path(__file__).parents[2] / "docs" / "restarts.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("\n## Options that change between two starts\n")[2].partition("\n## ")[0]
+
+
+def _verdicts(table):
+    rows = re.findall(r"^\| (`.+?`) \| ([a-z ]+) \|", table, re.MULTILINE)
+    return {name: verdict for names, verdict in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+OF_STREAMS, OF_WRITES = map(_verdicts, SECTION.split("\n| option of a write |"))
+STREAMS = [name for name, option in OPTIONS.items() if Use.STREAM in option.uses]
+WRITES = [name for name, option in OPTIONS.items() if Use.SINK in option.uses]
+OF_BOTH = ("topic", "bodyFormat", "bodyColumn")
+"""Options that mean something else to a write; all others that both have lead to the brokers."""
+
+TLS = {name for name in STREAMS if name.startswith("tls")}
+"""Whether brokers speak TLS is not for a query to choose; `test_source_over_tls` goes over it."""
+
+QUEUES = 2
+TOPIC, OTHER = "{topic}", "{topic}-other"
+PLACES = {"topic": TOPIC}
+TEXT = StructType([*SCHEMA.fields[:3], StructField("body", StringType())])
+OBJECT = StructType([*SCHEMA.fields, StructField("name", StringType())])
+KEYS = StructType([*SCHEMA.fields, StructField("keys", StringType())])
+_JSON = {"bodyFormat": "json", "bodySchema": "name string", "columns": ",".join(OBJECT.names)}
+
+
+class Change(NamedTuple):
+    """The options before and behind a restart, beside the topic, and the types of the columns."""
+
+    after: dict
+    before: dict = PLACES
+    schema: StructType = SCHEMA
+    leaves_out: str | None = None
+    """The messages that the options behind the restart leave out, by their bodies."""
+
+
+def _more(**after):
+    return Change({**PLACES, **after})
+
+
+CHANGES = {
+    "namesrvAddr": _more(namesrvAddr="{address};127.0.0.1:1"),
+    "nameServer": _more(nameServer="{address}", namesrvAddr=None),
+    "brokerAddresses": _more(brokerAddresses='{"broker-a": "{address}"}'),
+    "namespace": _more(namespace="eu"),
+    "accessKey": _more(accessKey="somebody", secretKey="something"),
+    "secretKey": _more(accessKey="somebody", secretKey="something"),
+    "securityToken": _more(accessKey="somebody", secretKey="something", securityToken="token"),
+    "requestTimeoutMs": _more(requestTimeoutMs=5_000),
+    "retryTimeoutMs": _more(retryTimeoutMs=5_000),
+    "subscribe": Change({"subscribe": f"{TOPIC},{OTHER}"}),
+    "topic": Change({"topic": f"{OTHER},{TOPIC}"}),
+    "subscribePattern": Change({"subscribePattern": TOPIC}),
+    "assign": Change({"assign": '{"{topic}": [0, 1]}'}),
+    "waitForTopic": _more(waitForTopic="true"),
+    "tags": Change({**PLACES, "tags": "A"}, leaves_out="behind"),
+    "sql": Change({**PLACES, "sql": "colour = 'red'"}, leaves_out="behind"),
+    "columns": Change({**PLACES, "columns": ",".join(KEYS.names)}, schema=KEYS),
+    "bodyFormat": Change({**PLACES, "bodyFormat": "text"}, schema=TEXT),
+    "bodySchema": Change({**PLACES, **_JSON}, schema=OBJECT),
+    "bodyColumn": Change({**PLACES, "bodyFormat": "text", "bodyColumn": "body"}, schema=TEXT),
+    "startingOffsets": _more(startingOffsets="latest"),
+    "startingTimestamp": _more(startingTimestamp="2100-01-01T00:00:00Z", startingOffsets=None),
+    "startingOffsetsByTimestamp": _more(
+        startingOffsetsByTimestamp='{"{topic}": {"*": 4102444800000}}', startingOffsets=None
+    ),
+    "startingOffsetsByTimestampStrategy": _more(
+        startingTimestamp="2100-01-01T00:00:00Z",
+        startingOffsetsByTimestampStrategy="latest",
+        startingOffsets=None,
+    ),
+    "endingOffsets": _more(endingOffsets='{"{topic}": {"*": 1000}}'),
+    "endingTimestamp": _more(endingTimestamp="2100-01-01T00:00:00Z"),
+    "endingOffsetsByTimestamp": _more(endingOffsetsByTimestamp='{"{topic}": {"*": 4102444800000}}'),
+    "failOnDataLoss": _more(failOnDataLoss="false"),
+    "onBadRecord": _more(onBadRecord="skip"),
+    "checkCrc": _more(checkCrc="false"),
+    "localFiles": _more(localFiles="false"),
+    "onBrokerAway": _more(onBrokerAway="skip"),
+    "isolation": _more(isolation="committed"),
+    "brokerNames": _more(brokerNames='{"broker-z": "broker-a"}'),
+    "maxOffsetsPerTrigger": _more(maxOffsetsPerTrigger=1),
+    "maxBytesPerTrigger": _more(maxBytesPerTrigger=1),
+    "minOffsetsPerTrigger": _more(minOffsetsPerTrigger=2),
+    "maxTriggerDelay": _more(minOffsetsPerTrigger=2, maxTriggerDelay="1s"),
+    "minPartitions": _more(minPartitions=7),
+    "maxPartitions": _more(maxPartitions=1),
+    "maxRecordsPerPartition": _more(maxRecordsPerPartition=1),
+    "consumerGroup": _more(consumerGroup="another"),
+    "suspendTimeoutMs": _more(suspendTimeoutMs=50),
+    "discoveryIntervalMs": _more(discoveryIntervalMs=100),
+    "availableNow": _more(availableNow="true"),
+}
+
+
+class Query:
+    """One query, whose options are others each time that it is started."""
+
+    def __init__(self, broker, topic):
+        self._broker, self._topic = broker, topic
+        self.engine = Engine(broker.address)
+        self._usual = dict(self.engine.options)
+
+    def run(self, options, schema=SCHEMA):
+        """Start it, read what is there, and stop it."""
+        given = {**self._usual, **options}
+        self.engine.options = {
+            name: self._filled(str(value)) for name, value in given.items() if value is not None
+        }
+        self.engine.schema = schema
+        is_bounded = any(name.startswith("ending") for name in given)
+        try:
+            self.engine.start(available_now=is_bounded)
+            self.engine.run()
+        finally:
+            self.engine.stop()
+
+    def bodies(self):
+        return sorted(row.body for row in self.engine.rows())
+
+    def _filled(self, text):
+        return text.replace("{topic}", self._topic).replace("{address}", self._broker.address)
+
+
+@pytest.fixture
+def query(rocketpoll_broker, rocketpoll_topic):
+    rocketpoll_broker.create_topic(rocketpoll_topic, QUEUES)
+    rocketpoll_broker.create_topic(f"{rocketpoll_topic}-other", QUEUES)
+    rocketpoll_broker.create_topic(f"eu%{rocketpoll_topic}", QUEUES)
+    return Query(rocketpoll_broker, rocketpoll_topic)
+
+
+@pytest.fixture
+def write(rocketpoll_broker, rocketpoll_topic):
+    """Send messages, some of them with a tag and a property; their bodies."""
+    with rocketpoll_broker.producer() as producer:
+
+        def sent(name):
+            bodies = [f'{{"name": "{name} {number}"}}' for number in range(6)]
+            for body in bodies:
+                more = {} if name == "behind" else {"tags": "A", "properties": {"colour": "red"}}
+                producer.send(Message(rocketpoll_topic, body.encode(), **more))
+            return bodies
+
+        yield sent
+
+
+def test_the_tables_have_all_options():
+    assert set(OF_STREAMS) == set(STREAMS)
+    assert set(OF_STREAMS) - set(CHANGES) == TLS
+    assert set(OF_WRITES) == set(WRITES) - set(STREAMS) | set(OF_BOTH)
+    assert set(OF_WRITES) == set(CHANGED_WRITES)
+
+
+class Topics:
+    """The other topic, and what was sent to it."""
+
+    def __init__(self, broker, topic):
+        self._broker, self._other = broker, f"{topic}-other"
+        self.of_other = []
+
+    def send_to_other(self, name):
+        self.of_other += send(self._broker, self._other, 3, name)
+        return self.of_other
+
+
+@pytest.fixture
+def topics(rocketpoll_broker, rocketpoll_topic):
+    return Topics(rocketpoll_broker, rocketpoll_topic)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_stream_goes_on_or_says_why_not(name, query, write):
+    change = CHANGES[name]
+    bodies = write("before")
+    query.run(change.before)
+    more = write("behind")
+    if OF_STREAMS[name] != "no":
+        query.run(change.after, change.schema)
+        left_out = more if change.leaves_out == "behind" else []
+        assert query.bodies() == sorted({*bodies, *more} - {*left_out})
+        return
+    with pytest.raises(CheckpointError, match="checkpoint") as raised:
+        query.run(change.after, change.schema)
+    assert "\n" not in str(raised.value)
+    query.run(change.before)
+    assert query.bodies() == sorted([*bodies, *more])
+
+
+class TestTopicsAndQueues:
+    def test_new_ones_are_read_from_their_first_message_on(self, query, write, topics):
+        bodies = [*write("before"), *topics.send_to_other("early")]
+        query.run({"assign": '{"{topic}": [0]}'})
+        query.run({"subscribe": f"{TOPIC},{OTHER}"})
+        assert query.bodies() == sorted(bodies)
+
+    @pytest.mark.parametrize("after", [{"topic": OTHER}, {"subscribePattern": OTHER}])
+    def test_none_of_those_that_were_read_is_refused(self, query, write, after):
+        bodies = write("before")
+        query.run(PLACES)
+        with pytest.raises(CheckpointError, match="the checkpoint is of") as raised:
+            query.run({**after, "failOnDataLoss": "false"})
+        assert "\n" not in str(raised.value)
+        query.run(PLACES)
+        assert query.bodies() == sorted(bodies)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "said"),
+        [
+            ({"topic": f"{TOPIC},{OTHER}"}, PLACES, "the checkpoint also is of"),
+            (PLACES, {"assign": '{"{topic}": [0]}'}, "queue 1 of .* may not be read any more"),
+        ],
+        ids=["topics", "queues"],
+    )
+    def test_fewer_are_a_loss(self, query, write, topics, before, after, said):
+        bodies = [*write("before"), *topics.send_to_other("early")]
+        query.run(before)
+        more = write("behind")
+        with pytest.raises(DataLoss, match=said) as raised:
+            query.run(after)
+        assert "\n" not in str(raised.value)
+        query.run({**after, "failOnDataLoss": "false"})
+        assert {*more} & {*query.bodies()}
+        query.run(before)
+        wanted = {*bodies, *more} if before != PLACES else {*bodies, *more} - {*topics.of_other}
+        assert query.bodies() == sorted(wanted)
+
+
+@pytest.mark.usefixtures("own_producers")
+class TestIsolation:
+    @pytest.fixture
+    def committed(self, monkeypatch, rocketpoll_broker, rocketpoll_topic):
+        sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic)
+        partitions = sink.rows(3)
+        sink.commit(0, sink.send(0, partitions))
+        return [row for rows in partitions for row in rows]
+
+    @pytest.mark.parametrize("names", [PLACES, {"subscribePattern": f"{TOPIC}.*"}])
+    def test_what_was_read_committed_is_not_read_once_more(self, query, committed, names):
+        query.run({**PLACES, "isolation": "committed"})
+        with pytest.raises(CheckpointError, match="isolation=committed") as raised:
+            query.run(names)
+        assert "\n" not in str(raised.value)
+        query.run({**PLACES, "isolation": "committed"})
+        assert query.bodies() == sorted(committed)
+
+    @pytest.mark.usefixtures("committed")
+    def test_nor_is_a_batch_that_was_planned(self, query):
+        query.run({**PLACES, "isolation": "committed"})
+        query.engine.commits -= 1
+        with pytest.raises(CheckpointError, match="isolation=committed"):
+            query.run({"subscribePattern": f"{TOPIC}.*"})
+
+
+CHANGED_WRITES = {
+    "producerGroup": {"producerGroup": "another"},
+    "maxMessageBytes": {"maxMessageBytes": "1m"},
+    "bodyFormat": {"bodyFormat": "text"},
+    "bodyColumn": {"bodyFormat": "text", "bodyColumn": "body"},
+    "topic": {"topic": OTHER},
+    "rowIds": {"rowIds": "false"},
+    "writeName": {"writeName": "again"},
+    "txnAppId": {"txnAppId": "app", "txnVersion": "1", "writeName": None},
+    "txnVersion": {"txnAppId": "app", "txnVersion": "1", "writeName": None},
+    "delivery": {"delivery": "at_least_once"},
+    "visibleTo": {"visibleTo": "all", "delivery": "exactly_once"},
+    "sinkName": {"visibleTo": "all", "delivery": "exactly_once", "sinkName": "another"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_WRITES)
+def test_a_write_goes_on(
+    name, query, monkeypatch, rocketpoll_broker, rocketpoll_topic, own_producers
+):
+    assert OF_WRITES[name] == "yes"
+    before = {}
+    if name == "topic":
+        before = {"delivery": None}
+    if name in ("writeName", "txnAppId", "txnVersion"):  # of writes in foreachBatch
+        before = {"delivery": None, "writeName": "first"}
+    if name == "sinkName":
+        before = {"visibleTo": "all"}
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, **before)
+    write = sink.write_batch if sink.is_batch_write else sink.write
+    first, second = sink.rows(2, 1), sink.rows(1, 2)
+    write(0, first)
+    given = {**sink.options, **CHANGED_WRITES[name]}
+    sink.options = {
+        name: text.replace(TOPIC, rocketpoll_topic) for name, text in given.items() if text
+    }
+    write(1, second)
+    found = {
+        topic: sorted(message.text for message in rocketpoll_broker.messages(topic))
+        for topic in (rocketpoll_topic, f"{rocketpoll_topic}-other")
+    }
+    rows = [sorted(row for part in parts for row in part) for parts in (first, second)]
+    if name == "topic":
+        assert list(found.values()) == rows
+    else:
+        assert found[rocketpoll_topic] == sorted([*rows[0], *rows[1]])
+
+
+def test_a_write_that_is_to_count_from_now_on_says_how_the_commits_topic_is_made(
+    query, monkeypatch, rocketpoll_broker, rocketpoll_topic, own_producers
+):
+    sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, delivery=None)
+    sink.commit(0, sink.send(0, sink.rows(1)))
+    sink.options["delivery"] = "exactly_once"
+    with pytest.raises(RocketPollError, match="COMMITS"):
+        sink.commit(1, sink.send(1, sink.rows(1)))
