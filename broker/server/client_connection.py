@@ -313,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         """
         if self.is_closed:
             return True
-        time, take_step = self._loop.time, self._take_step
+        time, take_step, reader = self._loop.time, self._take_step, self._reader
         is_over = False
         bring_at = time() + SLICE_SECONDS
         wrong: Exception | None = None
@@ -321,6 +321,8 @@ class ClientConnection(asyncio.Protocol):
         try:
             try:
                 while not (is_over or self._is_stopped) and take_step():
+                    if reader.is_empty and self._steps is None:  # mostly one request comes alone
+                        break
                     now = time()
                     is_over = now >= until
                     if now >= bring_at:  # what a whole turn brings would take half of one more
@@ -333,7 +335,7 @@ class ClientConnection(asyncio.Protocol):
             wrong = error
         if wrong is not None:
             self.close(self._what_is_wrong(wrong))
-        here = self._reader.bytes_held + self._steps_bytes
+        here = self._steps_bytes if reader.is_empty else reader.bytes_held + self._steps_bytes
         awaits_turn = bool(here) and (is_over or self._is_waiting)
         if here != self._bytes_here or awaits_turn is not self._is_turn_awaited:
             self._bytes_here, self._is_turn_awaited = here, awaits_turn

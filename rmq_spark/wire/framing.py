@@ -98,6 +98,11 @@ class FrameReader:
         unwritten = 0 if self._room is None else len(self._room)
         return len(whole) - unwritten + len(self._unread) + len(self._waiting)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if all that was fed was handed out."""
+        return not (self._unread or self._partial or self._waiting)
+
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream; it must not be changed afterwards."""
         if self._unread or self._waiting:

@@ -50,8 +50,10 @@ def test_a_frame_may_come_byte_by_byte():
     pieces = [bytes([byte]) for byte in A_FRAME]
     assert read_all(reader, *pieces[:-1]) == []
     assert reader.bytes_held == len(A_FRAME) - 1
+    assert not reader.is_empty
     assert read_all(reader, pieces[-1]) == [AS_READ]
     assert reader.bytes_held == 0
+    assert reader.is_empty
 
 
 def test_trailing_bytes_wait_for_the_rest_of_their_frame():
@@ -105,6 +107,7 @@ def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
     assert reader.bytes_held == 0
     for piece in pieces:
         reader.feed(piece)
+        assert reader.is_empty is not bool(reader.bytes_held)
     assert reader.bytes_held == sum(map(len, pieces))
     assert read_all(reader, stream[start:]) == frames
     assert reader.bytes_held == 0
