@@ -55,7 +55,8 @@ class MemoryFault:
 
     def _called(self, frame, _event, _argument):
         code = frame.f_code
-        is_one = code.co_filename.endswith(self._files) and self._within in code.co_qualname
+        name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
+        is_one = code.co_filename.endswith(self._files) and self._within in name
         return self._traced if is_one else None
 
     def _traced(self, frame, event, _argument):
@@ -78,7 +79,7 @@ def _lines_that_need_memory(code):
     line = None
     found = set()
     for each in dis.get_instructions(code):
-        line = each.starts_line or line
+        line = getattr(each, "line_number", each.starts_line) or line  # from Python 3.13 on
         if line is None or not each.opname.startswith(_NEED_MEMORY):
             continue
         if not linecache.getline(code.co_filename, line).lstrip().startswith("with "):

@@ -1,4 +1,5 @@
 from collections import defaultdict
+from sys import getsizeof
 
 import pytest
 from broker_connections import FakeConnection
@@ -45,7 +46,7 @@ def many(count):
 @pytest.fixture
 def small_room(monkeypatch):
     """Room for the locks of 64 queues, 4 of each member and 2 of each stranger."""
-    one = 512 + 50 + 50  # a lock, a group and a client's id of one letter each
+    one = 512 + 2 * getsizeof("x")  # a lock, a group and a client's id of one letter each
     monkeypatch.setattr("rocketpoll.broker.state.queue_locks.LOCK_BYTES_MAX", 64 * one)
     monkeypatch.setattr("rocketpoll.broker.state.queue_locks.STRANGER_SHARE", 32)
 
