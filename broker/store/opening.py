@@ -252,14 +252,14 @@ def _tidy_queues(
     with checkpointing.maintenance, parts.reput.paused():
         if (
             not is_resumed
-            or parts.reput.made_again
+            or parts.reput.made_again.topics
             or parts.log.min_offset > manifest.log_min_offset
             or manifest.keeps_expired
         ):
             checkpointing.expire_entries()
         else:
             parts.queues.expired_before = parts.log.min_offset
-        again = parts.reput.made_again
+        again = parts.reput.made_again.topics
         noted = {queue: end for queue, end in manifest.ends().items() if queue[0] not in again}
         for (topic, queue_id), end in {**noted, **ends}.items():
             parts.queues.get_or_make(topic, queue_id).skip_to(end)

@@ -5,11 +5,8 @@ to the confirm offset, so that nobody sees a message that a crash could still ta
 the listener once for each queue. A record that is inconsistent, as a bit of it has changed since it
 was written, is passed over as a hole: nothing behind it waits for it. So is one that a start has
 found and the disk does not give; what came later is waited for, as is all that is lacking. The
-index follows at its own
-pace, in larger runs: it is looked at rarely, and before every look it catches up.
-
-If nobody knows any more that a topic was deleted and made again, the log still tells: offsets of a
-queue come again behind messages that had them before.
+index follows at its own pace, in larger runs: it is looked at rarely, and before every look it
+catches up.
 """
 
 from __future__ import annotations
@@ -47,8 +44,8 @@ from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.records.record_check import RecordCheck
-from rocketpoll.broker.store.records.record_glance import glance
 from rocketpoll.broker.store.recovery import record_behind
+from rocketpoll.broker.store.topic_made_again import MadeAgain
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -105,8 +102,8 @@ class ReputMessageService:
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
         """The places in the log where no record was found, by recovery or since."""
-        self.made_again: set[str] = set()
-        """Topics that were deleted and made again, as only the log has told."""
+        self.made_again = MadeAgain(log, dispatcher)
+        """The topics that were deleted and made again, as only the log has told."""
         self._has_ended = False
         self._found_end = LOG_START
         self._held_from: PhysicalOffset | None = None
@@ -265,7 +262,7 @@ class ReputMessageService:
             key = topic, queue_id
             queue = self._queues.get_or_make(*key)
             if queue_offset < queue.max_offset and not self._gathered.has_any_of(key):
-                self._begin_anew_if_made_again(topic, queue_id, queue, entries)
+                self.made_again.begin_anew(topic, queue_id, queue, entries)
             blank_place = self._blank_place(entries)
             taken_back = self._taken_back_before(key, queue_offset, entries)
             self._gathered.add(
@@ -292,7 +289,7 @@ class ReputMessageService:
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             queue = self._queues.get_or_make(topic, queue_id)
             if queue_offset < queue.max_offset:
-                self._begin_anew_if_made_again(topic, queue_id, queue, entries)
+                self.made_again.begin_anew(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
                 key = topic, queue_id
                 taken_back = self._taken_back_before(key, queue_offset, entries)
@@ -318,47 +315,6 @@ class ReputMessageService:
         """Return where entries lead that fill a gap before these."""
         place, _, _ = ENTRY_STRUCT.unpack_from(entries)
         return PhysicalOffset(self._log.files.file_before(place))
-
-    def _begin_anew_if_made_again(
-        self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer
-    ) -> None:
-        """Clear a queue whose offsets come for a second time: they are those of a new topic.
-
-        Its first messages may be damaged, so that its offsets do not begin with 0 here. All that
-        lies before the end of what the queue has held is of the topic that was deleted, in its
-        other queues, too. What lies behind that may be of the new one. Entries that come once more
-        lie before it, and an entry that is damaged leads nowhere.
-        """
-        physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
-        known_end = self._end_of_last_record(topic, queue_id, queue)
-        if known_end is None or physical_offset < known_end:
-            return
-        if topic not in self.made_again:
-            self.made_again.add(topic)
-            _log.warning(
-                "%s was deleted and made again, which the manifest does not say: all messages of "
-                "the new topic are served, and those of the old one are hidden where they are in "
-                "its way",
-                topic,
-            )
-        self._dispatcher.note_deleted(topic, known_end)
-        queue.clear()
-
-    def _end_of_last_record(
-        self, topic: str, queue_id: int, queue: ConsumeQueue
-    ) -> PhysicalOffset | None:
-        """Return the end of the record of a queue's last entry, or None without that record."""
-        try:
-            last = queue.last_entry()
-            if last is None:
-                return None
-            queue_offset, place, size = last
-            found = glance(self._log.record(place), 0, size)[:3]
-        except (UnreadableFile, RecordError) as error:
-            if isinstance(error, UnreadableFile) and lacks_means(error):
-                raise
-            return None
-        return place + size if found == (topic.encode(), queue_id, queue_offset) else None
 
     def _tell(
         self,

@@ -143,7 +143,7 @@ def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_p
         store._reput.go_back_to(0)
     put(store, "next", topic="U")
     assert bodies(store, "U") == [*named("kept", 10), "next"]
-    assert store._reput.made_again == set()
+    assert store._reput.made_again.topics == set()
     crash(store)
     again = open_store(tmp_path)
     assert bodies(again, "U") == [*named("kept", 10), "next"]
@@ -164,7 +164,7 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
         store._reput.go_back_to(0)
     put(store, "next")
     assert bodies(store, queue_id=1) == named("first", 5)
-    assert (store._reput.made_again, store._dispatcher.deleted_topics) == (set(), {})
+    assert (store._reput.made_again.topics, store._dispatcher.deleted_topics) == (set(), {})
     assert not warnings(caplog)
     crash(store)
 
