@@ -323,6 +323,6 @@ def test_a_write_that_is_to_count_from_now_on_says_how_the_commits_topic_is_made
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, delivery=None)
     sink.commit(0, sink.send(0, sink.rows(1)))
-    sink.options["delivery"] = "exactly_once"
+    sink.options.update(delivery="exactly_once", retryTimeoutMs="1000")
     with pytest.raises(RocketPollError, match="COMMITS"):
         sink.commit(1, sink.send(1, sink.rows(1)))

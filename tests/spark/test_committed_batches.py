@@ -239,7 +239,7 @@ def test_a_checkpoint_of_the_other_isolation_is_refused(sink, started):
     query.stop()
     query.options["isolation"] = "uncommitted"
     query.start()
-    with pytest.raises(CheckpointError, match=r"the checkpoint is of .*_COMMITS, and option"):
+    with pytest.raises(CheckpointError, match=r"a query that read .*_COMMITS with isolation=c"):
         query.run()
     query.options["isolation"] = "committed"
     query.offsets = [json.dumps({**json.loads(each), "committed": 3}) for each in query.offsets]
