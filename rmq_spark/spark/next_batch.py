@@ -113,7 +113,7 @@ class NextBatch:
         if end == at and not began:
             return None
         found = self._times.of(end, self._horizon.newest, start, but=began)
-        behind = self._behind_gaps(found, start, ends)
+        behind = self._behind_gaps(found, first, ends)
         if behind:
             found = self._times.of({**end, **behind}, self._horizon.newest, start, but=began)
         if self._are_others(found, start, began):
@@ -127,9 +127,12 @@ class NextBatch:
         return replace(found, began=MappingProxyType(began), gone=start.gone)
 
     def _behind_gaps(
-        self, end: SourceOffset, start: SourceOffset, ends: Mapping[MessageQueue, int]
+        self,
+        end: SourceOffset,
+        first: Mapping[MessageQueue, int],
+        ends: Mapping[MessageQueue, int],
     ) -> dict[MessageQueue, int]:
-        """Return where queues are to end instead whose end follows an offset without a message.
+        """Return where queues are to end instead whose last offset to be read has no message.
 
         A query knows a queue again by the message before its place. So its end is the one behind
         the next message: of no more rows than were to be read, as an offset among them has none.
@@ -138,8 +141,7 @@ class NextBatch:
             Place(queue, position.next_offset - 1)
             for queue, position in end.positions.items()
             if position.stored_ms is None
-            and 0 < position.next_offset < ends.get(queue, 0)
-            and start.positions.get(queue) != position
+            and first[queue] < position.next_offset < ends.get(queue, 0)
         ]
         found = self._queues.first_at_or_behind(within) if within else {}
         return {

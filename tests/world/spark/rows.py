@@ -30,7 +30,7 @@ _QUEUE = re.compile(
 _BROKERS_GONE = "no name server knows broker"
 _PASSED_OVER = "messages are gone, and are passed over"
 _READ_AGAIN = "all are read"
-_LINES_MAX = 20
+_LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
 _SEEN_SECONDS = 2.0
 """So long after it was acknowledged, whoever looks sees a message: it has been flushed by then."""
 
