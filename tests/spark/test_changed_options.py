@@ -34,6 +34,8 @@ TLS = {name for name in STREAMS if name.startswith("tls")}
 """Whether brokers speak TLS is not for a query to choose; `test_source_over_tls` goes over it."""
 
 QUEUES = 2
+
+pytestmark = pytest.mark.rocketpoll_topic(queues=QUEUES)
 TOPIC, OTHER = "{topic}", "{topic}-other"
 PLACES = {"topic": TOPIC}
 TEXT = StructType([*SCHEMA.fields[:3], StructField("body", StringType())])
@@ -142,7 +144,6 @@ class Query:
 
 @pytest.fixture
 def query(rocketpoll_broker, rocketpoll_topic):
-    rocketpoll_broker.create_topic(rocketpoll_topic, QUEUES)
     rocketpoll_broker.create_topic(f"{rocketpoll_topic}-other", QUEUES)
     rocketpoll_broker.create_topic(f"eu%{rocketpoll_topic}", QUEUES)
     return Query(rocketpoll_broker, rocketpoll_topic)
