@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.deep, needs_mkdocs]
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 WIDE = {"viewport": {"width": 1280, "height": 900}}
-PATIENCE_MS = 240_000
-OPENED_AGAIN_MS = 20_000
+PATIENCE_MS = 120_000
+OPENED_AGAIN_MS = 60_000
 CONTRAST_MIN = 4.5
 """What the accessibility guidelines of the W3C (WCAG 2, level AA) ask of text."""
 

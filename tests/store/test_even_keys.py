@@ -53,6 +53,7 @@ def rows_of_one_width(draw):
 @example("T", [b"UNIQ_KEY\x01\x02a", b"UNIQ_KEY\x01\x02a"])
 @example("T", [b"aUNIQ_KEY\x01ab", b"aUNIQ_KEY\x01ab"])
 @example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
+@example("T", [b"UNIQ_KEY\x01abc\x02zzzzzzzzzzzz", b"kkkkkkkkkkkk\x01v\x02UNIQ_KEY\x01a"])
 def test_keys_hashed_by_columns_are_those_of_each_message(topic, rows):
     hashes = hash_even(topic, b"".join(rows), len(rows))
     if hashes is not None:
