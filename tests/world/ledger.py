@@ -34,6 +34,7 @@ class Queue:
     def __init__(self, gaps_from):
         self.at = {}  # queue offset -> message, as it was acknowledged or seen
         self.must = {}  # of these, what must be found from now on -> since when
+        self.in_memory = set()  # of these, what nobody has waited for and a kill has left there
         self.gaps = set()  # offsets that a power loss has left without a message
         self.gaps_from = gaps_from  # from here on, the next audit may find some
         self.connections = {}  # connection -> the last message of it that was seen here, and where
@@ -226,6 +227,7 @@ class Ledger:
     def _see(self, topic, queue_id, queue_offset, what):
         queue = self.queues[topic, queue_id]
         self._occupy(queue, queue_offset, what)
+        queue.in_memory.discard(queue_offset)
         if self._is_sync or getattr(what, "batch", None) is not None:
             queue.must.setdefault(queue_offset, self._world.kernel.now)
 
@@ -333,7 +335,7 @@ class Ledger:
             if kind == "power":
                 self._lose_what_is_uncertain(queue)
             else:
-                self._keep_what_was_written(queue)
+                self._keep_what_was_written(queue, is_flushed=kind == "stop")
         self.returns.life_ended(kind, self._is_durable)
         self.life += 1
 
@@ -350,16 +352,23 @@ class Ledger:
         """One of which nothing was known: a power loss may have taken what nobody has seen."""
         return Queue(gaps_from=0 if self._has_lost_power else None)
 
-    def _keep_what_was_written(self, queue):
+    def _keep_what_was_written(self, queue, *, is_flushed):
         """The system lives: what was acknowledged is in its memory, flushed or not."""
         for queue_offset, what in queue.at.items():
             if not isinstance(what, Sent) or what.state == "stored":
+                if self._is_sync and queue_offset not in queue.must:
+                    queue.in_memory.add(queue_offset)
                 queue.must.setdefault(queue_offset, self._world.kernel.now)
+        if is_flushed:
+            queue.in_memory.clear()
 
     def _lose_what_is_uncertain(self, queue):
         queue.must = {
-            at: since for at, since in queue.must.items() if self._is_durable(since, queue.at[at])
+            at: since
+            for at, since in queue.must.items()
+            if at not in queue.in_memory and self._is_durable(since, queue.at[at])
         }
+        queue.in_memory.clear()
         for queue_offset in queue.at.keys() - queue.must.keys():
             what = queue.at.pop(queue_offset)
             if isinstance(what, Sent):

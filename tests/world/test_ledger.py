@@ -147,6 +147,25 @@ def test_a_message_that_was_not_to_wait_for_the_disk(scene, kind, may_be_lost):
             scene.audited()
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_seen", "may_be_lost"),
+    [("stop", False, False), ("kill", True, False), ("kill", False, True)],
+)
+def test_one_that_was_not_to_wait_is_in_memory_alone_behind_a_kill_until_it_is_seen(
+    scene, kind, is_seen, may_be_lost
+):
+    sent = scene.put(0, waits=False)
+    scene.ledger.life_ended(kind)
+    if is_seen:
+        scene.ledger.saw(scene.stored(sent, 0))
+    scene.ledger.life_ended("power")
+    if may_be_lost:
+        scene.audited()
+    else:
+        with pytest.raises(Broken, match="lost"):
+            scene.audited()
+
+
 def test_with_async_flush_only_what_is_old_survives_a_power_loss():
     scene = Scene(is_sync=False)
     scene.put(0)
