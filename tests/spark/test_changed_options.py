@@ -283,7 +283,7 @@ CHANGED_WRITES = {
     "txnVersion": {"txnAppId": "app", "txnVersion": "1", "writeName": None},
     "delivery": {"delivery": "at_least_once"},
     "visibleTo": {"visibleTo": "all", "delivery": "exactly_once"},
-    "sinkName": {"visibleTo": "all", "delivery": "exactly_once", "sinkName": "another"},
+    "sinkName": {"visibleTo": "all", "delivery": "exactly_once", "sinkName": f"{TOPIC}-sink"},
 }
 
 
