@@ -123,8 +123,16 @@ def member_that_has_the_old_ones(kind):
             yield broker, member
 
 
+def wait_until_held(broker, member):
+    """Wait until all pulls of a member are held: of the retry topic as well, if it has one."""
+    held = 1 if isinstance(member.consumer, LitePullConsumer) else 2
+    holds = broker._runner._controller.hold_service
+    wait_until("all its pulls are held", lambda: holds.held == held, PATIENCE_S)
+
+
 def make_again_unnoticed(broker, member, new):
     """Make a topic again while a member asks for nothing: the last pull that was held is over."""
+    wait_until_held(broker, member)
     member.pause()
     broker.send("T", LAST)
     wait_until("the last one is there", lambda: member.has_or_holds(LAST), PATIENCE_S)
@@ -150,9 +158,7 @@ def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monk
     new, is_free = [f"new {number}" for number in range(40)], threading.Event()
     with member_that_has_the_old_ones(kind) as (broker, member):
         [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]
-        held = 1 if kind == "lite" else 2  # of the retry topic as well
-        holds = broker._runner._controller.hold_service
-        wait_until("all its pulls are held", lambda: holds.held == held, PATIENCE_S)
+        wait_until_held(broker, member)
         member.consumer._member._lanes.of(queue.broker_name).schedule(is_free.wait)
         make_again_unnoticed(broker, member, new)
         member.resume()
