@@ -71,6 +71,11 @@ def blank_entries(gap: range, place: PhysicalOffset, taken_back: Iterable[range]
     return entries + lost * (gap.stop - at)
 
 
+def first_place(entries: Buffer) -> PhysicalOffset:
+    """Return where the record of the first of some entries lies."""
+    return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries)[0])
+
+
 def last_place(entries: Buffer) -> PhysicalOffset:
     """Return where the record of the last of some entries lies."""
     return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries, len(entries) - ENTRY_BYTES)[0])

@@ -25,7 +25,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_blank
 from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.commit_log import BLANK_BYTES, CommitLog
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue, last_place
+from rocketpoll.broker.store.consume_queue import ConsumeQueue, first_place, last_place
 from rocketpoll.broker.store.dispatch import (
     FEW,
     Dispatcher,
@@ -287,34 +287,29 @@ class ReputMessageService:
 
     def _append(self, runs: Iterable[QueueEntries], arrivals: Arrivals) -> None:
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
-            queue = self._queues.get_or_make(topic, queue_id)
+            key = topic, queue_id
+            queue = self._queues.get_or_make(*key)
             if queue_offset < queue.max_offset:
                 self.made_again.begin_anew(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
-                key = topic, queue_id
                 taken_back = self._taken_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_place(entries), taken_back)
             queue.append(queue_offset, entries)
-            self._dispatcher.taken_back.forget(
-                (topic, queue_id), queue.max_offset, last_place(entries)
-            )
+            self._dispatcher.taken_back.forget(key, queue.max_offset, last_place(entries))
             if self._listener is not None:
-                _, codes = arrivals.setdefault((topic, queue_id), (queue, []))
+                _, codes = arrivals.setdefault(key, (queue, []))
                 codes += tags_codes
 
     def _taken_back_before(
         self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
     ) -> list[range]:
         """Return the offsets before a queue's new entries that rolled-back rows have left."""
-        place, _, _ = ENTRY_STRUCT.unpack_from(entries)
-        return self._dispatcher.taken_back.before(
-            key, queue_offset, PhysicalOffset(place), self.holes
-        )
+        place = first_place(entries)
+        return self._dispatcher.taken_back.before(key, queue_offset, place, self.holes)
 
     def _blank_place(self, entries: Buffer) -> PhysicalOffset:
         """Return where entries lead that fill a gap before these."""
-        place, _, _ = ENTRY_STRUCT.unpack_from(entries)
-        return PhysicalOffset(self._log.files.file_before(place))
+        return PhysicalOffset(self._log.files.file_before(first_place(entries)))
 
     def _tell(
         self,

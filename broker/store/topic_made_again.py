@@ -16,7 +16,7 @@ import logging
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.store.commit_log import CommitLog
-from rocketpoll.broker.store.consume_queue import ENTRY_STRUCT, ConsumeQueue
+from rocketpoll.broker.store.consume_queue import ConsumeQueue, first_place
 from rocketpoll.broker.store.dispatch import Dispatcher
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.lacks import lacks_means
@@ -44,7 +44,7 @@ class MadeAgain:
         other queues, too. What lies behind that may be of the new one. Entries that come once more
         lie before it, and an entry that is damaged leads nowhere.
         """
-        physical_offset, _, _ = ENTRY_STRUCT.unpack_from(entries)
+        physical_offset = first_place(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
         if known_end is None or physical_offset < known_end:
             return

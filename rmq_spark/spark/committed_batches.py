@@ -23,7 +23,14 @@ from rmq_spark.client.errors import ManifestError
 from rmq_spark.client.manifest import CommitState, CommittedSpan, Manifest, decoded
 from rmq_spark.spark.committed_options import commits_options
 from rmq_spark.spark.committed_spans import SpanPiece, span_pieces
-from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError, named, report_losses
+from rmq_spark.spark.errors import (
+    CheckpointError,
+    DataLoss,
+    OptionError,
+    named,
+    other_isolation,
+    report_losses,
+)
 from rmq_spark.spark.micro_batches import NO_LIMITS, MicroBatches
 from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Piece
@@ -309,11 +316,7 @@ def _cut(counting: list[tuple[int, Manifest]], limits: Limits) -> list[tuple[int
 def _taken_apart(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
     """Return the place of an offset, and what counts before it."""
     if offset.committed is None:
-        raise CheckpointError(
-            f"the checkpoint is of a query that read {', '.join(sorted(offset.topics))} with "
-            "isolation=uncommitted: leave the option as it was, or give the query its own "
-            "checkpointLocation"
-        )
+        raise other_isolation(offset.topics, "uncommitted")
     return replace(offset, committed=None), offset.committed.behind
 
 

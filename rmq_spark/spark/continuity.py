@@ -177,7 +177,9 @@ class Continuity:
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _EVER
-            found[place.queue] = _stranger(place, f"its message at offset {{}} {how}", since_ms)
+            found[place.queue] = _stranger(
+                place.queue, f"its message at offset {place.queue_offset} {how}", since_ms
+            )
         empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
         return found | self._emptied(empty, bounds or {})
 
@@ -194,8 +196,9 @@ class Continuity:
         begins = self._queues.first_since({place.queue: asked[place] for place in asked})
         return {
             place.queue: _stranger(
-                place,
-                f"it has no message at offset {{}}, and had one of {places[place]} ms when",
+                place.queue,
+                f"it has no message at offset {place.queue_offset}, and had one of "
+                f"{places[place]} ms when",
                 since.timestamp_ms,
             )
             for place, since in asked.items()
@@ -228,11 +231,10 @@ def joined_bounds(
     return {queue: Bounds(min(starts[queue], ends[queue]), ends[queue]) for queue in which}
 
 
-def _stranger(place: Place, how: str, since_ms: int) -> Stranger:
+def _stranger(queue: MessageQueue, how: str, since_ms: int) -> Stranger:
     return Stranger(
-        f"{named(place.queue)} is not the one that was read: {how.format(place.queue_offset)} it "
-        "was read; the topic was deleted and made again, or its broker was put back from an older "
-        "copy",
+        f"{named(queue)} is not the one that was read: {how} it was read; the topic was deleted "
+        "and made again, or its broker was put back from an older copy",
         since_ms,
     )
 

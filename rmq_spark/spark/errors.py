@@ -17,7 +17,7 @@ All of them can be pickled: they travel from Python workers to the driver.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
@@ -136,6 +136,15 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
             f'another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
             '"new name"}'
         )
+
+
+def other_isolation(topics: Iterable[str], isolation: str) -> CheckpointError:
+    """Return the error of a query whose checkpoint began with another ``isolation``."""
+    return CheckpointError(
+        f"the checkpoint is of a query that read {', '.join(sorted(topics))} with "
+        f"isolation={isolation}: leave the option as it was, or give the query its own "
+        "checkpointLocation"
+    )
 
 
 def named(queue: MessageQueue) -> str:

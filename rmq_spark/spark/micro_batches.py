@@ -23,7 +23,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmq_spark.spark.discovery import selects
-from rmq_spark.spark.errors import CheckpointError, OptionError, report_losses
+from rmq_spark.spark.errors import (
+    CheckpointError,
+    OptionError,
+    other_isolation,
+    report_losses,
+)
 from rmq_spark.spark.group_progress import GroupProgress
 from rmq_spark.spark.horizon import Horizon
 from rmq_spark.spark.idling import Idling
@@ -160,11 +165,7 @@ class MicroBatches:
         if start == self._last_planned:
             return
         if start.committed is not None:  # a pattern may match the commits topic as well
-            raise CheckpointError(
-                f"the checkpoint is of a query that read {', '.join(sorted(start.topics))} with "
-                "isolation=committed: leave the option as it was, or give the query its own "
-                "checkpointLocation"
-            )
+            raise other_isolation(start.topics, "committed")
         selection = self._options.selection
         option, named_by = selection.option, selection.pattern or ", ".join(selection.topics)
         others = sorted(topic for topic in start.topics if not selects(selection, topic))

@@ -12,12 +12,11 @@ Nothing here knows what a consumer is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from rmq_spark.client.threads.lanes import Lanes
-from rmq_spark.client.threads.scheduled_tasks import Action, ScheduledTasks, Task, Workers
+from rmq_spark.client.threads.scheduled_tasks import Action, ScheduledTasks, Task, Workers, stop_all
 
 _GIVING_BACK: Final = 4
 _SERVICES: Final = 3
@@ -80,11 +79,7 @@ class SharedCrew:
 
     def stop(self, wait_ms: int = 0) -> None:
         """Let the threads end; wait at most so long, in sum, for what is under way."""
-        for each in (self._lanes, self._retry_lanes, self._services):
-            each.stop(0)
-        deadline = time.monotonic() + wait_ms / 1000
-        for each in (self._lanes, self._retry_lanes, self._services):
-            each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
+        stop_all((self._lanes, self._retry_lanes, self._services), wait_ms)
 
 
 class Part:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
-from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks, Task, Workers
+from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks, Task, Workers, stop_all
 
 
 class Lanes(ProcessBound):
@@ -86,11 +86,7 @@ class Lanes(ProcessBound):
         with self._lock:
             self._is_stopped = True
             lanes = list(self._lanes.values())
-        for lane in lanes:
-            lane.stop(0)
-        deadline = time.monotonic() + wait_ms / 1000
-        for lane in lanes:
-            lane.stop(max(0, int((deadline - time.monotonic()) * 1000)))
+        stop_all(lanes, wait_ms)
 
     def _forked(self) -> None:
         """Stop, if anything has begun; the lanes themselves do the same."""

@@ -15,7 +15,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
@@ -71,6 +71,22 @@ class Workers(Scheduler, Protocol):
 
     def stop(self, wait_ms: int) -> bool:
         """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+
+
+class CanStop(Protocol):
+    """Something that ends in its own time, or is waited for."""
+
+    def stop(self, wait_ms: int) -> object:
+        """Begin nothing more, and wait at most so long for what is under way."""
+
+
+def stop_all(several: Collection[CanStop], wait_ms: int) -> None:
+    """Stop several, and then wait for all of them, at most so many milliseconds in sum."""
+    for each in several:
+        each.stop(0)
+    deadline = time.monotonic() + wait_ms / 1000
+    for each in several:
+        each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
 
 class ScheduledTasks(ProcessBound):
