@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.process_bound import ProcessBound
@@ -80,9 +80,9 @@ class Heartbeats(ProcessBound):
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._failures.pop(address, None)
-        except ClientShutDown:
-            return  # which brokers are told in another way
         except ClientError as error:
+            if self._lanes.is_stopped:  # the client ends, of which brokers are told otherwise
+                return
             self._untold[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
             if failures == 1:
