@@ -168,8 +168,9 @@ class _AsyncSend(Waiter):
             self.future.set_running_or_notify_cancel()
             return
         try:
-            if may_wait or self._needs_no_wait():
-                self._ask()
+            address = None if may_wait else self._ready_address()
+            if may_wait or address is not None:
+                self._ask(address)
                 return
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
@@ -177,22 +178,22 @@ class _AsyncSend(Waiter):
         if not self._sends.try_again(self):
             self._ends_with(ClientShutDown("no thread can be started that connects"))
 
-    def _needs_no_wait(self) -> bool:
-        """Choose the queue, and return whether its broker can be asked at once."""
+    def _ready_address(self) -> str | None:
+        """Choose the queue, and return its broker's address; None if that has to be waited for."""
         sender = self._sends.sender
         queues = sender.known_queues(self._prepared.topic)
         if not queues:
             self._turn = sender.choice.next_turn()  # the caller's, not that of the thread
-            return False
+            return None
         if self._chosen is None:
             self._chosen = self._fixed or sender.choice.choose(queues, self._failed)
         try:
             address = sender.instance.routes.master_address(self._chosen.broker_name)
         except BrokerNotFound:
-            return False  # the thread finds that out as well, and says so
-        return sender.instance.connections.is_ready(address)
+            return None  # the thread finds that out as well, and says so
+        return address if sender.instance.connections.is_ready(address) else None
 
-    def _ask(self) -> None:
+    def _ask(self, ready_address: str | None) -> None:
         sender, prepared = self._sends.sender, self._prepared
         chosen, self._chosen = self._chosen or self._fixed, None
         if chosen is None:
@@ -200,9 +201,12 @@ class _AsyncSend(Waiter):
             chosen = sender.choice.choose(queues, self._failed, turn)
         self._failed = chosen.broker_name  # the queue to avoid, should this try fail
         self.asked_at = time.monotonic()
-        self._address = sender.instance.routes.master_address(chosen.broker_name)
         self._header = prepared.header(chosen)
-        sender.instance.connections.reach(self._address, self._connect_ms())
+        if ready_address is None:
+            self._address = sender.instance.routes.master_address(chosen.broker_name)
+            sender.instance.connections.reach(self._address, self._connect_ms())
+        else:
+            self._address = ready_address
         sender.instance.api.send_to(self, self._address, self._header, prepared.body)
 
     def _connect_ms(self) -> int:
