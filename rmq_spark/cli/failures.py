@@ -39,6 +39,7 @@ USAGE: Final = 2
 UNHEALTHY: Final = 10
 INTERRUPTED: Final = 130
 
+_BROKERS: Final = "rocketpoll cluster health shows which brokers answer"
 _KEYS: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
 _ACCESS_LIST: Final = "AclException"
 """A word in what RocketMQ 4.9 says where its access list forbids something; the code is 1."""
@@ -49,7 +50,7 @@ _OTHER_PROGRAMS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFa
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (NoNameServer, "name another by --namesrv, or start one: rocketpoll broker"),
     (TlsFailed, "--tls-ca-file names the authority to trust; leave --tls out if it speaks none"),
-    (ConnectionFailed, "rocketpoll cluster health shows which brokers answer"),
+    (ConnectionFailed, _BROKERS),
     (ConnectionClosed, "is it the port of a name server? Does it speak TLS (--tls)?"),
     (RequestTimeout, "is it the port of a name server or broker? Does it speak TLS (--tls)?"),
     (ProtocolError, "give the port of a name server, as --namesrv localhost:9876"),
@@ -70,7 +71,7 @@ class Failure(click.ClickException):
 def line_of(error: RocketPollError) -> str:
     """Return an error of the client on one line, with what to do about it."""
     text = " ".join(str(error).split())
-    remedy = _remedy_of(_cause_of(error))
+    remedy = _BROKERS if isinstance(error, ConnectionClosed) else _remedy_of(_cause_of(error))
     return f"{text}; {remedy}" if remedy else text
 
 

@@ -33,6 +33,7 @@ AT = "b:1"
         (NoNameServer([ConnectionFailed(AT, "refused")]), "or start one: rocketpoll broker"),
         (NoNameServer([ProtocolError(AT, "no frame")]), "as --namesrv localhost:9876"),
         (NoNameServer([ConnectionClosed(AT, "by the peer")]), "Does it speak TLS (--tls)?"),
+        (ConnectionClosed(AT, "by the peer"), "cluster health shows which brokers answer"),
         (TlsFailed(AT, "unknown authority"), "leave --tls out if it speaks none"),
         (ConnectionFailed(AT, "refused"), "cluster health shows which brokers answer"),
         (RequestTimeout(AT, 10, 5), "Does it speak TLS (--tls)?"),
