@@ -26,6 +26,9 @@ _WEIGHTS: Final = {
     "project/CHANGELOG.md": 0.3,
 }
 """What the search puts first, and last, of pages that have the same words."""
+_WIDE: Final = frozenset({"from-rocketmq.md"})
+"""Pages of wide tables, which get the room of the table of contents."""
+
 _ALONE: Final = "More"
 _OPTIONAL: Final = "Optional"
 _FOR_MACHINES: Final = (
@@ -77,6 +80,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     src_uri = page.file.src_uri
     weight = next((_WEIGHTS[each] for each in _WEIGHTS if src_uri.startswith(each)), 1)
     page.meta["search"] = {"boost": weight}
+    if src_uri in _WIDE:
+        page.meta["hide"] = ["toc"]
     origin = origin_of(src_uri, ROOT)
     return rewritten(titled(markdown, origin), origin, src_uri, ROOT)
 
