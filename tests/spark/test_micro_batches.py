@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
 
 
 def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
-    rocketpoll_broker, rocketpoll_topic
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
@@ -236,6 +236,11 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         assert position[:2] == (last.queue_offset + 1, last.store_timestamp)
         clock.now += 60
         assert batches.latest(found, NO_LIMITS) == found
+        asked = []
+        monkeypatch.setattr(Queues, "stored", lambda _, places: asked.extend(places) or {})
+        clock.now += 59
+        assert batches.latest(found, NO_LIMITS) == found
+        assert asked == []
 
 
 def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path):
