@@ -1,12 +1,14 @@
-"""A broker whose answers to pulls are wrong: behind it is an embedded one that answers rightly.
+"""Answers that are wrong: behind who gives them is an embedded broker that answers rightly.
 
-It speaks as RocketMQ's brokers do, or as ours: with chunks of records and their sizes in front.
+WrongBroker    to pulls, as RocketMQ's brokers or as ours, which have sizes in front of records
+WrongNames     to all that tells where brokers are
 """
 
 from __future__ import annotations
 
 import socket
 from contextlib import closing
+from itertools import cycle
 
 from fake_servers import FakeServer, Peer
 
@@ -30,8 +32,7 @@ class WrongBroker(FakeServer):
         super().__init__(self._between)
 
     def _between(self, peer):
-        host, port = self._broker.address.rsplit(":", 1)
-        with closing(socket.create_connection((host, int(port)))) as connection:
+        with closing(_connection_to(self._broker)) as connection:
             behind = Peer(connection)
             while (request := peer.receive()) is not None:
                 if request.code == RequestCode.EXTENSIONS and not self._is_ours:
@@ -56,6 +57,32 @@ class WrongBroker(FakeServer):
         records = self._lie(self.dice, records, fields)
         front = encode_sizes([len(each) for each in records]) if has_sizes else b""
         return answer._replace(body=front + b"".join(records), ext_fields=fields)
+
+
+class WrongNames(FakeServer):
+    """A name server that leads to another of some addresses with each answer, one after the
+    other."""
+
+    def __init__(self, broker, addresses):
+        self._broker, self._addresses = broker, cycle(addresses)
+        super().__init__(self._between)
+
+    def _between(self, peer):
+        right = self._broker.address.encode()
+        with closing(_connection_to(self._broker)) as connection:
+            behind = Peer(connection)
+            while (request := peer.receive()) is not None:
+                behind.send(request)
+                answer = behind.receive()
+                body = bytes(answer.body)
+                if right in body:
+                    body = body.replace(right, next(self._addresses).encode())
+                peer.send(answer._replace(body=body))
+
+
+def _connection_to(broker):
+    host, port = broker.address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)))
 
 
 def _changed(record, start, end, number):

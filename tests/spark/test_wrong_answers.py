@@ -1,13 +1,17 @@
-"""Whatever a broker answers to a pull, a task gives right rows, each once, or tells what it
-lacks."""
+"""Whatever a broker answers to a pull, a task gives right rows, each once, or tells what it lacks;
+wherever a name server leads, a query has them all."""
 
 import json
 import random
+import socket
 
 import pytest
 from breadth import count
+from middle_boxes import Nat
 from source_parts import BROKER, options_for, queue_of, schema_of, send
-from wrong_answers import LIES, WrongBroker
+from spark_engine import Engine, assert_read
+from spark_engine import send as send_some
+from wrong_answers import LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.planning import Piece
@@ -62,3 +66,20 @@ def test_rows_are_right_and_there_once_or_it_is_told(
             else:
                 assert rows == right[: len(rows)]
                 assert "\n" not in str(error)
+
+
+def test_a_name_server_may_lead_elsewhere_with_each_answer(rocketpoll_broker, rocketpoll_topic):
+    """Two ways to the broker, and one to nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
+    there = rocketpoll_broker.address
+    with Nat(there) as way, WrongNames(rocketpoll_broker, [nowhere, there, way.address]) as names:
+        rocketpoll_broker.create_topic(rocketpoll_topic, 3)
+        query = Engine(names.address, topic=rocketpoll_topic, maxOffsetsPerTrigger=7)
+        sent = []
+        for _ in range(4):
+            sent += send_some(rocketpoll_broker, rocketpoll_topic, 9)
+            query.start()
+            query.run()
+            query.stop()
+        assert_read(query, sent)
