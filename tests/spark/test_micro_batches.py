@@ -305,6 +305,22 @@ def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned
         assert {each.last_stored_ms for each in cut} <= known - others
 
 
+def test_a_topic_that_was_made_again_is_known_beside_one_that_was_not(rocketpoll_broker):
+    names = [f"beside-{number}" for number in range(2)]
+    more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
+    for topic in names:
+        rocketpoll_broker.create_topic(topic, 4)
+        send(rocketpoll_broker, topic, 0, *"abcde")
+    before = rocketpoll_broker.messages(names[0])
+    with query(rocketpoll_broker, ",".join(names), **more) as batches:
+        start = batches.initial()
+        end = batches.latest(start, NO_LIMITS)
+        remake(rocketpoll_broker, names[0], "ABCDE")
+        cut = [each for each in batches.pieces(start, end) if each.queue.topic == names[0]]
+    assert len(cut) == 3
+    assert {each.last_stored_ms for each in cut} <= {each.store_timestamp for each in before}
+
+
 def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
