@@ -11,7 +11,7 @@ import signal
 import sys
 
 _INTERRUPTED = 130
-"""What shells call it, and `rmq_spark.cli.failures`, which is not loaded yet."""
+"""Exit code of a command that Ctrl-C has ended, as shells and `rmq_spark.cli.failures` have it."""
 
 
 def main() -> int:
