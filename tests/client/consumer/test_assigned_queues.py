@@ -133,6 +133,16 @@ def test_the_share_of_one_topic_leaves_the_others_alone():
     assert queues.get(OTHER) is kept
 
 
+def test_queues_of_a_topic_come_and_go_again_and_again():
+    queues = AssignedQueues(lambda: 0)
+    for _ in range(2):
+        new, gone = queues.replace([QUEUE, OTHER], "T")
+        assert ([each.queue for each in new], gone) == ([QUEUE, OTHER], [])
+        new, gone = queues.replace([], "T")
+        assert (new, [each.queue for each in gone]) == ([], [QUEUE, OTHER])
+        assert queues.replace([], "T") == ([], [])
+
+
 def test_an_assignment_replaces_all_topics():
     queues = AssignedQueues(lambda: 0)
     queues.replace([QUEUE, OF_U])
