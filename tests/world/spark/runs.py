@@ -91,7 +91,8 @@ class Application:
     async def live(self):
         """One run after the other, for as long as it is wanted."""
         while self.is_wanted:
-            await self.world.gate
+            while not self.world.gate.is_kept:  # it may have been shut again at once
+                await self.world.gate
             self._runs += 1
             self.run = Run(self.world, f"{self.name} {self._runs}", self.host, self.dice)
             self.world.note(f"{self.run.name} begins")
