@@ -74,6 +74,8 @@ class QueryConsumeQueueProcessor:
             if isinstance(message, StoredMessage):
                 gap = range(start + len(entries), min(message.queue_offset, end))
                 entries += [_blank(is_taken_back=each in taken_back) for each in gap]
+            while start + len(entries) in taken_back:  # a damaged one does not say where it stands
+                entries.append(_blank(is_taken_back=True))
             entries.append(_entry(message, size, matching))
             yield None
         while start + len(entries) in taken_back:

@@ -21,12 +21,13 @@ from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.client.reading.taken_back import without_taken_back
 from rmq_spark.spark import piece_chunks
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.piece_chunks import Unreadable, chunks_of
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.queues import mark_of
 from rmq_spark.spark.tasks import addresses_of
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import encode_record
 from rocketpoll import EmbeddedBroker, read_table
@@ -34,6 +35,9 @@ from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 
 LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
 QUEUE = MessageQueue("T", "broker-a", 0)
+RECORD_BYTES_BEFORE_BODY = (
+    layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V4_BYTES + layout.TAIL_BYTES
+)
 SCHEMA = schema_of("body binary, queueOffset bigint")
 
 
@@ -140,6 +144,35 @@ def test_tasks_know_their_topic_wherever_a_queue_is_cut(
         assert sum(rows) == len(sent)
         assert max(rows) <= int(more.get("maxRecordsPerPartition", len(sent)))
         assert len(cut) >= len(sent) / 2
+
+
+@pytest.mark.parametrize("how", ["null", "skip", "fail"])
+def test_a_record_that_is_damaged_behind_it_is_one_record(tmp_path, queue_bytes, gap, caplog, how):
+    _, offsets, there = gap
+    behind = there[offsets[-1] + 1]
+    with broker_on(tmp_path, queue_bytes) as broker:
+        file = tmp_path / "commitlog" / f"{behind.physical_offset // LOG_BYTES * LOG_BYTES:020}"
+        with file.open("r+b") as log:  # the length of its body
+            at = behind.physical_offset % LOG_BYTES + RECORD_BYTES_BEFORE_BODY - 4
+            os.pwrite(log.fileno(), bytes([0x7F]), at)
+        query = Engine(broker.address, topic="T", localFiles="false", onBadRecord=how)
+        query.start()
+        what = rf"offset {behind.queue_offset} of "
+        if how == "fail":
+            with pytest.raises(RecordFault, match=what):
+                query.run()
+        else:
+            query.run()
+            query.stop()
+            rows = {row.queue_offset: row.body for row in query.rows()}
+            bad = {behind.queue_offset} if how == "skip" else set()
+            assert rows.keys() == there.keys() - bad
+            assert [at for at, body in rows.items() if body is None] == (
+                [behind.queue_offset] if how == "null" else []
+            )
+            assert caplog.text.count("cannot be read") == 1
+        with pytest.raises(ProtocolError, match=what):
+            read_table("T", broker.address)
 
 
 def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
