@@ -9,12 +9,17 @@ import subprocess
 import sys
 
 import pytest
+from broker_kinds import wait_until
 
 
 @pytest.fixture
 def bodies_in(run):
-    def of(topic):
-        return sorted(run("consume", topic, "-o", "raw").lines)
+    def of(topic, count):
+        def shown():
+            lines = run("consume", topic, "-o", "raw").lines
+            return sorted(lines) if len(lines) >= count else None
+
+        return wait_until(f"{count} messages, which RocketMQ shows soon", shown)
 
     return of
 
@@ -24,7 +29,7 @@ def test_each_line_is_a_message(run, cluster, bodies_in):
     done = run("produce", topic, "-k", "k1", "-t", "red", "-p", "a=b", stdin=b"one\n\ntwo\r\nthree")
     assert done.code == 0
     assert done.out.startswith(f"3 messages were sent to {topic}; the last is ")
-    assert bodies_in(topic) == ["one", "three", "two"]
+    assert bodies_in(topic, 3) == ["one", "three", "two"]
     message = json.loads(run("consume", topic, "-n", 1, "-o", "json").out)
     assert (message["tags"], message["keys"], message["properties"]) == ("red", ["k1"], {"a": "b"})
 
@@ -33,7 +38,7 @@ def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
     topic = cluster.topic(queues=1)
     (tmp_path / "lines").write_text("1\n2\n", encoding="utf-8")
     run("produce", topic, tmp_path / "lines", "-", stdin=b"3\n")
-    assert bodies_in(topic) == ["1", "2", "3"]
+    assert bodies_in(topic, 3) == ["1", "2", "3"]
     whole = cluster.topic(queues=1)
     run("produce", whole, "--whole", tmp_path / "lines")
     assert run("consume", whole, "-o", "hex").out == b"1\n2\n".hex() + "\n"
@@ -68,7 +73,7 @@ def test_batches_lose_nothing(run, cluster, bodies_in):
     sent = [json.loads(line) for line in done.lines]
     assert [each["messages"] for each in sent] == [10, 10, 5]
     assert len({each for result in sent for each in result["ids"]}) == 25
-    assert bodies_in(topic) == lines
+    assert bodies_in(topic, len(lines)) == lines
 
 
 def test_what_consume_prints_as_json_is_sent_again(run, cluster):
@@ -119,7 +124,7 @@ def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(
     assert (done.code, done.out) == (1, "")
     assert why in done.err
     assert f"1 message was sent to {topic} before" in done.err
-    assert bodies_in(topic) == ["1"]
+    assert bodies_in(topic, 1) == ["1"]
 
 
 def test_a_rate_is_kept(run, cluster, monkeypatch):
