@@ -114,9 +114,10 @@ async def found_of(port, topic, count):
 def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none(
     disk, tmp_path, end
 ):
+    """So few files may be open that each is opened again, by its name, to be read."""
     by, topics = fuse("names without case", *disk), ("Orders", "orders")
     for life in range(1, 4):
-        with BrokerProcess(tmp_path, by=by, **QUICK) as broker:
+        with BrokerProcess(tmp_path, by=by, maxOpenFiles="2", **QUICK) as broker:
             asyncio.run(put_in(broker.port, *topics))
             for topic in topics:
                 found = asyncio.run(found_of(broker.port, topic, 32))

@@ -75,9 +75,10 @@ def put_in_turn(store, texts):
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
 @pytest.mark.parametrize("made_again", [False, True])
 def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, made_again):
+    """So few files may be open that each is opened again, by its name, to be read."""
     texts = []
     for life in range(3):
-        store = open_store(tmp_path, disk)
+        store = open_store(tmp_path, disk, open_files_max=2)
         put_in_turn(store, new := [f"{life}.{number}" for number in range(12)])
         texts += new
         for topic in TOPICS:
