@@ -2,7 +2,8 @@
 
 Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it
 starts in the background ignore Ctrl-C, and so would all programs that tests start: they are as in
-the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`.
+the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`. Files
+are in memory where it has room: see `scratch`.
 """
 
 import gc
@@ -12,6 +13,7 @@ import signal
 import pytest
 from breadth import WIDE, is_left_out
 from hypothesis import settings
+from scratch import choose_scratch
 from spark_classes import quick_start
 
 settings.register_profile(
@@ -21,6 +23,7 @@ settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
+choose_scratch()
 
 
 def pytest_collection_modifyitems(config, items):

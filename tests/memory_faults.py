@@ -63,7 +63,7 @@ class MemoryFault:
         if (
             event == "line"
             and self.where is None
-            and frame.f_lineno in _lines_that_need_memory(frame.f_code)
+            and frame.f_lasti in _starts_that_need_memory(frame.f_code)
         ):
             self.places.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
             if self._number is not None and self.lines > self._number:
@@ -73,15 +73,25 @@ class MemoryFault:
 
 
 @cache
-def _lines_that_need_memory(code):
-    """Of a function; the end of a ``with`` is called in the line of its beginning,
-    and must not fail."""
-    line = None
+def _starts_that_need_memory(code):
+    """Instructions of a function from which its line goes on to one that needs memory.
+
+    A compiler has a line begin again for what cannot fail, as the way out of a ``with``. The end
+    of one is called in the line of its beginning, and must not fail either.
+    """
     found = set()
+    line, lines = None, []
     for each in dis.get_instructions(code):
         line = getattr(each, "line_number", each.starts_line) or line  # from Python 3.13 on
-        if line is None or not each.opname.startswith(_NEED_MEMORY):
-            continue
-        if not linecache.getline(code.co_filename, line).lstrip().startswith("with "):
-            found.add(line)
+        lines.append((line, each))
+    behind, needs = None, False
+    for line, each in reversed(lines):
+        needs = each.opname.startswith(_NEED_MEMORY) or (needs and line == behind)
+        behind = line
+        if needs and not _begins_a_with(code, line):
+            found.add(each.offset)
     return found
+
+
+def _begins_a_with(code, line):
+    return line is None or linecache.getline(code.co_filename, line).lstrip().startswith("with ")

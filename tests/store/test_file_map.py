@@ -10,9 +10,9 @@ SIZE = 1 << 20
 
 
 @pytest.fixture
-def path(tmp_path):
-    (tmp_path / "file").write_bytes(os.urandom(SIZE))
-    return tmp_path / "file"
+def path(disk_path):
+    (disk_path / "file").write_bytes(os.urandom(SIZE))
+    return disk_path / "file"
 
 
 def mapped(path):

@@ -12,30 +12,30 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def file(tmp_path):
-    file = LocalFile(tmp_path / "log", MIB)
+def file(disk_path):
+    file = LocalFile(disk_path / "log", MIB)
     file.write(os.urandom(MIB), 0)
     return file
 
 
 @pytest.mark.parametrize("size", [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, MIB - 11])
-def test_what_was_written_is_read_little_or_much(file, tmp_path, size):
-    assert bytes(file.read(11, size)) == (tmp_path / "log").read_bytes()[11:][:size]
+def test_what_was_written_is_read_little_or_much(file, disk_path, size):
+    assert bytes(file.read(11, size)) == (disk_path / "log").read_bytes()[11:][:size]
 
 
-def test_much_that_lies_in_memory_is_not_copied_and_stays_when_the_file_is_closed(file, tmp_path):
-    content = (tmp_path / "log").read_bytes()
+def test_much_that_lies_in_memory_is_not_copied_and_stays_when_the_file_is_closed(file, disk_path):
+    content = (disk_path / "log").read_bytes()
     slice_of_a_map = file.read(0, MIB)
     assert isinstance(slice_of_a_map, memoryview)
     file.close()
-    (tmp_path / "log").unlink()
+    (disk_path / "log").unlink()
     assert bytes(slice_of_a_map) == content
 
 
-def test_what_does_not_lie_in_memory_is_read(file, tmp_path):
-    content = (tmp_path / "log").read_bytes()
+def test_what_does_not_lie_in_memory_is_read(file, disk_path):
+    content = (disk_path / "log").read_bytes()
     file.flush()
-    with (tmp_path / "log").open("rb") as other:
+    with (disk_path / "log").open("rb") as other:
         os.posix_fadvise(other.fileno(), 0, MIB, os.POSIX_FADV_DONTNEED)
     assert bytes(file.read(0, MIB)) == content
 
@@ -43,11 +43,11 @@ def test_what_does_not_lie_in_memory_is_read(file, tmp_path):
 @pytest.mark.parametrize("end", [0, 100, MIB - 5000, MIB - 1])
 @pytest.mark.parametrize("size", [5000, MIB])
 def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(
-    file, tmp_path, end, size
+    file, disk_path, end, size
 ):
     file.read(0, MIB)  # so that there is a map
-    os.truncate(tmp_path / "log", end)
-    with pytest.raises(OSError, match=f"the file ends at .*{tmp_path / 'log'}") as refused:
+    os.truncate(disk_path / "log", end)
+    with pytest.raises(OSError, match=f"the file ends at .*{disk_path / 'log'}") as refused:
         file.read(MIB - size, size)
     assert refused.value.errno == errno.EIO
 
