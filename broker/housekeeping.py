@@ -38,10 +38,11 @@ _FLUSH_EARLY_MS = 1_000
 _REPUT_AGAIN_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """After the first answers, and before so many messages have come that numpy is needed."""
+_DELETE_LEFT_MS = 1_000
 _NOTE_CRASH_MS = 1_000
 """Soon after the start: another crash before it would leave ever more to redo."""
 _STORE_JOBS = 2
-"""Two at a time: a checkpoint, and retention or the rest of a start."""
+"""Two at a time: a checkpoint; and retention, files of deleted topics, or the rest of a start."""
 _LET_GO_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
 
@@ -88,6 +89,7 @@ class Housekeeping:
         self._every(_REPUT_AGAIN_MS, self._store.reput_again)
         self._every(_CONFIGURATION_SAVE_MS, self._save_configurations)
         self._every(_FLUSH_EARLY_MS, self._flush_early)
+        self._every(_DELETE_LEFT_MS, self._delete_left)
         self._every(_HOLD_SWEEP_MS, partial(self._sweep_holds, hold_service))
         self._every(_CLIENT_SCAN_MS, processors.expire_clients)
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
@@ -247,6 +249,11 @@ class Housekeeping:
     def _flush_early(self) -> None:
         if self._store.has_much_to_flush:
             self._save_checkpoint()
+
+    def _delete_left(self) -> None:
+        left = self._store.left_topics
+        if left:
+            self._through_store("files of deleted topics are not deleted", left.delete_some)
 
     def _in_thread(self, failure: str, job: Callable[[], object]) -> None:
         """Run a job beside the loop, unless its last run is still under way.

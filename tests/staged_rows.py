@@ -107,8 +107,9 @@ def roll_back(store, before=1):
     roll_back_between(store, before=0, while_others_send=False)
 
 
-def roll_back_between(store, before=1, *, while_others_send=True):
-    """Roll back a batch with rows in queue 0 of T, while others send to it; what they have sent.
+def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
+    """Roll back a batch with rows in queue 0 of a topic, while others send to it; what they have
+    sent.
 
     The queue has a gap then.
     """
@@ -116,7 +117,7 @@ def roll_back_between(store, before=1, *, while_others_send=True):
 
     def put():
         sent.append(f"other {len(sent)}")
-        store.wait_until_stored(store.put_message(message(sent[-1], "T", 0)))
+        store.wait_until_stored(store.put_message(message(sent[-1], topic, 0)))
 
     def refuse_u(queue):
         if queue[0] == "U":
@@ -125,11 +126,11 @@ def roll_back_between(store, before=1, *, while_others_send=True):
     for _ in range(before):
         put()
     sink = Sink(store)
-    attempt = sink.stage(0, [("T", 0, ["row"] * 3), ("U", 0, ["row"])])
+    attempt = sink.stage(0, [(topic, 0, ["row"] * 3), ("U", 0, ["row"])])
 
     def between():
         """Else the rows would not be the first, where nobody has sent before."""
-        if while_others_send and (before or store._appender.next_offset(("T", 0))):
+        if while_others_send and (before or store._appender.next_offset((topic, 0))):
             put()
 
     with pytest.raises(BatchRefused):

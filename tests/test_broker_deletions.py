@@ -4,14 +4,17 @@ or it is brought to its end."""
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
 from broker_clients import pull_request, pulled, send_request
 from broker_stories import tell
+from disks import FaultyDisk
 from refusing_disks import RefusingDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.store.disk import LocalDisk
 
 REFUSED_LATER = {
     "offsets": ("consumerOffset.json", 0),
@@ -113,6 +116,57 @@ def test_a_pull_that_waits_hears_that_its_topic_is_gone_and_finds_nothing_of_the
         assert pulled(await other.receive()).bodies == ["new"]
 
     tell(story, tmp_path)
+
+
+class SlowlyDeleting(FaultyDisk):
+    """Deletes nothing of deleted topics until it is let go."""
+
+    def __init__(self):
+        super().__init__(LocalDisk())
+        self.is_waiting = threading.Event()
+        self.goes = threading.Event()
+
+    def delete(self, path):
+        if "consumequeue.deleted" in path.parts:
+            self.is_waiting.set()
+            self.goes.wait(20)
+        super().delete(path)
+
+
+def test_a_deletion_is_answered_when_it_holds_and_its_files_go_behind_it_over_a_kill(tmp_path):
+    disk = SlowlyDeleting()
+    left = tmp_path / "killed" / "consumequeue.deleted"
+
+    async def first(broker):
+        broker.make_topic("T", queues=16)
+        operator = await broker.connect()
+        for queue_id in range(16):
+            await operator.put("old", queue_id=queue_id)
+        assert (await drop(operator)).code == 0
+        broker.move(1)
+        await broker.until(disk.is_waiting.is_set)
+        # Whoever wants a topic saved, or another one deleted, waits for no file of this one.
+        await operator.put("new", queue_id=0)
+        broker.make_topic("U", queues=1)
+        await operator.put("old", topic="U", queue_id=0)
+        assert (await drop(operator, "U")).code == 0
+        assert (await operator.pull(0, "T", 0)).bodies == ["new"]
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        disk.goes.set()
+
+    async def second(broker):
+        assert len(list(left.glob("*/*"))) >= 17
+        broker.move(1)
+        await broker.until(lambda: not list(left.iterdir()))
+        client = await broker.connect()
+        assert (await client.pull(0, "T", 0)).bodies == ["new"]
+        assert (await client.pull(0, "T", 3)).bodies == []
+
+    try:
+        tell(first, tmp_path / "store", disk)
+    finally:
+        disk.goes.set()
+    tell(second, tmp_path / "killed")
 
 
 def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tmp_path, disk):

@@ -94,6 +94,37 @@ def test_a_disk_that_lacks_something_keeps_what_is_acknowledged(disk, tmp_path, 
     ]
 
 
+async def put_in(port, *topics):
+    """A message to each in turn, three times."""
+    async with BrokerClients(port) as clients:
+        client = await clients.connect()
+        for number in range(3):
+            for topic in topics:
+                await client.put(f"{topic} {number}", topic=topic)
+
+
+async def found_of(port, topic, count):
+    async with BrokerClients(port) as clients:
+        client = await clients.connect()
+        return (await client.pull(0, topic, count=count)).bodies
+
+
+@needs_fuse
+@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
+def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none(
+    disk, tmp_path, end
+):
+    """So few files may be open that each is opened again, by its name, to be read."""
+    by, topics = fuse("names without case", *disk), ("Orders", "orders")
+    for life in range(1, 4):
+        with BrokerProcess(tmp_path, by=by, maxOpenFiles="2", **QUICK) as broker:
+            asyncio.run(put_in(broker.port, *topics))
+            for topic in topics:
+                found = asyncio.run(found_of(broker.port, topic, 32))
+                assert found == [f"{topic} {number}" for number in range(3)] * life
+            end(broker)
+
+
 @needs_fuse
 def test_a_disk_that_keeps_no_locks_is_refused_with_the_reason(disk):
     code, _, said = run_broker(

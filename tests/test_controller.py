@@ -238,3 +238,18 @@ def test_limits_that_are_read_again_count_at_once(tmp_path):
         turned_away.close()
 
     tell(story, tmp_path)
+
+
+def test_limits_of_tables_that_are_read_again_count_at_once(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        await client.put("a", topic="T1")
+        tables = broker.controller.tables
+        queues = sum(each.write_queue_nums for each in tables.topics.topics.values())
+        tight = {"maxQueues": queues, "maxGroups": 7, "maxConsumerOffsets": 9}
+        broker.controller.reload(small_broker(tmp_path, **tight))
+        refused = await client.call(send_request("a", topic="T2"))
+        assert f"(maxQueues={queues})" in refused.remark
+        assert (tables.groups.max_groups, tables.offsets.max_offsets) == (7, 9)
+
+    tell(story, tmp_path)

@@ -32,7 +32,6 @@ class Cleaning:
         self.config = parts.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
         self._disk, self._log, self._staging = parts.disk, parts.log, parts.staging
-        self._queues = parts.queues
         self._checkpointing = checkpointing
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
@@ -54,7 +53,6 @@ class Cleaning:
         if self._expire() and not checkpointing.is_under_way:  # else that one notes it
             self._save_checkpoint()
         checkpointing.delete_expired()
-        self._queues.delete_left_topics()
         self._staging.forget_old()
         if deleted:
             begin = self._log.min_offset

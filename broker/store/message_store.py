@@ -88,8 +88,8 @@ class MessageStore:
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
         self._lock = lock_directory(disk, root, below)
         self._parts = parts = StoreParts.build(config, disk, now_ms)
-        self._log, self._queues, self._index = parts.log, parts.queues, parts.index
-        self._reput, self._dispatcher, self._is_sync = parts.reput, parts.dispatcher, parts.is_sync
+        self._log, self._queues, self._reput = parts.log, parts.queues, parts.reput
+        self._is_sync, self.left_topics = parts.is_sync, parts.left_topics
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root, random_bytes)
@@ -402,7 +402,7 @@ class MessageStore:
 
     def was_deleted(self, topic: str, physical_offset: PhysicalOffset) -> bool:
         """Return whether a topic was deleted after a place in the log was written."""
-        return physical_offset < self._dispatcher.deleted_topics.get(topic, 0)
+        return physical_offset < self._parts.dispatcher.deleted_topics.get(topic, 0)
 
     def finish_deletion(self, topic: str) -> None:
         """Note that nothing, such as offsets of groups, is kept any more of a deleted topic.

@@ -1,8 +1,7 @@
 """QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
 
-The files of a topic that goes are renamed as one into consumequeue.deleted/, which takes no time,
-and deleted there; what a crash leaves there goes behind the next start, bit by bit: a disk may take
-milliseconds for each file, and nobody waits for thousands of them.
+The files of a topic that goes are renamed as one, which takes no time, and are deleted by and by
+(`left_topics`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +17,12 @@ from rmq_spark.wire.message_queue import QueueKey
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from rocketpoll.broker.store.errors import ForeignFile, UnreadableFile
 from rocketpoll.broker.store.file_pool import FileGroup, FilePool, never
+from rocketpoll.broker.store.left_topics import LeftTopics, files_of
 from rocketpoll.broker.store.offsets import LOG_START, QueueOffset
+from rocketpoll.broker.store.topic_directories import TopicDirectories
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPICS_AT_A_TIME = 512
-LEFT_AT_A_TIME = 256
-"""Queues that a crash has left of deleted topics, and that go at a time."""
 _END = attrgetter("max_offset")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -65,13 +63,6 @@ class QueueEnds(NamedTuple):
                 yield QueueSpan(topic, queue_id, min(queue.min_offset, max_offset), max_offset)
 
 
-class TopicAside(NamedTuple):
-    """A topic that was taken out: where its files are, and its queues."""
-
-    directory: Path | None
-    queues: Mapping[int, ConsumeQueue]
-
-
 class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
@@ -80,7 +71,9 @@ class QueueTable:
         self._disk = pool.disk
         self._group = FileGroup(pool, directory)
         self._directory = directory
-        self._deleted = directory.with_name(f"{directory.name}.deleted")
+        self._directories = TopicDirectories(pool.disk, directory)
+        self.left_topics = LeftTopics(pool.disk, directory.with_name(f"{directory.name}.deleted"))
+        """Files of deleted topics, which are to go."""
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = LOG_START
@@ -90,8 +83,6 @@ class QueueTable:
         messages come again."""
         self._left: list[Path] = []
         """Files that lie behind one that is missing or has lost its bytes."""
-        self._left_topics: list[Path] = []
-        """Directories of deleted topics that a crash has left."""
 
     def load(self) -> None:
         """Find the queues and their files by names and sizes, without reading any.
@@ -101,18 +92,15 @@ class QueueTable:
         Raises:
             ForeignFile: Something is not a file of a consume queue, or has another size.
         """
-        topics = self._disk.names(self._directory)
+        topics = list(self._directories.found())
         for start in range(0, len(topics), _TOPICS_AT_A_TIME):
             self._load_topics(topics[start : start + _TOPICS_AT_A_TIME])
-        self._left_topics = [self._deleted / name for name in self._disk.names(self._deleted)]
-        self.delete_left_topics()
+        self.left_topics.load()
 
-    def _load_topics(self, topics: Sequence[str]) -> None:
-        directories = [self._directory / topic for topic in topics]
+    def _load_topics(self, topics: Sequence[tuple[str, Path]]) -> None:
+        found = self._disk.look_into([directory for _, directory in topics])
         paths: dict[QueueKey, Path] = {}
-        for topic, directory, names in zip(
-            topics, directories, self._disk.look_into(directories), strict=True
-        ):
+        for (topic, directory), names in zip(topics, found, strict=True):
             is_topic = topic_fault(topic) is None
             for name, size in names.items():
                 path = directory / name
@@ -172,22 +160,40 @@ class QueueTable:
         for those of topics that were deleted. `delete_leftovers` deletes what nothing came to.
         """
         later = dict(self._queues)
+        resumed: set[str] = set()
         for topic, queue_id, min_offset, max_offset in spans:
             queue = self._queues.get((topic, queue_id))
             if queue is not None and queue.resume(min_offset, max_offset):
                 del later[topic, queue_id]
+                resumed.add(topic)
                 if queue.has_files_behind:
                     self._to_be_carried.append((topic, queue_id))
             elif min_offset != max_offset:
                 return False
         for path in self._left:
             self._disk.delete(path)
+        aside = self._deleted_put_aside({topic for topic, _ in later} - resumed, deleted_topics)
         for (topic, queue_id), queue in later.items():
+            if topic in aside:
+                continue
             if topic not in deleted_topics and queue.begin_again():
                 self._to_be_carried.append((topic, queue_id))
             else:
                 self._delete_later_queue(topic, queue_id, queue)
         return True
+
+    def _deleted_put_aside(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
+        """Take out those of some topics that are deleted, and return them.
+
+        Files that cannot be moved away are left, to be deleted one by one.
+        """
+        aside = set()
+        for topic in topics:
+            if topic in deleted:
+                with suppress(OSError):
+                    self.put_aside(topic)
+                    aside.add(topic)
+        return aside
 
     def _delete_later_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         queue.close()
@@ -227,7 +233,7 @@ class QueueTable:
             fault = topic_fault(topic)
             if fault:
                 raise ForeignFile(fault)
-            path = self._directory / topic / str(queue_id)
+            path = self._directories.of(topic) / str(queue_id)
             queue = self._queues[topic, queue_id] = ConsumeQueue(self._group, path, self._file_size)
         return queue
 
@@ -258,28 +264,28 @@ class QueueTable:
                 ends[topic, queue_id] = queue.end_in_files()
         return ends
 
-    def put_aside(self, topic: str) -> TopicAside:
-        """Take a topic out, at once; `delete` does the rest."""
-        directory = None
-        if topic in self._disk.names(self._directory):  # else no queue of it has had an entry
-            taken = self._disk.names(self._deleted)
-            directory = self._deleted / str(next(n for n in count() if str(n) not in taken))
-            self._disk.make_directory(self._deleted)
+    def put_aside(self, topic: str) -> None:
+        """Take a topic out, at once; its files are `left_topics` from then on.
+
+        Raises:
+            OSError: The disk refuses. The topic is as it was.
+        """
         queues = {
             queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
         }
-        if directory is not None:
+        path = self._directories.of(topic)
+        if topic in self._disk.names(path.parent):  # else no queue of it has had an entry
+            directory = self.left_topics.free_place()
             with self._group.lock:  # nobody opens one of its files meanwhile
-                self._move(self._directory / topic, directory)
-                self._group.forget_names(self._directory / topic)
-                self._group.names_changed(
-                    self._directory
-                )  # no later checkpoint finds them there again
+                self._move(path, directory)
+                self._group.forget_names(path)
+                # No later checkpoint finds them there again.
+                self._group.names_changed(path.parent)
                 for queue_id, queue in queues.items():
                     queue.moved_to(directory / str(queue_id))
+            self.left_topics.add(directory, queues.values())
         for queue_id in queues:
             del self._queues[topic, queue_id]
-        return TopicAside(directory, queues)
 
     def _move(self, directory: Path, new_directory: Path) -> None:
         try:
@@ -294,34 +300,6 @@ class QueueTable:
             if name == topic and queue_id in before:
                 queue.min_offset = min(before[queue_id], queue.max_offset)
 
-    def delete(self, aside: TopicAside) -> None:
-        """Delete the files of a topic that was put aside, which may take long."""
-        for queue in aside.queues.values():
-            queue.close()
-        if aside.directory is not None:
-            with suppress(OSError):  # the next start does it
-                self._delete_topic(aside.directory)
-
-    def delete_left_topics(self) -> None:
-        """Delete some queues that a crash has left of deleted topics; the next call goes on."""
-        left = LEFT_AT_A_TIME
-        while self._left_topics:
-            directory = self._left_topics[-1]
-            with suppress(OSError):  # the next start does it
-                queue_ids = self._disk.names(directory)
-                for queue_id in queue_ids[:left]:
-                    self._delete_queue(directory / queue_id)
-                if len(queue_ids) > left:
-                    return
-                left -= len(queue_ids)
-                self._disk.delete(directory)
-            self._left_topics.pop()
-
-    def _delete_topic(self, directory: Path) -> None:
-        for queue_id in self._disk.names(directory):
-            self._delete_queue(directory / queue_id)
-        self._disk.delete(directory)
-
     def _delete_queue(self, directory: Path) -> None:
         for name in self._disk.names(directory):
             self._disk.delete(directory / name)
@@ -331,7 +309,8 @@ class QueueTable:
         """Forget every queue: they are about to be made again from the log."""
         self._group.close()
         for topic in dict.fromkeys(topic for topic, _ in self._queues):
-            self._delete_topic(self._directory / topic)
+            for path in files_of(self._disk, self._directories.of(topic)):
+                self._disk.delete(path)
         self._queues.clear()
         self._to_be_carried.clear()
         self._left.clear()

@@ -1,9 +1,10 @@
 """TopicDeletion: noted first, then its queues go, then what was put meanwhile begins again.
 
-    note it in the manifest ── pause reput, move the queues' files aside ── delete the files
+    note it in the manifest ── pause reput, move the queues' files aside
 
-A crash before the note finds nothing changed; one after it finds the topic deleted. The messages
-stay in the log until that expires. What groups keep of the topic is not known here.
+A crash before the note finds nothing changed; one after it finds the topic deleted. The files go
+later (`left_topics`), and the messages stay in the log until that expires. What groups keep of the
+topic is not known here.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ class TopicDeletion:
             self._checkpointing.forget_topic(topic, deleted)
             with reput.paused():  # the broker's thread may wait for this: nothing but one rename
                 try:
-                    aside = queues.put_aside(topic)
+                    queues.put_aside(topic)
                 except OSError:  # what has begun is brought to its end: no restart takes it back
-                    aside = None
                     queues.hide(topic, ended.next_offsets)
                 else:
                     self._appender.forget_topic(topic, ended)
@@ -50,5 +50,3 @@ class TopicDeletion:
                 reput.go_back_to(
                     ended.log_end_offset
                 )  # what was put meanwhile is of the next topic
-        if aside is not None:
-            queues.delete(aside)

@@ -13,11 +13,15 @@ from random import Random
 
 import pytest
 from breadth import count
-from broker_kinds import RocketPollBroker, wait_until
-from java_clients import numbered
-from staged_rows import RemoteSink
+from broker_kinds import RocketPollBroker, store_config, wait_until, wait_until_known
+from java_clients import bodies_of, numbered, queue
+from staged_rows import RemoteSink, Sink, roll_back_between
+from stores_in_turn import now_ms
 
 from rmq_spark.client import Admin
+from rocketpoll import read_table
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.message_store import MessageStore
 
 pytestmark = pytest.mark.interop
 
@@ -108,6 +112,44 @@ def test_consumers_are_given_whole_batches_that_were_committed_and_nothing_else(
         wait_for(latecomer, story.visible[topic])
         check(latecomer, topic, story)
         latecomer.stop()
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["before all others", "between others"])
+def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
+    scenario, java_broker, java_clients, before
+):
+    if not isinstance(java_broker, RocketPollBroker):
+        pytest.skip("a RocketMQ broker knows no staged batches")
+    topic = scenario.topic()
+    push = scenario.push(topic=topic, group=f"{scenario.group}-push")
+    lite = scenario.lite(group=f"{scenario.group}-lite")
+    lite.assign(topic, 0)
+    java_broker.stop()
+    store = MessageStore(store_config(java_broker.root), LocalDisk(), now_ms)
+    sent = roll_back_between(store, before, topic=topic)
+    gap = [at for at in range(len(sent) + 3) if store.batches.taken_back(topic, 0, at, 1)]
+    assert len(gap) == 3
+    Sink(store).forget()
+    store.shutdown()
+    java_broker.start()
+    wait_until_known(java_broker, java_clients)
+    scenario.producer().send(topic, *numbered(3))
+    expected = [*sent, *bodies_of(numbered(3))]
+    for consumer in (push, lite):
+        consumer.wait_for(expected)
+        assert sorted(consumer.bodies) == sorted(expected)  # a push consumer has many threads
+    assert lite.bodies == expected
+    places = {each["queueOffset"] for each in lite.received}
+    assert places.isdisjoint(gap)
+    for at in gap:
+        lite.received.clear()
+        lite.ask("seek", **queue(topic, 0), queueOffset=at)
+        behind = [body for place, body in zip(sorted(places), expected, strict=True) if place > at]
+        lite.wait_for(behind)
+        assert lite.bodies == behind
+    assert read_table(topic, java_broker.name_server)["body"].to_pylist() == [
+        body.encode() for body in expected
+    ]
 
 
 def wait_for(consumer, bodies):

@@ -7,6 +7,7 @@ import pytest
 from real_world.machine import STORE, Machine
 from real_world.watch import Watch
 from world import ledger
+from world.offsets import Offsets
 
 SHARED = ("acts/*", "batches", "ledger", "offsets", "player", "returns")
 """What the real world takes from the simulated one."""
@@ -85,3 +86,34 @@ def test_a_broker_that_dies_before_its_file_has_gone_leaves_it_to_the_next_one(
     broker.acts[1.0] = broker.die
     assert watch.is_gone_from_log(4096)
     assert files[0].exists()
+
+
+class CommittingWorld:
+    """As much of a world as knows what groups have committed."""
+
+    def __init__(self, broker, watch):
+        self.kernel, self.watch, self.ledger = broker, watch, self
+        self.complaints = []
+
+    def complain(self, what):
+        self.complaints.append(what)
+
+
+def test_what_was_committed_just_before_the_end_need_not_be_saved_however_long_that_takes(
+    watch, broker
+):
+    world = CommittingWorld(broker, watch)
+    offsets, key = Offsets(world, watch.slack_seconds), ("G", "T", 0)
+    watch.life_began(is_in_trouble=False)
+    for offset in (5, 9):
+        broker.sleep(2 * watch.slack_seconds)
+        offsets.answered(offsets.asked(key, offset), is_done=True)
+    broker.sleep(watch.slack_seconds / 2)
+    watch.life_ends()
+    broker.sleep(2 * watch.slack_seconds)  # for the states that a power loss may leave
+    offsets.life_ended("power")
+    watch.life_ended("power")
+    watch.life_began(is_in_trouble=False)
+    assert offsets.allowed(key) == {5, 9}
+    offsets.queried(key, set(), None)
+    assert world.complaints == ["group G is at None of T/0, not at {9, 5}"]

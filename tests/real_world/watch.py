@@ -40,6 +40,12 @@ class Watch:
         and nothing need be saved in time."""
         self._trouble_since = self._time.now if is_in_trouble else None
 
+    def life_ends(self):
+        """Nothing of this life is saved from here on, however long it takes to end it and to find
+        what a power loss leaves."""
+        if self._trouble_since is None:
+            self._trouble_since = self._time.now
+
     def life_ended(self, kind):
         if kind != "stop":
             self._crashed_at = self._time.now

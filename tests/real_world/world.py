@@ -44,7 +44,7 @@ _CLOCK_STEP_SECONDS = 0.001
 _ACKNOWLEDGED_MIN = 10
 _WORK_SECONDS_MAX = 20.0
 _LOOK_SECONDS = 0.05
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 _AUDIT_SECONDS = 60.0
 _DELIVERY_SECONDS = 60.0
 _CLIENTS = 3
@@ -150,6 +150,8 @@ class World:
     def end(self, kind, odds=(0.0, 0.0)):
         """End the life: "stop", "kill" or "power", which leaves what may be left
         with these odds."""
+        if kind != "stop":
+            self.watch.life_ends()
         calls = self.life.stop() if kind == "stop" else self.life.kill()
         fault = self.life.fault(is_to_stop=kind == "stop")
         if kind == "stop" and self.life.was_killed:

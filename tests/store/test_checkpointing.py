@@ -144,7 +144,7 @@ def test_what_comes_where_a_power_loss_has_taken_the_end_of_the_log_is_found_by_
     for key in ("lost 1", "lost 2"):
         store.put_message(message(key, keys=key.replace(" ", "")))
     assert store.query_message("T", "lost2", 1, 0, 1 << 60)
-    store._index.flush()
+    store._parts.index.flush()
     crash(store)
     path = tmp_path / "commitlog" / ("0" * 20)
     path.write_bytes(path.read_bytes()[:end].ljust(1 << 20, b"\0"))
@@ -160,7 +160,7 @@ def expire(store, files):
     log = store._log.files
     log.delete_before(log.files[files].from_offset)
     store._checkpointing.expire_entries()
-    store._index.delete_before(store._log.min_offset)
+    store._parts.index.delete_before(store._log.min_offset)
 
 
 class Story:

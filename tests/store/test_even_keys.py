@@ -117,7 +117,7 @@ def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
     end = store.state().written_offset
     store._log.files.write(0, bytes(end))
     assert store._reput.catch_up_index()
-    assert {key: store._index.query("T", key, 0, 1 << 60, 9) for key in places} == {
+    assert {key: store._parts.index.query("T", key, 0, 1 << 60, 9) for key in places} == {
         key: [place] for key, place in places.items()
     }
     assert store.state().holes == ()

@@ -90,7 +90,7 @@ def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its
     found = noted(tmp_path)
     assert found.safe_offset == store.state().written_offset
     assert list(found.queues()) == [("T", 0, 0, 10), ("T", 1, 0, 10)]
-    assert found.index_files == store._index.file_names
+    assert found.index_files == store._parts.index.file_names
     store.shutdown()
 
 

@@ -283,7 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
         files = self.store._log.files.files
         self.store._log.files.delete_before(files[1].from_offset)
         self.store._checkpointing.expire_entries()
-        self.store._index.delete_before(self.store._log.min_offset)
+        self.store._parts.index.delete_before(self.store._log.min_offset)
         self.store.save_checkpoint()
         for key in self.model:
             self.first[key] = self.store.queue_offsets(*key).first

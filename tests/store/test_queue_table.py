@@ -43,11 +43,13 @@ def test_queues_are_found_again(table, tmp_path):
 def test_a_topic_goes_with_its_files(table, tmp_path):
     for topic, queue_id in (("A", 0), ("A", 1), ("B", 0)):
         table.get_or_make(topic, queue_id).append(0, ENTRIES)
-    aside = table.put_aside("A")
+    table.put_aside("A")
     assert table.get("A", 0) is None
     assert not (tmp_path / "consumequeue" / "A").exists()
-    table.delete(aside)
-    table.delete(table.put_aside("never was"))
+    table.put_aside("never was")
+    assert len(table.left_topics) == 1
+    table.left_topics.delete_some()
+    assert len(table.left_topics) == 0
     assert [topic for topic, _, _ in table] == ["B"]
     assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["B"]
     table.get_or_make("A", 0).append(0, ENTRIES)

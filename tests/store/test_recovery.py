@@ -265,6 +265,24 @@ def test_a_hole_stays_one_at_every_later_start(tmp_path, caplog, at, check_whole
         store.shutdown()
 
 
+@pytest.mark.parametrize("check_whole_log_bytes", [0, 1 << 20])
+def test_a_message_of_a_hole_is_back_when_its_file_is_put_right(tmp_path, check_whole_log_bytes):
+    settings = {"check_whole_log_bytes": check_whole_log_bytes}
+    texts = [f"body {n}" for n in range(8)]
+    position = fill(tmp_path, texts)[3][0] + 90
+    right = log_path(tmp_path, position).read_bytes()[position % LOG_FILE_BYTES]
+    overwrite(tmp_path, position, bytes([right ^ 0x01]))
+    crashed(tmp_path)
+    store = open_store(tmp_path, **settings)
+    assert bodies(store) == [text for text in texts if text != "body 3"]
+    store.shutdown()
+    overwrite(tmp_path, position, bytes([right]))
+    for _ in range(2):
+        store = open_store(tmp_path, **settings)
+        assert (bodies(store), store.state().holes) == (texts, ())
+        store.shutdown()
+
+
 PADDED = {"mapped_file_size_commit_log": 1 << 18, "max_message_size": 1 << 18}
 PADDED_TEXTS = [f"{n}" * 140_000 for n in range(4)]
 """Messages of which each has a file of its own: nearly half of the file lies behind its blank."""

@@ -354,7 +354,7 @@ def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_m
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(store._dispatcher, "entries_of_few", failing)
+    monkeypatch.setattr(store._parts.dispatcher, "entries_of_few", failing)
     store.put_message(message("the last that is taken"))
     assert repr(error) in store.state().failure
     assert "carrying messages to their consume queues failed" in caplog.text
@@ -374,7 +374,7 @@ def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(store._dispatcher, "entries_of_few", failing)
+        lacking.setattr(store._parts.dispatcher, "entries_of_few", failing)
         store.put_message(message("a"))
         assert (store.state().failure, "short of memory" in store.state().hindrance) == (None, True)
     store.reput()

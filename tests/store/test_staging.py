@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import threading
 from zlib import crc32
 
@@ -128,6 +129,17 @@ def test_what_somebody_has_removed_takes_no_room_for_ever(tmp_path, time):
     (tmp_path / "staging" / "s" / "3-0-a").unlink()
     staging.forget_old()
     assert staging.size == 0
+
+
+def test_a_directory_that_somebody_has_removed_is_made_again_for_the_next_chunk(tmp_path, time):
+    staging = opened(tmp_path, time)
+    staging.put(A, 1, b"r")
+    shutil.rmtree(tmp_path / "staging" / "s")
+    second = A._replace(number=1)
+    with pytest.raises(FileNotFoundError):
+        staging.put(second, 1, b"r")
+    staging.put(second, 1, b"r")
+    assert staging.read(second) == b"r"
 
 
 def test_batches_are_forgotten_up_to_one_and_no_others(tmp_path, time):

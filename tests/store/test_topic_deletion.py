@@ -36,7 +36,7 @@ class Telling(FaultyDisk):
         return super()._run(call)
 
 
-def test_while_files_are_deleted_and_saved_messages_are_carried_to_their_queues(tmp_path):
+def test_nobody_waits_for_a_deletion_but_while_its_directory_is_renamed(tmp_path):
     disk = Telling()
     store = open_store(tmp_path, disk)
     for queue_id in range(20):
@@ -44,6 +44,9 @@ def test_while_files_are_deleted_and_saved_messages_are_carried_to_their_queues(
     kinds = {True: [], False: []}
     disk.tell = lambda call: kinds[store._reput._lock.locked()].append(call.kind)
     store.delete_topic("T")
+    assert kinds[True] == ["make_directory", "rename"]
+    assert "delete" not in kinds[False]
+    store.left_topics.delete_some()
     assert kinds[True] == ["make_directory", "rename"]
     assert (
         kinds[False].count("delete") == 20 * (2 + 1) + 1
@@ -87,52 +90,6 @@ def test_a_topic_without_messages_goes_too(tmp_path):
     store.delete_topic("Never")
     put(store, "a", topic="Never")
     assert bodies(store, "Never") == ["a"]
-    store.shutdown()
-
-
-def test_files_that_cannot_be_deleted_are_left_to_the_next_start(tmp_path):
-    disk = FaultyDisk(LocalDisk())
-    store = open_store(tmp_path, disk)
-    for name in ("T", "U"):
-        put(store, "old", topic=name)
-        disk.plan = (Fault(0, persistent=True, kinds={"delete"}),)
-        store.delete_topic(name)
-        disk.plan = ()
-    assert len(list((tmp_path / "consumequeue.deleted").iterdir())) == 2
-    put(store, "new")
-    store.shutdown()
-    again = open_store(tmp_path)
-    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
-    assert bodies(again) == ["new"]
-    again.shutdown()
-
-
-def test_no_start_waits_for_the_files_of_thousands_of_queues_that_a_kill_has_left(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("rocketpoll.broker.store.queue_table.LEFT_AT_A_TIME", 3)
-    disk = FaultyDisk(LocalDisk())
-    store = open_store(tmp_path, disk)
-    for name in ("T", "U"):
-        for queue_id in range(4):
-            put(store, "old", topic=name, queue_id=queue_id)
-        disk.plan = (Fault(0, persistent=True, kinds={"delete"}),)
-        store.delete_topic(name)
-        disk.plan = ()
-    crash(store)
-
-    def left():
-        return sum(1 for _ in (tmp_path / "consumequeue.deleted").glob("*/*"))
-
-    store = open_store(tmp_path)
-    there = [left()]
-    put(store, "new")
-    while there[-1]:
-        store.clean()
-        there.append(left())
-    assert there == [5, 2, 0]
-    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
-    assert bodies(store) == ["new"]
     store.shutdown()
 
 
@@ -325,6 +282,65 @@ def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, res
         (found,) = store.query_message(topic, "k", 9, 0, 1 << 62)
         assert decode_record(found).body == text
     store.shutdown()
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_at_once(
+    tmp_path, made_again
+):
+    """It was noted, and the files were not moved yet, or a power loss has moved them back."""
+    store = open_store(tmp_path)
+    for queue_id in range(4):
+        put(store, *"abcdefghijkl", queue_id=queue_id)
+    store.save_checkpoint()
+    shutil.copytree(tmp_path / "consumequeue", tmp_path / "before")
+    store.delete_topic("T")
+    if made_again:
+        put(store, "new", queue_id=1)
+        store.save_checkpoint()
+        shutil.copytree(
+            tmp_path / "consumequeue" / "T" / "1",
+            tmp_path / "before" / "T" / "1",
+            dirs_exist_ok=True,
+        )
+    crash(store)
+    for name in ("consumequeue", "consumequeue.deleted"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "before").rename(tmp_path / "consumequeue")
+    disk = Telling()
+    kinds = []
+    disk.tell = lambda call: kinds.append(call.kind)
+    again = open_store(tmp_path, disk)
+    assert bodies(again, queue_id=1) == (["new"] if made_again else [])
+    assert bodies(again) == []
+    if not made_again:
+        assert "delete" not in kinds
+        assert [each.name for each in (tmp_path / "consumequeue.deleted").iterdir()] == ["0"]
+        again.left_topics.delete_some()
+        assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    again.shutdown()
+
+
+def test_where_they_cannot_be_moved_such_a_start_deletes_them(tmp_path):
+    store = open_store(tmp_path)
+    put(store, "old")
+    put(store, "kept", topic="U")
+    shutil.copytree(tmp_path / "consumequeue", tmp_path / "before")
+    store.delete_topic("T")
+    crash(store)
+    for name in ("consumequeue", "consumequeue.deleted"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "before").rename(tmp_path / "consumequeue")
+    disk = FaultyDisk(LocalDisk())
+    disk.plan = (FaultIn(0, persistent=True, kinds={"rename"}, directory="consumequeue"),)
+    again = open_store(tmp_path, disk)
+    assert not (tmp_path / "consumequeue" / "T").exists() or not list(
+        (tmp_path / "consumequeue" / "T").iterdir()
+    )
+    assert (bodies(again), bodies(again, "U")) == ([], ["kept"])
+    put(again, "new")
+    assert bodies(again) == ["new"]
+    again.shutdown()
 
 
 def test_a_topic_is_half_deleted_until_all_have_forgotten_it_whatever_comes_between(tmp_path):

@@ -164,7 +164,7 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
         store._reput.go_back_to(0)
     put(store, "next")
     assert bodies(store, queue_id=1) == named("first", 5)
-    assert (store._reput.made_again.topics, store._dispatcher.deleted_topics) == (set(), {})
+    assert (store._reput.made_again.topics, store._parts.dispatcher.deleted_topics) == (set(), {})
     assert not warnings(caplog)
     crash(store)
 

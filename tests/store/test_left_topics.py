@@ -1,0 +1,115 @@
+"""Files of deleted topics go by and by: in any life, past what does not go, and whoever reads."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+from disks import FaultIn, FaultyDisk
+from stores import bodies, crash, message, open_store
+
+from rocketpoll.broker.store.disk import LocalDisk
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Four files and directories at a time."""
+    monkeypatch.setattr("rocketpoll.broker.store.left_topics.FILES_AT_A_TIME", 4)
+
+
+def with_deleted(store, *topics, queues=4):
+    for topic in topics:
+        for queue_id in range(queues):
+            store.put_message(message("old", topic, queue_id))
+        store.delete_topic(topic)
+
+
+def left(root):
+    """How many directories of queues are left."""
+    return sum(1 for _ in (root / "consumequeue.deleted").glob("*/*"))
+
+
+def deleted(store, root):
+    """Delete to the end; how many queues were left behind each call."""
+    there = []
+    while store.left_topics:
+        store.left_topics.delete_some()
+        there.append(left(root))
+    return there
+
+
+def test_so_many_go_at_a_time_and_all_in_the_end(tmp_path, few):
+    store = open_store(tmp_path)
+    with_deleted(store, "T", "U")
+    assert deleted(store, tmp_path) == [6, 4, 3, 1, 0]
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    store.shutdown()
+
+
+@pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
+def test_the_next_life_goes_on_and_its_start_waits_for_none(tmp_path, few, end):
+    store = open_store(tmp_path)
+    with_deleted(store, "T", "U")
+    store.left_topics.delete_some()
+    end(store)
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    assert left(tmp_path) == 6
+    with_deleted(store, "T", queues=2)
+    assert deleted(store, tmp_path)[-1] == 0
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    store.put_message(message("new"))
+    assert bodies(store) == ["new"]
+    store.shutdown()
+
+
+def test_one_that_does_not_go_is_said_and_keeps_no_other(tmp_path, few):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    with_deleted(store, "T", "U", "V", queues=1)
+    disk.plan = (FaultIn(0, persistent=True, kinds={"delete"}, directory="1", error=errno.EACCES),)
+    for _ in range(6):
+        with contextlib.suppress(PermissionError):
+            store.left_topics.delete_some()
+    with pytest.raises(PermissionError):
+        store.left_topics.delete_some()
+    assert [each.name for each in (tmp_path / "consumequeue.deleted").iterdir()] == ["1"]
+    disk.plan = ()
+    assert deleted(store, tmp_path) == [0]
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    store.shutdown()
+
+
+def test_a_topic_that_goes_while_files_do_is_not_forgotten(tmp_path):
+    """The name of the first in the directory is free again as soon as its files are gone."""
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    with_deleted(store, "T", "U")
+    delete = disk.delete
+
+    def delete_and_more(path):
+        delete(path)
+        if path.parent.name == "consumequeue.deleted" and path.name == "0":
+            disk.delete = delete
+            with_deleted(store, "V")
+
+    disk.delete = delete_and_more
+    assert deleted(store, tmp_path)[-1] == 0
+    assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
+    store.shutdown()
+
+
+def test_no_checkpoint_misses_what_goes(tmp_path, few):
+    store = open_store(tmp_path)
+    store.put_message(message("kept", "K"))
+    with_deleted(store, "T")
+    for _ in range(4):
+        store.left_topics.delete_some()
+        assert store.save_checkpoint()
+    assert store.state().hindrance is None
+    store.shutdown()
+    again = open_store(tmp_path)
+    assert not again.state().recovered_from_crash
+    assert (bodies(again, "K"), bodies(again)) == (["kept"], [])
+    again.shutdown()

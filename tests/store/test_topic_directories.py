@@ -1,0 +1,132 @@
+"""Topics whose names differ in capitals alone have queues of their own, on disks of both kinds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from stores import bodies, crash, message, open_store
+
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.topic_directories import TopicDirectories
+
+TOPICS = ("Orders", "orders", "ORDERS")
+
+
+class DiskWithoutCapitals(LocalDisk):
+    """Finds what is there under any spelling, and keeps that of whoever made it."""
+
+    def __init__(self, root):
+        super().__init__()
+        self._root = root
+
+    def _there(self, path):
+        if not path.is_relative_to(self._root):
+            return path
+        found = self._root
+        for name in path.relative_to(self._root).parts:
+            names = os.listdir(found) if found.is_dir() else []  # noqa: PTH208
+            found /= next((each for each in names if each.lower() == name.lower()), name)
+        return found
+
+    def create(self, path, size):
+        return super().create(self._there(path), size)
+
+    def open(self, path):
+        return super().open(self._there(path))
+
+    def read(self, path):
+        return super().read(self._there(path))
+
+    def write_whole(self, path, data):
+        super().write_whole(self._there(path), data)
+
+    def rename(self, path, new_path):
+        super().rename(self._there(path), self._there(new_path.parent) / new_path.name)
+
+    def delete(self, path):
+        super().delete(self._there(path))
+
+    def make_directory(self, path):
+        super().make_directory(self._there(path))
+
+    def flush_directory(self, path):
+        super().flush_directory(self._there(path))
+
+    def names(self, path):
+        return super().names(self._there(path))
+
+    def look_into(self, paths):
+        return super().look_into([self._there(path) for path in paths])
+
+
+@pytest.fixture(params=[DiskWithoutCapitals, lambda _: LocalDisk()], ids=["no capitals", "usual"])
+def disk(request, tmp_path):
+    return request.param(tmp_path)
+
+
+def put_in_turn(store, texts):
+    for text in texts:
+        for topic in TOPICS:
+            store.put_message(message(f"{topic} {text}", topic))
+
+
+@pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
+@pytest.mark.parametrize("made_again", [False, True])
+def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, made_again):
+    """So few files may be open that each is opened again, by its name, to be read."""
+    texts = []
+    for life in range(3):
+        store = open_store(tmp_path, disk, open_files_max=2)
+        put_in_turn(store, new := [f"{life}.{number}" for number in range(12)])
+        texts += new
+        for topic in TOPICS:
+            assert bodies(store, topic) == [f"{topic} {text}" for text in texts]
+        end(store)
+        if made_again:
+            shutil.rmtree(tmp_path / "consumequeue")
+
+
+def test_one_is_deleted_and_the_others_stay(tmp_path, disk):
+    store = open_store(tmp_path, disk)
+    put_in_turn(store, "ab")
+    store.delete_topic("orders")
+    store.left_topics.delete_some()
+    for _ in range(2):
+        assert bodies(store, "orders") == []
+        for topic in ("Orders", "ORDERS"):
+            assert bodies(store, topic) == [f"{topic} a", f"{topic} b"]
+        store.shutdown()
+        store = open_store(tmp_path, disk)
+    put_in_turn(store, "c")
+    assert bodies(store, "orders") == ["orders c"]
+    assert bodies(store, "ORDERS") == ["ORDERS a", "ORDERS b", "ORDERS c"]
+    store.shutdown()
+
+
+def test_on_a_usual_disk_all_lie_where_rocketmq_looks_for_them(tmp_path):
+    store = open_store(tmp_path)
+    put_in_turn(store, "a")
+    store.shutdown()
+    assert sorted(os.listdir(tmp_path / "consumequeue")) == sorted(TOPICS)  # noqa: PTH208
+
+
+def test_a_store_that_moves_to_a_disk_of_the_other_kind_has_all(tmp_path):
+    store = open_store(tmp_path, DiskWithoutCapitals(tmp_path))
+    put_in_turn(store, "a")
+    store.shutdown()
+    store = open_store(tmp_path)
+    put_in_turn(store, "b")
+    for topic in TOPICS:
+        assert bodies(store, topic) == [f"{topic} a", f"{topic} b"]
+    store.shutdown()
+
+
+def test_which_letters_are_capitals_is_told_by_the_directory_above(tmp_path):
+    directories = TopicDirectories(DiskWithoutCapitals(tmp_path), tmp_path)
+    assert [directories.of(topic).relative_to(tmp_path).as_posix() for topic in TOPICS] == [
+        "Orders",
+        ".0/orders",
+        ".3f/ORDERS",
+    ]
