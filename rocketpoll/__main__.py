@@ -1,10 +1,29 @@
-"""``python -m rocketpoll COMMAND ...``: the command line, where no such script is on PATH."""
+"""The command line: ``rocketpoll COMMAND``, or ``python -m rocketpoll`` where that is not on PATH.
+
+Ctrl-C is quiet from here on: loading the commands takes a second on a slow machine, and whoever has
+mistyped is fast.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
-from rmq_spark.cli.main import main
+_INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C has ended, as shells and `rmq_spark.cli.failures` have it."""
+
+
+def main() -> int:
+    """Run the command of this process's arguments, and return its exit code."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # else it is ignored, as behind nohup
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+    from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler
+
+    signal.signal(signal.SIGINT, handler)
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

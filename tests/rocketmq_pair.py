@@ -114,6 +114,50 @@ class OneBroker:
         self._rocketmq.kill()
 
 
+class OneOfTwo(OneBroker):
+    """One of two masters with their name server, as a campaign has a broker of ours.
+
+    They begin with the first, and end with the last.
+    """
+
+    def __init__(self, two, name):
+        self._two, self._name = two, name
+
+    @classmethod
+    def both(cls, version, directory):
+        """Return the two."""
+        two = _Two(version, directory)
+        return [cls(two, name) for name in NAMES]
+
+    def start(self):
+        """Start both, if they are not there yet."""
+        self.address = self._two.started().name_server
+        self._master = self._two.started().members[self._name]
+
+    def stop(self):
+        """End both, if that was not done."""
+        self._two.end()
+
+
+class _Two:
+    """Two brokers that are yet to be started, and are ended once."""
+
+    def __init__(self, version, directory):
+        self._given = version, directory
+        self._brokers = None
+
+    def started(self):
+        if self._brokers is None:
+            self._brokers = TwoBrokers(*self._given)
+            self._brokers.wait_until_known()
+        return self._brokers
+
+    def end(self):
+        brokers, self._brokers = self._brokers, None
+        if brokers is not None:
+            brokers.close()
+
+
 class TwoBrokers:
     """A name server and two masters."""
 

@@ -23,7 +23,7 @@ from rmq_spark.cli.places import Kind, Place
 from rmq_spark.cli.queues import spans_from
 from rmq_spark.cli.tree import Noun
 from rmq_spark.client.message import Message
-from rmq_spark.errors import counted
+from rmq_spark.errors import RocketPollError, counted
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -128,14 +128,22 @@ def latency(
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
         arrived = _arrivals(admin, topic)
         next(arrived)  # it reads from here on
-        sending = threading.Thread(
-            target=_send_at_a_rate, args=(producer, topic, body_bytes, rate, count), daemon=True
-        )
+        failed: list[RocketPollError] = []
+
+        def send() -> None:
+            try:
+                _send_at_a_rate(producer, topic, body_bytes, rate, count)
+            except RocketPollError as error:  # which no thread may end with
+                failed.append(error)
+
+        sending = threading.Thread(target=send, daemon=True)
         sending.start()
-        took = []
+        took: list[float] = []
         deadline = time.monotonic() + seconds + _PATIENCE_SECONDS
         for each in arrived:
             took += each
+            if failed:
+                raise failed[0]
             if len(took) >= count or time.monotonic() > deadline:
                 break
         sending.join(_PATIENCE_SECONDS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import configparser
 import functools
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -78,6 +79,10 @@ _OPTIONS: Final = (
                  f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
 )  # fmt: skip
 _FLAGS: Final = frozenset({"tls", "tls-verify"})
+_FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
+_SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
+_OTHERS_MAY_READ: Final = stat.S_IRGRP | stat.S_IROTH
+_PROFILES_CHARACTERS_MAX: Final = 1 << 20
 KEYS: Final = (
     *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
     *("tls-key-password", "tls-verify", "tls-server-name"),
@@ -203,6 +208,8 @@ def _settings(options: Mapping[str, Any], profile: str | None) -> Mapping[str, A
         for name, variable in _VARIABLES.items()
         if os.environ.get(variable)
     }
+    if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
+        raise click.UsageError("--namesrv: needed HOST:PORT, found nothing")
     of_profile = {} if profile is None else read_profile(profile)
     given = {name: value for name, value in options.items() if value is not None}
     return {**of_environment, **of_profile, **given}
@@ -215,10 +222,39 @@ def read_profile(name: str) -> Mapping[str, Any]:
         click.UsageError: There is no such file or section, or it has something else in it.
     """
     path = _profiles_file(name)
+    section, others_may_read = _section(name, path)
+    found: dict[str, Any] = {}
+    for key, text in section.items():
+        if not text:
+            raise click.UsageError(f"--profile {name}: {path} has {key} without a value")
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KEYS)}"
+            raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
+        if key in _FLAGS:
+            if text.lower() not in _BOOLEANS:
+                raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
+            found[key] = _BOOLEANS[text.lower()]
+        else:
+            found[key] = _at_home(text) if key in _FILES else text
+    if others_may_read and not _SECRETS.isdisjoint(found):
+        click.echo(
+            f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}",
+            err=True,
+        )
+    return found
+
+
+def _section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
+    """Return a section of the file of profiles, and whether other users can read the file."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
-            parser.read_file(file)
+            text = file.read(_PROFILES_CHARACTERS_MAX)
+            mode = os.fstat(file.fileno()).st_mode
+        if len(text) == _PROFILES_CHARACTERS_MAX:
+            raise click.UsageError(f"--profile {name}: {path} is too large for a file of profiles")
+        parser.read_string(text, str(path))
     except OSError as error:
         raise click.UsageError(
             f"--profile {name}: {path} cannot be read: {error.strerror}; make it, [{name}] with "
@@ -229,19 +265,12 @@ def read_profile(name: str) -> Mapping[str, Any]:
     if not parser.has_section(name):
         there = ", ".join(parser.sections()) or "none"
         raise click.UsageError(f"--profile {name}: {path} has no such section; there is {there}")
-    found: dict[str, Any] = {}
-    for key, text in parser.items(name):
-        if key not in KEYS:
-            near = get_close_matches(key, KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KEYS)}"
-            raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
-        if key in _FLAGS:
-            if text.lower() not in _BOOLEANS:
-                raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
-            found[key] = _BOOLEANS[text.lower()]
-        else:
-            found[key] = text
-    return found
+    return dict(parser.items(name)), bool(mode & _OTHERS_MAY_READ)
+
+
+def _at_home(path: str) -> str:
+    """Return a path with the user's directory in the place of ~, as shells have it."""
+    return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
 
 
 def _profiles_file(name: str) -> Path:

@@ -29,6 +29,7 @@ from rmq_spark.spark.queues import Place, Queues
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.task_bundles import bundled
+from rmq_spark.spark.task_pieces import ending_with_messages
 from rmq_spark.spark.tasks import read_piece
 from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
@@ -111,9 +112,10 @@ def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
                 f"{named(queue)} would end at {ends[queue]}, before it starts at {start}",
             )
     ranges = {queue: (starts[queue], ends[queue]) for queue in starts}
-    cut = pieces(ranges, options.pieces_min, options.piece_rows_max)
+    cut, known = ending_with_messages(  # by which tasks of later actions know the topic, too
+        queues, pieces(ranges, options.pieces_min, options.piece_rows_max)
+    )
     lasts = [Place(piece.queue, piece.end - 1) for piece in cut]
-    known = queues.stored(lasts)  # by which tasks of later actions know the topic, too
     return [
         piece._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
         if last in known

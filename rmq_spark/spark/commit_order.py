@@ -44,8 +44,9 @@ _log = logging.getLogger(__name__)
 
 _ANOTHER_NAME: Final = "set option writeName to another name for each write of a batch"
 _ANOTHER_WRITE: Final = (
-    "set option writeName to another name for each write. A write that foreachBatch starts in a "
-    "thread of its own is not known to be of a batch: start it in the function's own thread"
+    "set option writeName to another name for each write. A write of foreachBatch is not known to "
+    "be of a batch with Spark Connect, nor in a thread of its own: have the number of the batch in "
+    "its name"
 )
 TWO_COPIES: Final = (
     "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, or "

@@ -144,11 +144,7 @@ class NextBatch:
             and first[queue] < position.next_offset < ends.get(queue, 0)
         ]
         found = self._queues.first_at_or_behind(within) if within else {}
-        return {
-            queue: at + 1
-            for queue, at in found.items()
-            if end.positions[queue].next_offset <= at < ends[queue]
-        }
+        return {queue: at + 1 for (queue, place), at in found.items() if place < at < ends[queue]}
 
     def _are_others(
         self, end: SourceOffset, start: SourceOffset, began: Mapping[MessageQueue, int]

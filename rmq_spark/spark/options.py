@@ -250,7 +250,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         ),
         max_message_bytes=max_message_bytes,
         write_name=write_name,
-        transaction=_transaction(options, is_exactly_once=is_exactly_once),
+        transaction=_transaction(
+            options, is_exactly_once=is_exactly_once, is_staged=sink_name is not None
+        ),
         row_ids=RowIds(options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None))),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
@@ -407,7 +409,9 @@ def _tags(option: str, text: str) -> frozenset[str]:
         raise OptionError(option, str(error)) from None
 
 
-def _transaction(options: Given, *, is_exactly_once: bool) -> tuple[str, int] | None:
+def _transaction(
+    options: Given, *, is_exactly_once: bool, is_staged: bool
+) -> tuple[str, int] | None:
     app_id = options.get("txnAppId", _write_name)
     version = options.get("txnVersion", values.whole_number)
     if app_id is None and version is None:
@@ -423,11 +427,11 @@ def _transaction(options: Given, *, is_exactly_once: bool) -> tuple[str, int] | 
             "it cannot be given together with writeName: keep one, and give a second write of a "
             "batch another",
         )
-    if is_exactly_once:
+    if is_exactly_once and not is_staged:
         raise OptionError(
             "txnAppId",
             "exactly once a batch write is known by its name: set option writeName instead, to one "
-            "with the number of the batch",
+            "with the number of the batch; or visibleTo=all, for our broker",
         )
     return app_id, version
 

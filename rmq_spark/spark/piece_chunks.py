@@ -17,7 +17,7 @@ from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.left_out import left_out
 from rmq_spark.client.reading.log_files import on_this_machine
 from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.taken_back import without_taken_back
+from rmq_spark.client.reading.taken_back import first_not_taken_back, without_taken_back
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.addresses import BrokerAddresses
 from rmq_spark.spark.errors import lost, named, report_losses
@@ -65,8 +65,11 @@ def chunks_of(
     queue, at, end = piece.queue, piece.start, piece.end
     is_filtered = options.expression.strip() != "*"
     pulled = _pull(addresses, options, piece)
-    for chunk in readable_chunks(pulled, at, is_filtered=is_filtered):
+    for chunk in readable_chunks(pulled, queue, at, is_filtered=is_filtered):
         records, next_offset, fault, stated_crc = chunk
+        if fault is not None and not is_filtered:
+            where = addresses.instance.api, addresses.of(queue), queue
+            next_offset = first_not_taken_back(*where, next_offset, end)
         _check_identity(addresses, options, piece, records)
         if not is_filtered and len(records) < next_offset - at:
             ranges = left_out(records.head["queue_offset"].tolist(), at, next_offset)

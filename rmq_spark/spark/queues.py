@@ -202,18 +202,20 @@ class Queues:
                 )
         return found
 
-    def first_at_or_behind(self, places: Iterable[Place]) -> dict[MessageQueue, int]:
-        """Return the offset of the first message at a place of each queue, or behind it."""
+    def first_at_or_behind(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Return the offset of the first message at each place, or behind it in its queue."""
         found = {}
-        asked = list(places)
+        asked = {place: place for place in places}
         while asked:
-            further = []
-            for place, result in self._pulled(asked).items():
+            results = self._pulled(asked.values())
+            further = {}
+            for place, at in asked.items():
+                result = results[at]
                 message = None if result is None else result.first_message()
                 if message is not None:
-                    found[place.queue] = message.queue_offset
-                elif result is not None and result.next_begin_offset > place.queue_offset:
-                    further.append(Place(place.queue, result.next_begin_offset))
+                    found[place] = message.queue_offset
+                elif result is not None and result.next_begin_offset > at.queue_offset:
+                    further[place] = Place(place.queue, result.next_begin_offset)
             asked = further
         return found
 

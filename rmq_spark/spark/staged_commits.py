@@ -38,6 +38,7 @@ from rmq_spark.spark.options import WriteOptions
 from rmq_spark.spark.send_tries import SendTries
 from rmq_spark.spark.sending import producer_of
 from rmq_spark.spark.staging import (
+    OF_APPLICATION,
     OF_WRITES,
     STAGING_REMEDIES,
     check_knows,
@@ -131,10 +132,15 @@ def check_stageable(options: WriteOptions) -> str | None:
 def next_write(options: WriteOptions) -> BatchRequestHeader:
     """Return what a batch write that is no query's part is known by: a number never used before.
 
+    Or what its user says, as to Delta: who writes, and which of their batches.
+
     Raises:
         OptionError, ClientError: As `check_stageable` does.
     """
     address = check_stageable(options)
+    if options.transaction is not None:
+        application, version = options.transaction
+        return BatchRequestHeader(str(options.sink_name), version, f"{OF_APPLICATION}{application}")
     sink = f"{options.sink_name}.writes"
     chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
     number = (int(time.time() * 1000) << _RANDOM_BITS) + chance

@@ -47,6 +47,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 OF_WRITES: Final = "batch-writes"
 """The owner of sinks of batch writes that are no query's part."""
 
+OF_APPLICATION: Final = "application "
+"""The owner of sinks whose batches their users number, in front of txnAppId."""
+
 _ABORT_TIMEOUT_MS: Final = 3_000
 _BY_MANIFESTS: Final = (
     "leave out visibleTo: batches count by manifests then, for those who read with "
@@ -292,4 +295,6 @@ def _forget(sink: str) -> str:
 
 
 def _query(owner: str) -> str:
-    return "batch writes" if owner == OF_WRITES else f"query {owner}"
+    if owner == OF_WRITES:
+        return "batch writes"
+    return owner if owner.startswith(OF_APPLICATION) else f"query {owner}"

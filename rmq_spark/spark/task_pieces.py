@@ -8,13 +8,13 @@ This module plans no batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from rmq_spark.spark.continuity import Continuity, Range, joined_bounds
 from rmq_spark.spark.errors import report_losses
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.planning import Piece, pieces
-from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.queues import Place, Queues, Stored
 from rmq_spark.spark.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -45,16 +45,13 @@ class TaskPieces:
         return self._cut(left, end)
 
     def _cut(self, ranges: Mapping[MessageQueue, Range], end: SourceOffset) -> list[Piece]:
-        cut = pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
-        return self._timed(cut, end)
-
-    def _timed(self, cut: Sequence[Piece], end: SourceOffset) -> list[Piece]:
-        """Tell tasks of their piece's last message what they know the topic by."""
+        """Cut ranges, and tell tasks of their piece's last message what they know the topic by."""
         ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
         known = {Place(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()}
-        lasts = [Place(piece.queue, piece.end - 1) for piece in cut]
+        cut = pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
+        cut, asked = ending_with_messages(self._queues, cut, known)
+        lasts = [_last_of(piece) for piece in cut]
         wanted = [last for last in lasts if last not in known]
-        asked = self._queues.stored(wanted)
         # Where the end is another message by now, or none, so may be those that were found: no
         # task is to take messages of a new queue for those that were planned.
         again = self._queues.stored(
@@ -75,6 +72,44 @@ class TaskPieces:
         return [
             Piece(*piece[:3], *known.get(last, ())) for piece, last in zip(cut, lasts, strict=True)
         ]
+
+
+def ending_with_messages(
+    queues: Queues, cut: Sequence[Piece], known: Container[Place] = ()
+) -> tuple[list[Piece], dict[Place, Stored]]:
+    """Return pieces that end behind a message, where brokers have one, and these last messages.
+
+    A task knows a topic by its piece's last message. So a piece that would end within a gap goes up
+    to the next message: it has no more rows for that, as an offset of it has none. What is
+    ``known`` is not asked for.
+    """
+    lasts = [last for last in map(_last_of, cut) if last not in known]
+    stored = queues.stored(lasts)
+    within = [last for last in lasts if last not in stored]
+    behind = queues.first_at_or_behind(within) if within else {}
+    if not behind:
+        return list(cut), stored
+    moved = _moved(cut, behind)
+    more = {_last_of(piece) for piece in moved} - stored.keys()
+    return moved, stored | queues.stored(last for last in more if last not in known)
+
+
+def _moved(cut: Sequence[Piece], behind: Mapping[Place, int]) -> list[Piece]:
+    """Return pieces of which some end behind other messages; those are left out that are empty."""
+    ends = {piece.queue: piece.end for piece in cut}
+    starts: dict[MessageQueue, int] = {}
+    moved = []
+    for piece in cut:
+        queue, start, end = piece.queue, starts.get(piece.queue, piece.start), piece.end
+        end = min(max(end, behind.get(_last_of(piece), 0) + 1), ends[queue])
+        if start < end:
+            moved.append(piece._replace(start=start, end=end))
+            starts[queue] = end
+    return moved
+
+
+def _last_of(piece: Piece) -> Place:
+    return Place(piece.queue, piece.end - 1)
 
 
 def _ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, Range]:

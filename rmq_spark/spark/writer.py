@@ -149,7 +149,9 @@ class _Writing:
             context.getLocalProperty(_BATCH_ID),
         )
         part_of = ManifestId(None, write_id, 0)
-        if query_id is not None and batch_id is not None:
+        if batch is not None and self.options.transaction is not None:
+            part_of = ManifestId(batch.owner, batch.sink, batch.batch_id)
+        elif query_id is not None and batch_id is not None:
             if self.options.sink_name is not None:
                 name = self.options.sink_name  # in manifests, too: a batch may have several writes
                 batch = BatchRequestHeader(name, int(batch_id), query_id)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
+from broker_kinds import wait_until
+
+from rocketpoll import EmbeddedBroker
+
+ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
 
 
 def ends(cluster, topic):
@@ -39,6 +48,29 @@ def test_what_arrives_is_timed(run, cluster):
     found = run("bench", "latency", topic, "--seconds", 0.2, "--rate", 50, "-o", "json").json
     assert (found["sent"], found["arrived"]) == (10, 10)
     assert 0 < found["p50_ms"] <= found["max_ms"]
+
+
+def test_a_send_that_fails_ends_it_in_one_line(run):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders")
+        with broker.full_disk():
+            ran = run("bench", "latency", "orders", "--namesrv", broker.address)
+    assert (ran.code, ran.out) == (1, "")
+    [line] = ran.err.splitlines()
+    assert "disk is 100% full" in line
+
+
+def test_ctrl_c_ends_it_quietly(cluster):
+    topic = cluster.topic(queues=1)
+    command = [*ROCKETPOLL, "bench", "latency", topic, "--namesrv", cluster.name_server]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as timing:
+        wait_until(
+            "messages",
+            lambda: cluster.api.max_offset(cluster.address, cluster.queue(topic)),
+        )
+        timing.send_signal(signal.SIGINT)
+        assert timing.wait(20) == 130
+        assert timing.stderr.read() == ""
 
 
 def test_options_that_mean_nothing_together_are_refused(run, cluster):

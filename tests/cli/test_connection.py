@@ -53,6 +53,11 @@ def test_what_is_said_last_counts_most(access_of, monkeypatch):
     assert access_of("--profile", "prod", "--namesrv", "option:1").name_servers == "option:1"
 
 
+def test_a_name_server_that_is_an_unset_variable_is_not_this_machine(access_of):
+    with pytest.raises(click.UsageError, match="--namesrv: needed HOST:PORT, found nothing"):
+        access_of("--namesrv", "")
+
+
 def test_a_mark_that_an_editor_left_at_the_beginning_of_the_file_does_no_harm(
     access_of, monkeypatch, tmp_path
 ):
@@ -95,6 +100,8 @@ def test_certificates_mean_tls(access_of, monkeypatch):
         ("[prod]\nnamesvr = a:1\n", "has namesvr, which is none: did you mean namesrv?"),
         ("[prod]\nx = 1\n", "which is none: there are namesrv, access-key"),
         ("[prod]\ntls = maybe\n", "tls is true or false, not 'maybe'"),
+        ("[prod]\nnamesrv =\n", "has namesrv without a value"),
+        ("[prod]\n" + "#" * (1 << 20), "is too large for a file of profiles"),
         ("namesrv = a:1\n", "is no INI file"),
         (b"[prod]\nnamesrv = \xff\n", "is no INI file"),
     ],
@@ -106,6 +113,36 @@ def test_a_profile_that_cannot_be_meant_is_refused(monkeypatch, tmp_path, text, 
     with pytest.raises(click.UsageError) as raised:
         read_profile("prod")
     assert why in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "is_told"),
+    [
+        (0o600, "secret-key = s", False),
+        (0o640, "secret-key = s", True),
+        (0o604, "tls-key-password = s", True),
+        (0o644, "access-key = operator", False),
+    ],
+)
+def test_secrets_that_others_can_read_are_told_of(
+    monkeypatch, tmp_path, capsys, mode, text, is_told
+):
+    path = tmp_path / "profiles.ini"
+    path.write_text(f"[prod]\n{text}\n", encoding="utf-8")
+    path.chmod(mode)
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    read_profile("prod")
+    [*said] = capsys.readouterr().err.splitlines()
+    warning = f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}"
+    assert said == [warning] * is_told
+
+
+def test_files_of_a_profile_may_be_in_the_home_of_the_user(monkeypatch, tmp_path):
+    path = tmp_path / "profiles.ini"
+    path.write_text("[prod]\ntls-ca-file = ~/ca.pem\n", encoding="utf-8")
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert read_profile("prod") == {"tls-ca-file": "/home/ada/ca.pem"}
 
 
 def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):

@@ -99,6 +99,20 @@ def test_streams_that_are_closed_are_no_sockets_and_no_fault(closed, given, code
     assert len(done.stderr.splitlines()) == (1 if code and "2>" not in closed else 0)
 
 
+INTERRUPTS = "import os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
+
+
+@pytest.mark.parametrize(("before", "code"), [("", 130), ("trap '' INT; ", 0)])
+def test_ctrl_c_is_quiet_while_commands_are_loaded_as_well(tmp_path, monkeypatch, before, code):
+    """A process that ignores it, as behind nohup, goes on."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    click_itself = f"import sys; sys.path.remove({str(tmp_path)!r}); del sys.modules['click']\n"
+    (tmp_path / "click.py").write_text(INTERRUPTS + click_itself + "import click\n")
+    command = f"{before}exec {sys.executable} -m rocketpoll --version"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def test_a_complaint_that_cannot_be_written_keeps_its_code():
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

@@ -38,6 +38,9 @@ def test_a_broker_that_is_away_is_waited_for_though_another_one_answers():
             with pytest.raises(BrokersAway, match="broker b has not answered for 300 ms"):
                 queues.ends(which)
             assert [queue.broker_name for queue in queues.ends(which, needed=())] == ["a"]
+            here.stop()
+            with pytest.raises(BrokersAway):  # where nobody answers, all are waited for
+                queues.ends(which, needed=())
 
 
 class HostThatIsDown:

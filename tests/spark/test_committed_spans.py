@@ -199,7 +199,9 @@ def test_without_a_crc_that_fits_none_is_believed(stored):
     assert offsets(lenient, span) == []
 
 
-@pytest.mark.parametrize(("left", "believed"), [([1, 2, 3], True), ([3], True), ([0, 2, 3], False)])
+@pytest.mark.parametrize(
+    ("left", "believed"), [([1, 2, 3], True), ([3], True), ([0, 2, 3], False), ([1, 2], False)]
+)
 def test_only_what_retention_has_left_at_the_end_is_believed_without_a_crc(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, left, believed
 ):

@@ -1,10 +1,12 @@
 import pytest
+from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.routes import TopicRoute
 from rmq_spark.client.requests.name_server_calls import NameServerCalls
 from rmq_spark.spark.errors import OptionError
+from rocketpoll import EmbeddedBroker
 
 
 def test_the_queues_of_a_topic_are_found(rocketpoll_broker, rocketpoll_topic):
@@ -18,6 +20,19 @@ def test_new_queues_are_found_when_it_is_time_or_asked_for(rocketpoll_broker, ro
         rocketpoll_broker.create_topic(rocketpoll_topic, 6)
         assert len(queues.discover()) == 4
         assert len(queues.discover(now=True)) == 6
+
+
+def test_a_queue_is_withdrawn_where_its_own_broker_does_not_offer_it_any_more():
+    with EmbeddedBroker(brokerName="a") as here, EmbeddedBroker(brokerName="b") as away:
+        for broker in (here, away):
+            broker.create_topic("T", 2)
+        with JoiningNameServer(here, away) as names, queues_of(names, "T") as queues:
+            first = {queue.broker_name: queue for queue in queues.discover() if queue.queue_id}
+            names.forget(away)
+            here.create_topic("T", 1)
+            assert {queue.broker_name for queue in queues.discover()} == {"a"}
+            assert queues.is_withdrawn(first["a"])
+            assert not queues.is_withdrawn(first["b"])  # nobody says what that one offers
 
 
 def test_a_pattern_matches_whole_names_and_none_of_the_brokers_own(rocketpoll_broker):

@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
 
 
 def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
-    rocketpoll_broker, rocketpoll_topic
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
@@ -236,6 +236,11 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         assert position[:2] == (last.queue_offset + 1, last.store_timestamp)
         clock.now += 60
         assert batches.latest(found, NO_LIMITS) == found
+        asked = []
+        monkeypatch.setattr(Queues, "stored", lambda _, places: asked.extend(places) or {})
+        clock.now += 59
+        assert batches.latest(found, NO_LIMITS) == found
+        assert asked == []
 
 
 def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path):
@@ -298,6 +303,22 @@ def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned
         cut = batches.pieces(start, end)
         assert spans(cut) == [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
         assert {each.last_stored_ms for each in cut} <= known - others
+
+
+def test_a_topic_that_was_made_again_is_known_beside_one_that_was_not(rocketpoll_broker):
+    names = [f"beside-{number}" for number in range(2)]
+    more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
+    for topic in names:
+        rocketpoll_broker.create_topic(topic, 4)
+        send(rocketpoll_broker, topic, 0, *"abcde")
+    before = rocketpoll_broker.messages(names[0])
+    with query(rocketpoll_broker, ",".join(names), **more) as batches:
+        start = batches.initial()
+        end = batches.latest(start, NO_LIMITS)
+        remake(rocketpoll_broker, names[0], "ABCDE")
+        cut = [each for each in batches.pieces(start, end) if each.queue.topic == names[0]]
+    assert len(cut) == 3
+    assert {each.last_stored_ms for each in cut} <= {each.store_timestamp for each in before}
 
 
 def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(

@@ -522,7 +522,7 @@ WRITE = [
         {"txnAppId": "paid", "txnVersion": "7", "delivery": "exactly_once"},
         (
             "txnAppId: exactly once a batch write is known by its name: set option writeName "
-            "instead, to one with the number of the batch"
+            "instead, to one with the number of the batch; or visibleTo=all, for our broker"
         ),
     ),
     (

@@ -11,6 +11,7 @@ from rmq_spark.client.reading.record_batches import RecordBatches
 from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.schema import DDL_TYPES, arrow_schema_of, ddl_of
+from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -117,6 +118,22 @@ def test_slices_have_the_same_rows_as_the_whole(monkeypatch, slice_bytes):
     rows = rows_of(batches_of(BODIES, "null"), RecordChunk(b"".join(records)))
     expected = [None if at == 7 else f"body {at}".encode() for at in range(20)]
     assert rows == [{"body": body, "queueOffset": at} for at, body in enumerate(expected)]
+
+
+def test_a_damaged_body_is_that_of_its_own_slice(monkeypatch):
+    monkeypatch.setattr(record_batches, "SLICE_BYTES", 1)
+    bodies = [
+        compress_body(f"body {at}".encode(), MessageSysFlag.COMPRESSION_ZLIB) for at in range(6)
+    ]
+    records = [
+        StoredMessage("T", body, sys_flag=ZLIB, queue_offset=at) for at, body in enumerate(bodies)
+    ]
+    for bad in range(6):
+        chunk = [bytearray(encode_record(each)) for each in records]
+        chunk[bad][layout.BODY_CRC_AT] ^= 1
+        rows = rows_of(batches_of(BODIES, "null"), RecordChunk(b"".join(chunk)))
+        expected = [None if at == bad else f"body {at}".encode() for at in range(6)]
+        assert [row["body"] for row in rows] == expected
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 1 << 20])

@@ -5,6 +5,7 @@ from client_clusters import FakeCluster
 from source_parts import Clock
 
 from rmq_spark.client.errors import (
+    BrokerRefused,
     ConnectionClosed,
     MessageIllegal,
     RouteNotFound,
@@ -15,9 +16,11 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import write_options
 from rmq_spark.spark.send_tries import PAUSE_SECONDS, SendTries
+from rmq_spark.wire.codes import ResponseCode
 
 GONE = ConnectionClosed("a:1", "it is gone")
 BUSY = SystemBusy(2, "busy", "a:1", 10)
+NOT_NOW = BrokerRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full", "a:1", 10)
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def made():
 def test_who_is_away_or_busy_is_waited_for_and_longer_each_time_until_it_answers(made):
     tries = made()
     began = tries.clock.now
-    for error in (GONE, BUSY, SendFailed("T", [BUSY, GONE])):
+    for error in (GONE, NOT_NOW, SendFailed("T", [BUSY, GONE])):
         tries.wait_after(error, "T")
     assert tries.clock.now - began == 7 * PAUSE_SECONDS
     tries.reset()

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,18 @@ def test_an_offset_of_a_release_without_marks_stays_as_it_is():
     found = SourceOffset.from_json(document)
     assert found.positions == {Q: QueuePosition(23, 1_700_000_000_000)}
     assert found.to_json() == document
+
+
+def test_brokers_that_are_gone_stay_so_unless_they_have_another_name_or_answer():
+    other = replace(Q, broker_name="broker-b")
+    offset = SourceOffset({Q: QueuePosition(23), other: QueuePosition(7)}, gone=("broker-b", "c"))
+    assert offset.without_queues([Q]).gone == ("broker-b", "c")
+    assert offset.with_brokers(["broker-a"]) is offset
+    assert offset.with_brokers(["broker-b"]).gone == ("c",)
+    assert offset.without_brokers(["broker-a"]).gone == ("broker-a", "broker-b", "c")
+    renamed = offset.renamed({"broker-b": "broker-new"})
+    assert renamed.gone == ("c",)
+    assert {queue.broker_name for queue in renamed.positions} == {"broker-a", "broker-new"}
 
 
 def test_a_newer_version_is_refused_and_says_what_to_run():

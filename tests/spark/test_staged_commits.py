@@ -1,6 +1,7 @@
 """The driver's part where batches are visible to all: commits, then manifests; batch writes."""
 
 import logging
+from collections import Counter
 
 import pytest
 from committing_sinks import CommittingSink
@@ -272,6 +273,32 @@ def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(
     assert [each.id.write_name for each in manifests()] == [rocketpoll_topic] * 2 + ["large"]
     counting = read_committed(rocketpoll_topic, rocketpoll_broker.address)
     assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
+
+
+def test_where_tasks_know_no_batch_it_is_said_as_to_delta(
+    made, seen, manifests, rocketpoll_broker, rocketpoll_topic
+):
+    """As with Spark Connect: a function of foreachBatch that is run again is seen once."""
+
+    def version(number, query=None, application="large"):
+        return made(query, txnAppId=application, txnVersion=str(number))
+
+    rows = version(6).rows(2, 1)
+    for sink in (version(6), version(6), version(6, query="query")):
+        sink.is_batch_write = True
+        sink.write_batch(0, rows)
+    version(7).write_batch(0, rows)
+    assert Counter(seen()) == Counter(row for some in (*rows, *rows) for row in some)
+    assert [each.id.batch_id for each in manifests()] == [6, 6, 6, 7]
+    counting = read_committed(rocketpoll_topic, rocketpoll_broker.address)
+    assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
+    with pytest.raises(WriteError, match="has written other rows of batch 7"):
+        version(7).write_batch(0, version(7).rows(4))
+    with pytest.raises(WriteError, match="has committed batch 7 of application large, and this is"):
+        version(6).write_batch(0, rows)
+    with pytest.raises(WriteError, match="belongs to application large, which has committed batch"):
+        version(8, application="small").write_batch(0, rows)
+    assert len(seen()) == 6
 
 
 def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(

@@ -63,7 +63,7 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner",
         "make again", "change queues", "fill", "forget a broker", "cut", "silence", "hold up",
-        "slow", "clock", "damage", "rename", "older copy", "slave", "roll back",
+        "slow", "clock", "damage", "rename", "older copy", "slave", "roll back", "plain",
     }  # fmt: skip
     given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
     assert given >= {
@@ -77,6 +77,19 @@ def test_the_stories_of_spark_have_everything_in_them():
     damaged = [each for each in streams if "onBadRecord" in each["options"]]
     assert {each["options"]["onBadRecord"] for each in damaged} == {"fail", "null", "skip"}
     assert {each["on_bad_record_then"] for each in damaged} == {"null", "skip"}
+    changed = [each for stream in streams for each in stream.get("options_of_lives", ())]
+    assert {name for each in changed for name in each} >= {
+        "minPartitions", "maxRecordsPerPartition", "maxPartitions", "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger", "minOffsetsPerTrigger", "consumerGroup", "onBrokerAway",
+        "failOnDataLoss", "localFiles",
+    }  # fmt: skip
+    seconds = [
+        client.steps[0].arguments["is_stream"]
+        for story in stories
+        for client in story.clients
+        if client.name == "writes2"
+    ]
+    assert {*seconds} == {True, False}
     sinks = [step.arguments["options"] for step in steps if step.kind == "sink"]
     ways = {(each.get("delivery"), each.get("visibleTo")) for each in sinks}
     assert ways == {(None, None), ("exactly_once", None), ("exactly_once", "all")}

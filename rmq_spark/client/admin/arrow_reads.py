@@ -29,7 +29,7 @@ from rmq_spark.client.reading.read_bounds import (
 )
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatches
-from rmq_spark.client.reading.taken_back import without_taken_back
+from rmq_spark.client.reading.taken_back import first_not_taken_back, without_taken_back
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, legible
 from rmq_spark.wire.chunk import COLUMNS
@@ -64,8 +64,9 @@ def table_of(
         rows = RecordBatches(schema, bad, tags=wanted.tags_set)
         is_filtered = bool(wanted.tags_set)
         at = span.start
+        pulled = _pull(instance, span, rules)
         for records, next_offset, fault, _ in readable_chunks(
-            _pull(instance, span, rules), at, is_filtered=is_filtered
+            pulled, span.queue, at, is_filtered=is_filtered
         ):
             if not is_filtered:
                 offsets = records.head["queue_offset"].tolist()
@@ -73,7 +74,10 @@ def table_of(
             at = next_offset
             batches += rows.of(records, span.queue)
             if fault is not None:
-                bad.met(span.queue, next_offset, fault)
+                if not is_filtered:
+                    where = instance.api, span.address, span.queue
+                    at = first_not_taken_back(*where, next_offset, span.end)
+                bad.met(span.queue, at, fault)
         if not is_filtered:
             refuse_left_out(instance, span, left_out((), at, span.end))
     return pa.Table.from_batches(batches, schema=schema)

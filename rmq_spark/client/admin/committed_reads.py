@@ -189,7 +189,7 @@ def _rows_of(
     batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(
-        _pull(instance, place), place.start, is_filtered=False
+        _pull(instance, place), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
         crc = added(crc, int(records.head["body_crc"].astype("int64").sum()))

@@ -120,7 +120,7 @@ class Client(ProcessBound):
 
     # ---- where it is used
 
-    def bridge(self, what: str) -> LoopBridge:
+    def bridge(self, what: object) -> LoopBridge:
         """Return the way into the running loop, which must be the one of the first use.
 
         Raises:
@@ -208,7 +208,7 @@ class Client(ProcessBound):
             self.crew.stop(END_OF_THREADS_MS)
 
     async def __aenter__(self) -> Client:
-        bridge = self.bridge(str(self))
+        bridge = self.bridge(self)
         try:
             await self._turns.call(bridge, self._start)
         except asyncio.CancelledError:
@@ -222,7 +222,7 @@ class Client(ProcessBound):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await asyncio.shield(self._turns.call(self.bridge(str(self)), self._stop))
+        await asyncio.shield(self._turns.call(self.bridge(self), self._stop))
 
     def _start(self) -> None:
         self.instance().start()

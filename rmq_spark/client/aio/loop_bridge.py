@@ -68,6 +68,8 @@ class Promise(Generic[_Result]):
     may be called from any thread.
     """
 
+    __slots__ = ("_bridge", "_then", "future")
+
     def __init__(self, bridge: LoopBridge, then: Callable[[], object] = lambda: None) -> None:
         """Make it; ``then`` is called in the loop when the outcome is there, wanted or not."""
         self._bridge = bridge

@@ -144,7 +144,7 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
     # ---- calls
 
     def _here(self) -> LoopBridge:
-        return self._client.bridge(str(self))
+        return self._client.bridge(self)
 
     def _now(self) -> _Threaded:
         """Return the threaded one for a call that waits for nobody."""

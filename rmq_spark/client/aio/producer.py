@@ -9,7 +9,7 @@ Tries, queues and limits are those of the threaded producer, as is every error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client import observing
@@ -153,21 +153,41 @@ class Producer(Member["LoopProducer"]):
         """
         sending = observing.sending((message,))
         if sending is None:
-            return await self._send(message, queue, timeout_ms)
+            return await self._answer_to(message, queue, timeout_ms)
         with sending:
-            result = await self._send(sending.messages[0], queue, timeout_ms)
+            result = await self._answer_to(sending.messages[0], queue, timeout_ms)
             sending.sent((result,))
         return result
 
-    async def _send(
+    def _answer_to(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
-    ) -> SendResult:
-        bridge = self._here()
+    ) -> Awaitable[SendResult]:
+        """Return the result to come of a send, which is under way already if it need not wait."""
+        bridge, producer = self._here(), self._built
         if self._is_over:
             raise self._shut_down()
-        producer = self._now()
+        if producer is None:
+            producer = self._now()
+        room = self._room = self._room or Wakes(bridge.loop)
         timeout_ms = producer.checked_time(timeout_ms)
         prepared = producer.prepared_small(message)
+        is_free = queue is None and message.sharding_key is None
+        if prepared is None or not is_free or room.count:  # who waits for room goes first
+            return self._send(bridge, producer, message, prepared, queue, timeout_ms)
+        promise: Promise[SendResult] = Promise(bridge, room.wake_one)
+        if producer.begin(prepared, None, timeout_ms, promise):
+            return promise.future
+        return self._when_there_is_room(bridge, producer, prepared, None, timeout_ms)
+
+    async def _send(
+        self,
+        bridge: LoopBridge,
+        producer: LoopProducer,
+        message: Message,
+        prepared: Outgoing | None,
+        queue: MessageQueue | Selector | None,
+        timeout_ms: int,
+    ) -> SendResult:
         if prepared is None:
             prepared = await self._call(lambda one: one.prepared(message))
         fixed = None
@@ -177,9 +197,9 @@ class Producer(Member["LoopProducer"]):
                 lambda one: sender_of(one).publish_queues(message.topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
-        return await self._answered(bridge, producer, prepared, fixed, timeout_ms)
+        return await self._when_there_is_room(bridge, producer, prepared, fixed, timeout_ms)
 
-    async def _answered(
+    async def _when_there_is_room(
         self,
         bridge: LoopBridge,
         producer: LoopProducer,

@@ -287,6 +287,7 @@ class AssignedQueues:
         self._clock = clock
         self._mutex = mutex()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
+        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
 
     def get(self, queue: MessageQueue) -> AssignedQueue | None:
         """Return the state of a queue, or None if it is not assigned."""
@@ -322,15 +323,20 @@ class AssignedQueues:
         """
         wanted = frozenset(queues)
         with self._mutex:
-            gone = [
-                assigned
-                for queue, assigned in self._queues.items()
-                if queue not in wanted and topic in {None, queue.topic}
-            ]
-            for assigned in gone:
-                del self._queues[assigned.queue]
-            new = [
-                AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())
-            ]
-            self._queues.update((assigned.queue, assigned) for assigned in new)
+            held = frozenset(self._queues if topic is None else self._by_topic.get(topic, ()))
+            gone = [self._removed(queue) for queue in sorted(held - wanted)]
+            lacking = [queue for queue in wanted if queue not in self._queues]
+            new = [self._added(queue) for queue in sorted(lacking)]
             return new, gone
+
+    def _added(self, queue: MessageQueue) -> AssignedQueue:
+        assigned = self._queues[queue] = AssignedQueue(queue, self._clock)
+        self._by_topic.setdefault(queue.topic, set()).add(queue)
+        return assigned
+
+    def _removed(self, queue: MessageQueue) -> AssignedQueue:
+        of_topic = self._by_topic[queue.topic]
+        of_topic.remove(queue)
+        if not of_topic:
+            del self._by_topic[queue.topic]
+        return self._queues.pop(queue)

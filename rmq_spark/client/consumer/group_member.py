@@ -34,6 +34,7 @@ from rmq_spark.client.consumer.service_state import (
     ServiceState,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
+from rmq_spark.client.consumer.topics_to_find import find_topics
 from rmq_spark.client.errors import (
     ClientError,
     ClientShutDown,
@@ -103,7 +104,8 @@ class GroupMember(ProcessBound, ABC):
         self._instance: ConsumerInstance = instance
         self._life = Life()
         self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
+        self._topics_of = self._subscriptions, frozenset[str]()
         self._changing_subscriptions = mutex()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokers(self._instance, group, current)
@@ -126,9 +128,8 @@ class GroupMember(ProcessBound, ABC):
         self._dead_letters = DeadLetters(group, self._brokers, lanes, is_clustering=shared)
         self._services = crew.services(group)
         rebalance_ms = settings.rebalance_interval_ms
-        self._rebalancing = Repeated(
-            self._services, self._rebalance_service.do_rebalance, rebalance_ms
-        )
+        self._is_untold = False  # brokers have yet to hear of changed subscriptions
+        self._rebalancing = Repeated(self._services, self._do_rebalance, rebalance_ms)
         persist_ms = settings.persist_consumer_offset_interval_ms
         self._persisting = Repeated(self._services, self._persist, persist_ms)
         self._started_ms = 0
@@ -220,11 +221,12 @@ class GroupMember(ProcessBound, ABC):
 
     def _join(self) -> None:
         own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
-        self._instance.routes.find(s.topic for s in own)  # the retry topic a heartbeat creates
+        find_topics(self._instance, (s.topic for s in own))  # a heartbeat creates the retry topic
         for subscription in own:
             self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
         self._is_registered = True
+        self._is_untold = False
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
@@ -296,8 +298,8 @@ class GroupMember(ProcessBound, ABC):
 
         Raises:
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
-            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
-                has changed.
+            RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
+            BrokerRefused: It is running, and the brokers cannot filter like that. The same.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
@@ -305,6 +307,8 @@ class GroupMember(ProcessBound, ABC):
         check_selector(selector)
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         if self.is_running:
+            if not topic.startswith(RETRY_PREFIX):
+                find_topics(self._instance, (topic,))
             self._brokers.check_subscription(data)
         with self._changing_subscriptions:
             before = self._subscriptions.get(topic, data)
@@ -326,14 +330,26 @@ class GroupMember(ProcessBound, ABC):
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
+        self._is_untold = True
         if self.is_running:
-            self._instance.heartbeat()
             self._rebalancing.wake()
+
+    def _do_rebalance(self) -> int | None:
+        """Share the queues out; first tell brokers of subscriptions, of all that came together."""
+        if self._is_untold and self.is_running:
+            self._is_untold = False
+            self._instance.heartbeat()
+        return self._rebalance_service.do_rebalance()
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics that are subscribed to."""
-        return frozenset(self._subscriptions)
+        of, topics = self._topics_of
+        if of is not self._subscriptions:  # a round asks several times for each topic
+            of = self._subscriptions
+            topics = frozenset(of)
+            self._topics_of = of, topics
+        return topics
 
     def consumer_data(self) -> ConsumerData:
         """Return the description of this consumer that heartbeats carry."""

@@ -39,6 +39,7 @@ from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.topic_checks import TopicChecks, TopicMessageQueueChangeListener
+from rmq_spark.client.consumer.topics_to_find import find_topics
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
@@ -117,7 +118,8 @@ class LitePullMember(GroupMember):
         Raises:
             SubscriptionConflict: Queues were assigned before.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
-            BrokerRefused: The consumer is running, and the brokers cannot filter like that.
+            RouteNotFound: The consumer is running, and there is no such topic.
+            BrokerRefused: It is running, and the brokers cannot filter like that.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         if self._is_assigned_by_hand:
@@ -232,7 +234,7 @@ class LitePullMember(GroupMember):
             task.start()
 
     def _join(self) -> None:
-        self._instance.routes.find(sorted({queue.topic for queue in self._assigned.queues}))
+        find_topics(self._instance, sorted({queue.topic for queue in self._assigned.queues}))
         self._check_filtered(self._assigned.queues, self._selector_for_assign)
         super()._join()
 

@@ -86,6 +86,8 @@ class Heartbeats(ProcessBound):
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._failures.pop(address, None)
         except ClientError as error:
+            if self._lanes.is_stopped:  # the client ends, of which brokers are told otherwise
+                return
             self._untold[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
             if failures == 1:

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.properties import MAP_TYPE
+from rmq_spark.wire.properties import KEY_SEPARATOR
 
 _TABLES: Final = "a pyarrow Table or RecordBatch, or a DataFrame of pandas or polars"
 _STREAM: Final = "__arrow_c_stream__"
@@ -99,14 +101,22 @@ def _is_number(kind: pa.DataType) -> bool:
     )  # pandas has floats beside nulls
 
 
+def _is_text_or_texts(kind: pa.DataType) -> bool:
+    return _is_text_or_bytes(kind) or (_is_list(kind) and _is_text_or_bytes(kind.value_type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 def _is_map(kind: pa.DataType) -> bool:
     of = pa.types
     return bool(of.is_map(kind) or of.is_struct(kind) or _is_list_of_pairs(kind))
 
 
 def _is_list_of_pairs(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
+    is_struct = _is_list(kind) and pa.types.is_struct(kind.value_type)
+    return bool(is_struct and kind.value_type.num_fields == 2)
 
 
 class _Kind(NamedTuple):
@@ -123,8 +133,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "body": _Kind(pa.binary(), _is_text_or_bytes, "binary or text", _CAST.format("body")),
     **{
         name: _Kind(pa.string(), _is_text_or_bytes, "text", _CAST.format(name))
-        for name in ("topic", "keys", "tags")
+        for name in ("topic", "tags")
     },
+    "keys": _Kind(pa.string(), _is_text_or_texts, "text, or lists of it", _CAST.format("keys")),
     "properties": _Kind(
         MAP_TYPE,
         _is_map,
@@ -173,11 +184,21 @@ def _in_type(name: str, column: pa.Array) -> pa.Array:
 def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
     if name == "properties" and not pa.types.is_map(column.type):
         return pa.array([_pairs(row) for row in column.to_pylist()], to)
+    if name == "keys" and _is_list(column.type):
+        return _joined(column.cast(pa.list_(pa.string())))
     if to == TIMESTAMP and pa.types.is_integer(column.type):
         column = column.cast(pa.int64())
     # Of a time, less than a millisecond is dropped; one in seconds may be too late.
     is_cut = pa.types.is_timestamp(column.type) and column.type.unit != "s"
     return column.cast(to, safe=not is_cut)
+
+
+def _joined(keys: pa.ListArray) -> pa.Array:
+    """Return the keys of each row in one text; a row without any has none."""
+    if keys.flatten().null_count:
+        raise ValueError("a key in a list is null")
+    is_one = pc.greater(pc.list_value_length(keys), 0)
+    return pc.if_else(is_one, pc.binary_join(keys, KEY_SEPARATOR), None)
 
 
 def _pairs(row: Any) -> list[tuple[Any, ...]] | None:

@@ -1,8 +1,10 @@
 """Readable chunks: what a bulk pull brings, in megabytes, up to a record that cannot be read.
 
-    pulls ──> gathered to megabytes ──> all readable? ──> records, and where to go on behind them
+    pulls ──> gathered to megabytes ──> all readable, of this queue, each offset once and in order?
+          ──> records, and where to go on behind them
 
-What is to become of a record that cannot be read is decided by the caller. It knows no broker.
+A record that says it is another than the one at its place cannot be read either: it is damaged, or
+the answer is wrong. What is to become of it is decided by the caller. It knows no broker.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.errors import RecordError, RocketPollError
+from rmq_spark.errors import RecordError, RocketPollError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.decode import readable_records
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 GATHERED_BYTES: Final = 2 * 1024 * 1024
 """Of records that become a record batch together, unless a broker gives more at once."""
@@ -35,9 +39,9 @@ class ReadableChunk(NamedTuple):
 
 
 def readable_chunks(
-    answers: Iterable[RawChunk], start: int, *, is_filtered: bool
+    answers: Iterable[RawChunk], queue: MessageQueue, start: int, *, is_filtered: bool
 ) -> Iterator[ReadableChunk]:
-    """Yield the records of a bulk pull that began at offset ``start``, in order.
+    """Yield the records of a bulk pull of a queue that began at offset ``start``, in order.
 
     Whoever goes on after a fault gets what follows the answer in which it was.
     """
@@ -45,11 +49,42 @@ def readable_chunks(
     for chunk in gathered(answers):
         records, fault = readable_records(chunk.records, chunk.sizes)
         next_offset, stated_crc = chunk.next_offset, None
+        stranger = _first_stranger(records, queue, range(at, next_offset), is_filtered=is_filtered)
+        if stranger is not None:
+            row, fault = stranger
+            data = memoryview(chunk.records)[: int(records.starts[row])]
+            records = RecordChunk(data, records.sizes[:row])
         if fault is not None:
             next_offset = _offset_behind(records, at, chunk, is_filtered=is_filtered)
             stated_crc = _stated(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
         yield ReadableChunk(records, next_offset, fault, stated_crc)
         at = next_offset
+
+
+def _first_stranger(
+    records: RecordChunk, queue: MessageQueue, queue_offsets: range, *, is_filtered: bool
+) -> tuple[int, RecordError] | None:
+    """Return the row of the first record that is none of these, and why; None if all are."""
+    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # these bear other places
+        return None
+    found = records.head["queue_offset"].astype(np.int64)
+    if len(found) == len(queue_offsets) and not is_filtered:
+        is_strange = found != np.arange(queue_offsets.start, queue_offsets.stop)
+    else:
+        is_strange = (found < queue_offsets.start) | (found >= queue_offsets.stop)
+        is_strange[1:] |= found[1:] <= found[:-1]
+    is_strange |= records.head["queue_id"] != queue.queue_id
+    if not is_strange.any():
+        return None
+    row = int(np.argmax(is_strange))
+    before = int(found[row - 1]) if row else queue_offsets.start - 1
+    fault = RecordError(
+        "a stored message",
+        at="queueId and queueOffset",
+        needed=f"{queue.queue_id} and one between {before} and {queue_offsets.stop}",
+        found=Verbatim(f"{int(records.head['queue_id'][row])} and {int(found[row])}"),
+    )
+    return row, fault
 
 
 def gathered(answers: Iterable[RawChunk]) -> Iterator[RawChunk]:

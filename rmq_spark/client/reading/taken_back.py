@@ -29,14 +29,28 @@ def without_taken_back(
     """
     lost: list[tuple[int, int]] = []
     for start, end in ranges:
-        known = () if lost else _taken_back(api, address, queue, start, end)
-        lost += left_out(known, start, end)
+        told = () if lost else _told(api, address, queue, start, end)
+        taken_back = (offset for offset, is_taken_back in told if is_taken_back)
+        lost += left_out(taken_back, start, end)
     return lost
 
 
-def _taken_back(
+def first_not_taken_back(
     api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
-) -> Iterator[int]:
+) -> int:
+    """Return the first offset between two that was not taken back; ``end`` if all were."""
+    at = start
+    for offset, is_taken_back in _told(api, address, queue, start, end):
+        if not is_taken_back:
+            return offset
+        at = offset + 1
+    return at
+
+
+def _told(
+    api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
+) -> Iterator[tuple[int, bool]]:
+    """Yield offsets, and whether they were taken back, as far as the broker tells."""
     while start < end:
         try:
             found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES))
@@ -48,7 +62,5 @@ def _taken_back(
         ]
         if not marks or (start < found.min_queue_index and not marks[0]):  # they begin elsewhere
             return
-        for offset, is_taken_back in enumerate(marks[: end - start], start):
-            if is_taken_back:
-                yield offset
+        yield from enumerate(marks[: end - start], start)
         start += len(marks)

@@ -76,6 +76,11 @@ class Lanes(ProcessBound):
         return self.of(broker).schedule(act), done
 
     @property
+    def is_stopped(self) -> bool:
+        """True if nothing more is begun in any lane."""
+        return self._is_stopped
+
+    @property
     def thread_count(self) -> int:
         """Number of threads in all lanes."""
         with self._lock:

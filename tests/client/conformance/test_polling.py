@@ -13,7 +13,12 @@ import pytest
 from broker_kinds import wait_until
 from conforming_clients import Listener, bodies_of, messages, numbers, polled
 
-from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionRejected
+from rmq_spark.client.errors import (
+    NotAssigned,
+    OffsetOutOfRange,
+    RouteNotFound,
+    SubscriptionRejected,
+)
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_sql
@@ -133,6 +138,20 @@ def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(clus
     topic = cluster.topic(queues=1)
     consumer = clients.lite(topic=topic, selector="old", **HELD_LONG)
     _follows(consumer, partial(send, topic), lambda: consumer.subscribe(topic, "new"))
+
+
+def test_a_topic_that_is_not_there_is_an_error_whenever_it_is_subscribed_to(cluster, clients):
+    topic = cluster.topic(queues=1)
+    other = cluster.topic(queues=1)
+    mistyped = f"{topic}e"
+    meant = rf"no route to topic {mistyped}: .* \(did you mean {topic}\?\); create it, or check"
+    with pytest.raises(RouteNotFound, match=meant):
+        clients.lite(topic=mistyped)
+    consumer = clients.lite(topic=other)
+    with pytest.raises(RouteNotFound, match=meant):
+        consumer.subscribe(mistyped)
+    consumer.subscribe(topic)
+    wait_until("both", lambda: {each.topic for each in consumer.assignment()} == {topic, other})
 
 
 def test_so_does_another_choice_for_assigned_queues(cluster, clients, send):

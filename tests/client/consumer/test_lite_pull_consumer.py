@@ -406,6 +406,28 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
 
 
+def test_subscriptions_that_come_together_are_told_to_brokers_together(cluster, lite, monkeypatch):
+    """A heartbeat carries all of them: one for each would be a megabyte for a thousand topics."""
+    topics = [cluster.topic(queues=1) for _ in range(20)]
+    consumer = lite(topic=topics[0])
+    wait_until("queues", consumer.assignment)
+    instance, all_subscribed, told = consumer._member._instance, threading.Event(), []
+    tell = instance.heartbeat
+
+    def told_later():
+        assert all_subscribed.wait(PATIENCE_MS / 1000)
+        told.append(consumer.topics)
+        tell()
+
+    monkeypatch.setattr(instance, "heartbeat", told_later)
+    for topic in topics:
+        consumer.subscribe(topic)
+    all_subscribed.set()
+    wait_until("all", lambda: {each.topic for each in consumer.assignment()} == set(topics))
+    assert told[0] >= set(topics)
+    assert len(told) <= 2
+
+
 def test_a_queue_that_is_given_up_leaves_to_the_next_one_how_far_it_is(cluster, lite):
     """At once, and not when offsets are persisted the next time."""
     topic, group = cluster.topic(queues=1), cluster.group()

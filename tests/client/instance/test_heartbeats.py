@@ -155,6 +155,18 @@ def test_a_broker_that_did_not_answer_is_told_again_until_it_does(brokers, telli
     wait_until("it is told", lambda: brokers.told == [("a", "I am me")], 10)
 
 
+def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(brokers, telling, caplog):
+    brokers.stuck["a"] = threading.Event()
+    brokers.gone.add("a")
+    telling.forgotten_by("a")
+    telling.tell_again("a")
+    wait_until("it is on its way", lambda: "a" in brokers.reached)
+    telling.stop()
+    brokers.stuck["a"].set()
+    telling.stop(10_000)
+    assert lines_of(caplog, "heartbeat") == []
+
+
 def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "AGAIN_MS", 1)
     tries, say = [], brokers._say

@@ -86,6 +86,13 @@ def test_properties_are_maps_dicts_or_pairs():
         assert types_of(pa.table({"properties": column})) == {"properties": MAPS}
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string())], ids=str)
+def test_keys_are_texts_or_lists_of_texts(kind):
+    keys = pa.array([["a"], ["order-42", "customer-7"], [], None], kind)
+    rows = pa.record_batch({"body": pa.array([b"x"] * 3), "keys": keys.slice(1)})
+    assert [row["keys"] for row in rows_of(rows)] == ["order-42 customer-7", None, None]
+
+
 def test_a_column_without_any_value_is_one_of_nulls():
     assert rows_of(pa.table({"body": ["x"], "tags": pa.nulls(1)})) == [{"body": b"x", "tags": None}]
 
@@ -114,7 +121,11 @@ WRONG = {
         pa.table({"bornTimestamp": pa.array([1 << 62], pa.timestamp("s"))}),
         r"column bornTimestamp: .*found timestamp\[s\], and",
     ),
-    "keys: lists": (pa.table({"keys": [["a", "b"]]}), "column keys: needed text"),
+    "keys: lists of numbers": (pa.table({"keys": [[1, 2]]}), "column keys: needed text, or lists"),
+    "keys: a list with a null": (
+        pa.table({"keys": [["a", None]]}),
+        "column keys: .*found list<.*>, and a key in a list is null",
+    ),
     "topic: int": (pa.table({"topic": [1]}), "column topic: needed text"),
     "flag: text": (pa.table({"flag": ["1"]}), "column flag: needed 32-bit numbers, found string"),
     "flag: too large": (

@@ -4,7 +4,10 @@ import pytest
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.client.reading.readable_chunks import GATHERED_BYTES, gathered, readable_chunks
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
+
+QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 @pytest.mark.parametrize("has_sizes", [True, False])
@@ -37,8 +40,9 @@ def test_what_came_before_a_failure_is_given_out_before_it():
         next(given)
 
 
-def record(queue_offset, magic=None):
-    data = bytearray(encode_record(StoredMessage("T", b"x", queue_offset=queue_offset)))
+def record(queue_offset, magic=None, queue_id=0, topic="T"):
+    message = StoredMessage(topic, b"x", queue_id=queue_id, queue_offset=queue_offset)
+    data = bytearray(encode_record(message))
     if magic is not None:
         data[4:8] = magic
     return bytes(data)
@@ -48,7 +52,7 @@ def record(queue_offset, magic=None):
 def test_a_record_that_cannot_be_read_ends_a_chunk_and_its_offset_is_told(is_filtered, expected):
     """Behind a filter the record itself says where it stands."""
     data = record(7) + record(9, magic=b"none") + record(10)
-    [chunk] = readable_chunks([RawChunk(data, None, 11)], 7, is_filtered=is_filtered)
+    [chunk] = readable_chunks([RawChunk(data, None, 11)], QUEUE, 7, is_filtered=is_filtered)
     assert chunk.records.head["queue_offset"].tolist() == [7]
     assert chunk.next_offset == expected
     assert "magic" in str(chunk.fault)
@@ -56,10 +60,57 @@ def test_a_record_that_cannot_be_read_ends_a_chunk_and_its_offset_is_told(is_fil
 
 
 def test_of_a_record_without_its_head_nothing_is_stated():
-    [chunk] = readable_chunks([RawChunk(record(7) + bytes(9), None, 9)], 7, is_filtered=True)
+    [chunk] = readable_chunks([RawChunk(record(7) + bytes(9), None, 9)], QUEUE, 7, is_filtered=True)
     assert (len(chunk.records), chunk.next_offset, chunk.stated_crc) == (1, 8, None)
 
 
 def test_records_that_can_all_be_read_have_no_fault():
-    [chunk] = readable_chunks([RawChunk(record(0) + record(1), None, 2)], 0, is_filtered=False)
+    data = record(0) + record(1)
+    [chunk] = readable_chunks([RawChunk(data, None, 2)], QUEUE, 0, is_filtered=False)
     assert (len(chunk.records), chunk.next_offset, chunk.fault) == (2, 2, None)
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+@pytest.mark.parametrize("is_filtered", [True, False])
+@pytest.mark.parametrize(
+    ("offsets", "next_offset", "right"),
+    [
+        ([7, 8, 8, 9], 10, 2),  # twice
+        ([7, 9, 8], 11, 2),  # not in order
+        ([7, 8, 6], 10, 2),  # of before
+        ([7, 8, 10], 10, 2),  # of behind the place to go on at
+        ([7, 8, 9], 8, 1),
+        ([5, 6], 10, 0),
+    ],
+)
+def test_a_record_of_another_offset_cannot_be_read(
+    offsets, next_offset, right, is_filtered, has_sizes
+):
+    records = [record(offset) for offset in offsets]
+    sizes = np.array([len(each) for each in records]) if has_sizes else None
+    answer = RawChunk(b"".join(records), sizes, next_offset)
+    [chunk] = readable_chunks([answer], QUEUE, 7, is_filtered=is_filtered)
+    assert chunk.records.head["queue_offset"].tolist() == offsets[:right]
+    assert chunk.next_offset == [6, *offsets][right] + 1
+    assert f"found 0 and {offsets[right]}" in str(chunk.fault)
+
+
+def test_of_as_many_records_as_offsets_each_has_its_own():
+    data = record(7) + record(9) + record(9)
+    [chunk] = readable_chunks([RawChunk(data, None, 10)], QUEUE, 7, is_filtered=False)
+    assert chunk.records.head["queue_offset"].tolist() == [7]
+    assert "needed 0 and one between 7 and 10, found 0 and 9" in str(chunk.fault)
+
+
+def test_a_record_of_another_queue_cannot_be_read():
+    data = record(7) + record(8, queue_id=1)
+    [chunk] = readable_chunks([RawChunk(data, None, 9)], QUEUE, 7, is_filtered=False)
+    assert (len(chunk.records), chunk.next_offset) == (1, 8)
+    assert "found 1 and 8" in str(chunk.fault)
+
+
+def test_records_of_a_light_queue_bear_the_places_of_another():
+    light = MessageQueue("%LMQ%T", "broker-a", 0)
+    data = record(70, queue_id=3) + record(90, queue_id=2)
+    [chunk] = readable_chunks([RawChunk(data, None, 9)], light, 7, is_filtered=False)
+    assert (len(chunk.records), chunk.fault) == (2, None)

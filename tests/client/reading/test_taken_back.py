@@ -5,23 +5,36 @@ import os
 import time
 
 import pytest
+from source_parts import options_for, schema_of
+from source_parts import query as query_of
 from spark_engine import Crashed, Engine
 from staged_rows import roll_back_between
 from stores import open_store, read_all
 
+from rmq_spark.client.admin import arrow_reads
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.client.reading.taken_back import without_taken_back
+from rmq_spark.spark import piece_chunks
+from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.errors import DataLoss
+from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.spark.piece_chunks import Unreadable, chunks_of
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.queues import mark_of
+from rmq_spark.spark.tasks import addresses_of
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import encode_record
 from rocketpoll import EmbeddedBroker, read_table
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 
 LOG_BYTES, QUEUE_BYTES = 1 << 23, 6_000
 QUEUE = MessageQueue("T", "broker-a", 0)
+SCHEMA = schema_of("body binary, queueOffset bigint")
 
 
 @pytest.fixture(params=[QUEUE_BYTES, 2 * ENTRY_BYTES], ids=["one file", "small files"])
@@ -98,6 +111,57 @@ def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, queue_byte
         for end in map(json.loads, query.offsets):  # by which a topic is known that is made again
             offsets, stored = (end[part]["T"]["broker-a"] for part in ("offsets", "stored"))
             assert stored.keys() == {queue for queue, offset in offsets.items() if offset}
+
+
+@pytest.mark.parametrize("more", [{"minPartitions": "40"}, {"maxRecordsPerPartition": "2"}])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_tasks_know_their_topic_wherever_a_queue_is_cut(
+    tmp_path, queue_bytes, gap, more, is_stream
+):
+    """By the last message of their piece: none of them ends among offsets without one."""
+    sent, _, there = gap
+    with broker_on(tmp_path, queue_bytes) as broker:
+        if is_stream:
+            with query_of(broker, "T", startingOffsets="earliest", **more) as batches:
+                start = batches.initial()
+                cut = batches.pieces(start, batches.latest(start, NO_LIMITS))
+        else:
+            given = {"namesrvAddr": broker.address, "topic": "T", **more}
+            cut = [
+                piece for part in BatchReader(given, SCHEMA).partitions() for piece in part.pieces
+            ]
+        assert [piece.start for piece in cut] == [0, *(piece.end for piece in cut[:-1])]
+        assert {piece.end - 1 for piece in cut} <= there.keys()
+        for piece in cut:
+            last = there[piece.end - 1]
+            assert piece.last_stored_ms == last.store_timestamp
+            assert piece.last_mark == mark_of(last.body_crc, last.born_timestamp)
+        rows = [sum(piece.start <= at < piece.end for at in there) for piece in cut]
+        assert sum(rows) == len(sent)
+        assert max(rows) <= int(more.get("maxRecordsPerPartition", len(sent)))
+        assert len(cut) >= len(sent) / 2
+
+
+def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
+    tmp_path, queue_bytes, gap, monkeypatch
+):
+    """It is one record, and not one for each offset that has no message."""
+    _, offsets, there = gap
+    behind = offsets[-1] + 1
+    records = {at: bytearray(encode_record(each)) for at, each in there.items() if at <= behind}
+    records[behind][4] ^= 1  # the magic
+    answer = RawChunk(b"".join(records.values()), None, behind + 1)
+    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
+    monkeypatch.setattr(arrow_reads, "BulkPull", lambda **_: [answer])
+    with broker_on(tmp_path, queue_bytes) as broker:
+        options = options_for(broker, "T")
+        chunks = chunks_of(addresses_of(options.access), options, Piece(QUEUE, 0, behind + 1))
+        assert next(chunks)[1] == behind
+        with pytest.raises(Unreadable) as raised:
+            next(chunks)
+        assert raised.value.queue_offset == behind
+        with pytest.raises(ProtocolError, match=f"offset {behind} "):
+            read_table("T", broker.address)
 
 
 @pytest.fixture

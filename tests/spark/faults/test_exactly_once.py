@@ -9,7 +9,7 @@ import java_vectors
 import pytest
 from breadth import PEERS, count
 from restart_campaigns import Campaign, patience_seconds, wait_for_rows
-from rocketmq_pair import OneBroker
+from rocketmq_pair import OneBroker, OneOfTwo
 from spark_drivers import PROGRAM, Query
 from spark_engine import Engine, assert_read, send
 
@@ -55,7 +55,7 @@ class ExactlyOnceCampaign(Campaign):
     visible_to = "committed_readers"
 
     def made_query(self):
-        (broker,) = self.brokers
+        broker = self.brokers[0]  # of two, one leads to both
         broker.create_topic("in", 4)
         broker.create_topic("out", 4)
         self.reader = Engine(
@@ -136,25 +136,29 @@ def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
         assert_read(rounds.reader, rounds.sent)
 
 
+def own(_, directory):
+    return [EmbeddedBroker(directory / "b", own_process=True)]
+
+
+def one(version, directory):
+    return [OneBroker(version, directory)]
+
+
 BROKERS = [
-    pytest.param(None, id="rocketpoll"),
+    pytest.param(own, None, id="rocketpoll"),
     *(
-        pytest.param(version, id=f"rocketmq-{version}", marks=pytest.mark.interop)
+        pytest.param(made, version, id=f"{name}rocketmq-{version}", marks=pytest.mark.interop)
         for version in java_vectors.VERSIONS
+        for name, made in (("", one), ("two-", OneOfTwo.both))
         if PEERS
     ),
 ]
 
 
-@pytest.mark.parametrize("version", BROKERS)
+@pytest.mark.parametrize(("brokers", "version"), BROKERS)
 @pytest.mark.timeout(patience_seconds(ROUNDS))
-def test_whoever_is_killed_each_row_counts_once(tmp_path, version):
-    broker = (
-        EmbeddedBroker(tmp_path / "b", own_process=True)
-        if version is None
-        else OneBroker(version, tmp_path)
-    )
-    with ExactlyOnceCampaign(tmp_path, [broker]) as rounds:
+def test_whoever_is_killed_each_row_counts_once(tmp_path, brokers, version):
+    with ExactlyOnceCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
         for victim, point in islice(cycle(KILLS), ROUNDS):
             rounds.round(victim, point)
         rounds.reader.run()

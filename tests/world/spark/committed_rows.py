@@ -20,7 +20,7 @@ from rmq_spark.spark.errors import DataLoss
 class CommittedModel(RowModel):
     """What is known of one streaming query that reads committed rows."""
 
-    group = None
+    groups = ()
 
     def __init__(self, ledger, query):
         super().__init__(ledger, query)

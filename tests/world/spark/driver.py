@@ -61,6 +61,12 @@ class Source:
         """The life of the driver that it is in."""
         return self._query.run
 
+    def goes_on_with(self, options):
+        """Its user has set other options; None is for those that are left out now."""
+        given = self.options | options
+        self.options = {name: value for name, value in given.items() if value is not None}
+        self.model.goes_on_with(self.options)
+
     async def begin(self, given):
         """Have a reader in a planner of its own, and what tasks read with."""
         run = self.run
@@ -126,6 +132,7 @@ class Stream(Application):
             for each in (arguments, *others)
         ]
         self._then = arguments.get("on_bad_record_then", "skip")
+        self._options_of_lives = list(arguments.get("options_of_lives", ()))
         self._fate = Fate(arguments["speculation"], arguments["kills"])
         self._trigger_seconds = arguments["trigger_seconds"]
         self._events = [dict(step.arguments) for step in plan.steps[1:]]
@@ -156,8 +163,7 @@ class Stream(Application):
         self._is_to_go_on_without = isinstance(error, DataLoss)
         if isinstance(error, RecordFault):
             for source in self.sources:
-                source.options["onBadRecord"] = self._then
-                source.model.goes_on_with(source.options)
+                source.goes_on_with({"onBadRecord": self._then})
 
     def renamed(self, names):
         """Brokers have other names now, as its user says."""
@@ -174,7 +180,9 @@ class Stream(Application):
         run, log = self.run, self.checkpoint
         # Behind a loss, its user has it go on without what is gone.
         more = {"failOnDataLoss": "false"} if self._is_to_go_on_without else {}
+        options = self._options_of_lives.pop(0) if self._options_of_lives else {}
         for source in self.sources:
+            source.goes_on_with(options)
             await source.begin(source.options | more)
         batch, is_constructed, committed = self._recovered()
         while True:

@@ -143,7 +143,7 @@ class Ledger:
     def committed(self, group, queue, queue_offset):
         """A broker has taken a group's offset."""
         for stream in self._streams:
-            if stream.group == group:
+            if group in stream.groups:
                 stream.group_committed(self.first_place(*queue), queue_offset)
 
     def audit_begins(self):

@@ -1,6 +1,7 @@
-"""What few stories of Spark have: queries with several sources or few tasks, damaged bodies,
-batches that are rolled back, brokers that are renamed, go on with an older copy of their disk, or
-have a slave that lags behind.
+"""What few stories of Spark have: queries with several sources or few tasks, or other options each
+time that they are started; a second sink beside one that writes exactly once; damaged bodies,
+batches that are rolled back, brokers that know nothing of ours beyond RocketMQ's protocol, are
+renamed, go on with an older copy of their disk, or have a slave that lags behind.
 
 Dice of their own draw it, so that all else in the story of a seed is as it would be without.
 """
@@ -10,11 +11,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from world.story import Step, Trouble
+from world.story import Client, Step, Trouble
 
 _UNITED = 0.2
 _FEW_TASKS = 0.25
 _ROLLED_BACK = 0.25
+_OTHER_OPTIONS = 0.3
+_SECOND_SINK = 0.5
+_PLAIN = 0.25
 _SOURCES = (1, 1, 2)
 """How many others a source may be united with."""
 
@@ -26,6 +30,9 @@ _SLOW_SECONDS = (0.05, 0.3, 1.0)
 _WITHOUT_SINKS = frozenset({"rename"})
 """What has no place beside sinks: a rename."""
 
+_OF_STREAMS = frozenset({"checkpointLocation", "visibleTo"})
+"""Options that batch writes have not, to be repeated under their names."""
+
 _LEAVES_THE_LOG = frozenset({"kill a broker", "stop a broker", "lose power"})
 """Troubles behind which a broker looks for damage itself; what it serves then is another matter."""
 
@@ -36,9 +43,11 @@ def with_rarities(story, within_seconds, source):
     ``source(dice, name)`` draws the arguments of a stream with one source.
     """
     story = _with_rollbacks(random.Random(f"{story.seed} rolled back"), story, within_seconds)
-    return _with_few_tasks(
-        random.Random(f"{story.seed} few tasks"), _with_one_of_many(story, within_seconds, source)
-    )
+    story = _with_one_of_many(story, within_seconds, source)
+    story = _with_few_tasks(random.Random(f"{story.seed} few tasks"), story)
+    story = _with_other_options(random.Random(f"{story.seed} other options"), story)
+    story = _with_a_second_sink(random.Random(f"{story.seed} second sink"), story)
+    return _with_plain_brokers(random.Random(f"{story.seed} plain"), story, within_seconds)
 
 
 def _with_one_of_many(story, within_seconds, source):
@@ -91,6 +100,85 @@ def _with_few_tasks(dice, story):
         return story
     given = {"maxPartitions": str(dice.choice((1, 2, 3)))}
     return replace(story, clients=tuple(_with_options(each, given) for each in story.clients))
+
+
+def _with_other_options(dice, story):
+    """Users of streams set other options before each start."""
+    if dice.random() >= _OTHER_OPTIONS:
+        return story
+    return replace(
+        story, clients=tuple(_with_options_of_lives(dice, each) for each in story.clients)
+    )
+
+
+def _with_options_of_lives(dice, client):
+    if not client.steps or client.steps[0].kind != "stream":
+        return client
+    first, *rest = client.steps
+    lives = [_options_of_a_life(dice, client) for _ in range(dice.choice((2, 5)))]
+    arguments = {**first.arguments, "options_of_lives": [{}, *lives]}
+    return replace(client, steps=(Step(first.kind, arguments), *rest))
+
+
+def _options_of_a_life(dice, client):
+    """Of each kind one, the others not at all: None is for these."""
+    sizes = {"minPartitions": "5"}, {"maxRecordsPerPartition": "4"}, {"maxPartitions": "2"}
+    enough = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "2s"}
+    kinds = [
+        _one_of(dice, *sizes),
+        _one_of(dice, {"maxOffsetsPerTrigger": "5"}, {"maxBytesPerTrigger": "9000"}, enough),
+        dice.choice(({"suspendTimeoutMs": "300"}, {"suspendTimeoutMs": "1000"})),
+        dice.choice(({}, {"failOnDataLoss": "false"}, {"failOnDataLoss": "true"})),
+        dice.choice(({}, {"localFiles": "false"}, {"localFiles": "true"})),
+    ]
+    if _is_plain_stream(client):
+        kinds.append(dice.choice(({}, {"onBrokerAway": "skip"}, {"onBrokerAway": "wait"})))
+        if "united_with" not in client.steps[0].arguments:  # each source has a group of its own
+            groups = [{"consumerGroup": f"G-{client.name}-{number}"} for number in range(2)]
+            kinds.append(_one_of(dice, *groups))
+    return {key: value for kind in kinds for key, value in kind.items()}
+
+
+def _one_of(dice, *choices):
+    given = dice.choice(({}, *choices))
+    return {**dict.fromkeys(key for each in choices for key in each), **given}
+
+
+def _with_a_second_sink(dice, story):
+    """Another query, or batch writes, write exactly once to the topic of one that does."""
+    first = next(filter(_is_exactly_once, story.clients), None)
+    if first is None or dice.random() >= _SECOND_SINK:
+        return story
+    sink, *writes = first.steps
+    arguments = {**sink.arguments, "is_stream": dice.random() < 0.6}
+    options = arguments["options"] | {"checkpointLocation": "of the second"}
+    if not arguments["is_stream"]:
+        options = {name: each for name, each in options.items() if name not in _OF_STREAMS}
+        arguments |= {"zombies": 0, "deletions": 0, "copies": 0}
+    elif "visibleTo" in options:
+        options |= {"sinkName": "second"}
+    steps = [
+        Step(step.kind, {**step.arguments, "after": dice.choice(_DOWN_SECONDS)}) for step in writes
+    ]
+    second = Client("writes2", (Step("sink", {**arguments, "options": options}), *steps))
+    return replace(story, clients=(*story.clients, second))
+
+
+def _is_exactly_once(client):
+    return _is_sink(client) and "delivery" in client.steps[0].arguments["options"]
+
+
+def _with_plain_brokers(dice, story, within_seconds):
+    """Brokers know RocketMQ's protocol alone, for a while or for good."""
+    if dice.random() >= _PLAIN:
+        return story
+    sinks = [each.steps[0].arguments["options"] for each in story.clients if _is_sink(each)]
+    begin = dice.choice((0.0, dice.uniform(0, within_seconds)))
+    for_good = dice.random() < 0.5 and not any("visibleTo" in each for each in sinks)
+    trouble = Trouble(
+        "plain", begin, 0.0 if for_good else dice.choice((1.0, 3.0)), {"for_good": for_good}
+    )
+    return replace(story, troubles=(*story.troubles, trouble))
 
 
 def _with_a_union(dice, story, source):

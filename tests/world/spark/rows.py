@@ -30,6 +30,7 @@ _QUEUE = re.compile(
 _BROKERS_GONE = "no name server knows broker"
 _PASSED_OVER = "messages are gone, and are passed over"
 _READ_AGAIN = "all are read"
+_ALL = 1_000_000
 _LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
 _SEEN_SECONDS = 2.0
 """So long after it was acknowledged, whoever looks sees a message: it has been flushed by then."""
@@ -215,10 +216,10 @@ class StreamModel(RowModel):
     def __init__(self, ledger, query):
         super().__init__(ledger, query)
         options = query.options
-        self.group = options.get("consumerGroup")
+        self.groups = {options.get("consumerGroup")}
         self._starts_at_first = options["startingOffsets"] == "earliest"
         self._is_without_some = options.get("onBrokerAway") == "skip"
-        self._rows_max = options.get("maxOffsetsPerTrigger")
+        self._rows_max = {}  # by batch, as it was when it was planned
         self._batches = {}  # places by body, by number: as they ran last
         self._last_committed = -1
         self._begins_at = 0.0
@@ -235,6 +236,11 @@ class StreamModel(RowModel):
 
     # ---- what the query does
 
+    def goes_on_with(self, options):
+        super().goes_on_with(options)
+        self.groups.add(options.get("consumerGroup"))
+        self._is_without_some |= options.get("onBrokerAway") == "skip"
+
     def began(self):
         """A run begins."""
         self._run_began_at = self._ledger.now
@@ -250,6 +256,7 @@ class StreamModel(RowModel):
         """The end of a batch is in the offset log; it is new, or that of the one before,
         in a query with other sources."""
         document = json.loads(end)
+        self._rows_max[batch] = int(self._program.options.get("maxOffsetsPerTrigger", _ALL))
         self._ends[batch] = self._flat(document["offsets"])
         began = self._flat(document.get("began", {}))
         self._begins = self._ends[batch] | began | self._begins
@@ -284,7 +291,7 @@ class StreamModel(RowModel):
     def ran(self, batch, parts):
         """All tasks of a batch are done."""
         rows = self._once(parts)
-        if self._rows_max is not None and len(rows) > int(self._rows_max):
+        if len(rows) > self._rows_max[batch]:
             self.complain(f"batch {batch} has {len(rows)} rows")
         for body, place in rows.items():
             if self._is_behind_the_end(place[0], place[3]):
@@ -329,7 +336,7 @@ class StreamModel(RowModel):
         ]
         if queue_offset > max(ends, default=0):
             self.complain(
-                f"group {self.group} has {queue_offset} of {queue}, which is in no committed batch"
+                f"one of its groups has {queue_offset} of {queue}, which is in no committed batch"
             )
 
     # ---- when all is quiet

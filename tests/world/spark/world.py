@@ -15,6 +15,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from functools import partial
 from unittest.mock import patch
 
 from world.cluster.audit import Auditor
@@ -36,6 +37,9 @@ from world.tasks import Promise
 
 import rmq_spark
 from rmq_spark.spark import sending, tasks, writer
+from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
 
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
@@ -71,6 +75,7 @@ class SparkWorld(ClusterStage):
         self._damage_dice = self.dice_for("damage")
         self.calm_since = None
         self._operations = []
+        self._are_plain = False
         self.rolled_back = RolledBack(self, Producer(self, Client("others", ())))
         _load_all()
 
@@ -82,7 +87,19 @@ class SparkWorld(ClusterStage):
             *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
+            patch.object(ExtensionsProcessor, "extensions", self._agreeing()),
         )
+
+    def _agreeing(self):
+        """How brokers agree on extensions: not at all, while they are plain."""
+        agree = ExtensionsProcessor.extensions
+
+        def extensions(processor, connection, request):
+            if self._are_plain:
+                raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not known here")
+            return agree(processor, connection, request)
+
+        return extensions
 
     def _tell(self):
         tasks._addresses.clear()  # of the processes of another world
@@ -251,6 +268,12 @@ class SparkWorld(ClusterStage):
         """A batch cannot be committed, while others send."""
         broker = self._broker(broker)
         self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
+
+    def _plain(self, seconds, for_good):
+        """Brokers are RocketMQ's, for all that they say, to whoever connects from now on."""
+        self._are_plain = True
+        if not for_good:
+            self.kernel.after(seconds, partial(setattr, self, "_are_plain", False))
 
     def _fill(self, seconds, broker):
         """A disk is so full that the oldest messages go."""

@@ -5,12 +5,12 @@ A partition's rows are sent by one attempt or by several: one that fails or is k
 again, and two may be at it at the same time. What the attempts that count report is committed, or
 all is aborted. A batch that was not committed is run again, with the same rows.
 
-A stream that writes exactly once is killed before and behind its commits as well. Its partitions
-are others when a batch is run again, as after a shuffle, and a driver that was replaced commits
-late. Where all see a batch at once, it gives up late as well, and nothing of what another stages
-may go by that. Its checkpoint is deleted now and then: the query that begins again is refused, and
-then the checkpoint is put back. Or another driver goes on from a copy of it, and has other rows for
-the last batch: they are refused as well.
+What writes exactly once, a stream or batch writes that have names, is killed before and behind its
+commits as well. Its partitions are others when a batch is run again, as after a shuffle. Of a
+stream, a driver that was replaced commits late. Where all see a batch at once, it gives up late as
+well, and nothing of what another stages may go by that. Its checkpoint is deleted now and then: the
+query that begins again is refused, and then the checkpoint is put back. Or another driver goes on
+from a copy of it, and has other rows for the last batch: they are refused as well.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Writes(Application):
         self._options = sink.arguments["options"]
         self._is_stream = sink.arguments["is_stream"]
         self.is_exactly_once = self._options.get("delivery") == "exactly_once"
+        self._is_named = self.is_exactly_once and not self._is_stream
         self.topic = self._options["topic"]
         self.is_visible_to_all = self._options.get("visibleTo") == "all"
         self._deaths = sink.arguments.get("deaths", 0)
@@ -185,7 +186,8 @@ class Writes(Application):
 
     async def _write(self, batch, partitions):
         run = self.run
-        source = pickle.dumps(RocketPollDataSource(self._options))
+        named = {"writeName": f"{self.name}-{batch}"} if self._is_named else {}
+        source = pickle.dumps(RocketPollDataSource(self._options | named))
         plan = run.worker("plan")
         writer = await run.answer(plan, lambda: pickle.dumps(self._writer(source)))
         given = (f"id-of-{self.name}", str(batch), run.name)

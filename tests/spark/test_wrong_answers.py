@@ -1,0 +1,85 @@
+"""Whatever a broker answers to a pull, a task gives right rows, each once, or tells what it lacks;
+wherever a name server leads, a query has them all."""
+
+import json
+import random
+import socket
+
+import pytest
+from breadth import count
+from middle_boxes import Nat
+from source_parts import BROKER, options_for, queue_of, schema_of, send
+from spark_engine import Engine, assert_read
+from spark_engine import send as send_some
+from wrong_answers import LIES, WrongBroker, WrongNames
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import arrow_schema_of
+from rmq_spark.spark.tasks import read_piece
+
+SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
+ROWS = 70
+SEEDS = count("ROCKETPOLL_WRONG_ANSWERS", 6, wide=60)
+TOLERANT = {"failOnDataLoss": "false", "onBadRecord": "skip"}
+
+
+def rows_of(options, topic):
+    """The rows that a task gives before its error, and that."""
+    rows = []
+    try:
+        for batch in read_piece(options, SCHEMA, Piece(queue_of(topic), 0, ROWS)):
+            rows += [tuple(row.values()) for row in batch.to_pylist()]
+    except RocketPollError as error:
+        return rows, error
+    return rows, None
+
+
+@pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
+@pytest.mark.parametrize("is_ours", [False, True], ids=["RocketMQ's", "ours"])
+@pytest.mark.parametrize("lie", LIES)
+def test_rows_are_right_and_there_once_or_it_is_told(
+    rocketpoll_broker, rocketpoll_topic, caplog, lie, is_ours, more
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *(f"body {number}" for number in range(ROWS)))
+    right = [(f"body {number}".encode(), number) for number in range(ROWS)]
+    with WrongBroker(rocketpoll_broker, LIES[lie], is_ours=is_ours) as wrong:
+        options = options_for(
+            rocketpoll_broker,
+            rocketpoll_topic,
+            brokerAddresses=json.dumps({BROKER: wrong.address}),
+            retryTimeoutMs="1000",
+            localFiles="false",
+            **more,
+        )
+        for seed in range(SEEDS):
+            wrong.dice = random.Random(seed)
+            wrong.left = wrong.dice.choice([1, 2])
+            caplog.clear()
+            rows, error = rows_of(options, rocketpoll_topic)
+            assert wrong.left < 2
+            if error is None and more:
+                assert [row for row in right if row in set(rows)] == rows
+                assert rows == right or caplog.text
+            elif error is None:
+                assert rows == right
+            else:
+                assert rows == right[: len(rows)]
+                assert "\n" not in str(error)
+
+
+def test_a_name_server_may_lead_elsewhere_with_each_answer(rocketpoll_broker, rocketpoll_topic):
+    """Two ways to the broker, and one to nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
+    there = rocketpoll_broker.address
+    with Nat(there) as way, WrongNames(rocketpoll_broker, [nowhere, there, way.address]) as names:
+        rocketpoll_broker.create_topic(rocketpoll_topic, 3)
+        query = Engine(names.address, topic=rocketpoll_topic, maxOffsetsPerTrigger=7)
+        sent = []
+        for _ in range(4):
+            sent += send_some(rocketpoll_broker, rocketpoll_topic, 9)
+            query.start()
+            query.run()
+            query.stop()
+        assert_read(query, sent)
