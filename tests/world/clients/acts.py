@@ -132,6 +132,19 @@ def _sent(life, results, messages):
         life.world.ledger.is_acknowledged(message.body, place)
 
 
+@act(
+    lambda dice: {
+        "retry_times_when_send_failed": dice.choice([0, 2, 5]),
+        "retry_times_when_send_async_failed": dice.choice([0, 2, 5]),
+        "send_latency_fault_enable": dice.random() < 0.5,
+        "pending_max": dice.choice([2, 10_000]),
+    }
+)
+def produce_with(life, **settings):
+    """The next producer of this process has these settings."""
+    life.producer_settings = settings
+
+
 # ---- consumers
 
 
@@ -174,6 +187,7 @@ def shut_down_and_start(life, consuming, seconds, keeps_client=False):
 def unsubscribe_and_subscribe(life, consuming, seconds, topic):
     if topic in consuming.topics and not consuming.is_assigned:
         consuming.disturbs(seconds)
+        life.world.ledger.moves.leaves(consuming.group)
         now = life.world.kernel.now
         consuming.reader.filters.set(life.process.host, topic, None, now)
         consuming.consumer.unsubscribe(topic)

@@ -10,7 +10,7 @@ where        groups begin elsewhere than at the start, and each life of a member
 names        members have the same client id in each life
 two          a program has consumers of two groups
 by hand      there is a consumer that assigns itself its queues
-settings     strategies, intervals, and clients that ask for nothing of ours
+settings     strategies, intervals, retries of sends, and clients that ask for nothing of ours
 """
 
 from __future__ import annotations
@@ -203,6 +203,9 @@ def _by_hand(dice, clients):
 def _settings(dice, clients):
     strategies, changed = {}, []
     for client in clients:
+        first = len(_consumes(client))
+        produces = (_step(dice, "produce_with"),) if dice.random() < 0.5 else ()
+        steps = client.steps[:first] + produces + client.steps[first:]
 
         def change(old):
             group = old["group"]
@@ -220,7 +223,7 @@ def _settings(dice, clients):
                 "speaks_plainly": dice.random() < 0.4,
             }
 
-        changed.append(_changed(client, change))
+        changed.append(_changed(replace(client, steps=steps), change))
     return changed
 
 
