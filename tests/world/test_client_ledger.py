@@ -20,13 +20,22 @@ class Scene:
         self.reader = self.ledger.reader(
             "G", group="G", topics=("T0",), is_orderly=is_orderly, tries_max=2
         )
-        self.processes = [SimpleNamespace(is_alive=True), SimpleNamespace(is_alive=True)]
+        self.processes = [SimpleNamespace(is_alive=True, host=number) for number in range(2)]
         for offset in range(3):
             self.ledger.sends(body(offset), "T0")
             self.ledger.audited(QUEUE, offset, body(offset))
 
     def complain(self, what):
         raise Broken(what)
+
+    def queues(self):
+        return [QUEUE]
+
+    def moves_to(self, offset):
+        """An operator moves the group, which takes a second."""
+        with self.ledger.moves.moving("G", [QUEUE]) as moved:
+            self.kernel.now += 1
+            moved(QUEUE, offset)
 
     def begins(self, *offsets, process=0):
         self.kernel.now += 1
@@ -175,3 +184,98 @@ def test_what_nobody_has_sent_is_found_out():
     scene = Scene()
     with pytest.raises(Broken, match="nobody has sent"):
         scene.begins(9)
+
+
+def test_who_is_moved_back_has_to_get_all_behind_that_once_more():
+    scene = Scene()
+    scene.consumes(0, 1, 2)
+    scene.ledger.disturbed(1_000)
+    scene.moves_to(1)
+    scene.consumes(1)
+    [missing] = scene.ledger.outstanding()
+    assert missing.startswith("G: 2 of")
+    scene.consumes(2)
+    assert scene.ledger.outstanding() == []
+    scene.ledger.check()
+
+
+def test_what_lies_before_where_a_group_was_moved_must_not_come_any_more():
+    scene = Scene()
+    scene.moves_to(2)
+    scene.consumes(2)
+    scene.ledger.check()
+    scene.kernel.now += 10
+    scene.consumes(1)
+    with pytest.raises(Broken, match="was moved to 2"):
+        scene.ledger.check()
+
+
+def test_of_a_move_beside_another_or_beside_a_broker_that_dies_nothing_is_promised():
+    for happens in (
+        lambda scene: scene.ledger.moves.disturb("G", QUEUE),
+        lambda scene: scene.ledger.moves.troubled(1.0, QUEUE[1]),
+    ):
+        scene = Scene()
+        scene.consumes(0, 1, 2)
+        scene.moves_to(0)
+        assert len(scene.ledger.outstanding()) == 3
+        happens(scene)
+        assert scene.ledger.outstanding() == []
+
+
+def test_an_offset_that_a_broker_was_not_told_is_found_out():
+    scene = Scene()
+    scene.commits(1)
+    scene.ledger.check_committed("G", QUEUE, 1, scene.kernel.now)
+    for offset, since in ((2, scene.kernel.now), (1, scene.kernel.now + 1)):
+        with pytest.raises(Broken, match="nobody stored"):
+            scene.ledger.check_committed("G", QUEUE, offset, since)
+
+
+def test_what_was_finished_before_a_shutdown_must_not_come_once_more():
+    scene = Scene()
+    scene.consumes(0)
+    scene.begins(1)
+    scene.kernel.now += 10
+    finished = scene.ledger.finished_by(scene.reader)
+    assert finished == {QUEUE: 1}
+    scene.ledger.was_shut_down(scene.reader, finished, scene.kernel.now)
+    scene.ledger.disturbed(1_000)
+    scene.begins(1)
+    with pytest.raises(Broken, match="once more, which was finished"):
+        scene.begins(0)
+
+
+def test_what_a_member_does_not_want_need_not_come_and_soon_must_not():
+    scene = Scene()
+    scene.reader.filters.set(0, "T0", "red", scene.kernel.now)
+    scene.begins(0)
+    assert len(scene.ledger.outstanding()) == 0
+    scene.kernel.now += 10
+    scene.ledger.sends(body(0), "T0", "blue")
+    with pytest.raises(Broken, match="does not want"):
+        scene.begins(0)
+    scene.begins(0, process=1)
+
+
+def test_who_may_begin_anywhere_has_to_say_where_and_gets_all_behind_that():
+    scene = Scene()
+    scene.reader.begins_anywhere = True
+    assert f"G: an offset of {QUEUE}" in scene.ledger.outstanding()
+    scene.commits(1)
+    assert len(scene.ledger.outstanding()) == 2
+    scene.consumes(1, 2)
+    assert scene.ledger.outstanding() == []
+    scene.ledger.check()
+
+
+def test_of_a_topic_that_is_made_again_only_what_is_sent_behind_that_counts():
+    scene = Scene()
+    scene.ledger.made_again["T0"] = scene.kernel.now + 1
+    scene.ledger.is_acknowledged(body(0), (*QUEUE, 0))
+    assert scene.ledger.outstanding() == []
+    scene.kernel.now += 2
+    scene.ledger.sends(b"new", "T0")
+    scene.ledger.is_acknowledged(b"new", (*QUEUE, 0))
+    assert len(scene.ledger.outstanding()) == 1
+    scene.ledger.check()

@@ -144,9 +144,13 @@ class GroupOffsets(ClusterLookups):
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            found.update(self._store(name, address, header))
+            stored = self._store(name, address, header)
+            found.update(stored)
             if self._api.consumer_ids(address, group):  # those that begin from now on go on there
-                found.update(self._tell_of_time(address, header))
+                told = self._tell_of_time(address, header)
+                found.update(told)
+                for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
+                    self._api.update_consumer_offset(address, group, queue, told[queue])
         return found
 
     def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:

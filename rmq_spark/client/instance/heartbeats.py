@@ -61,10 +61,15 @@ class Heartbeats(ProcessBound):
 
         Come back at once.
 
-        Until it does, other members of a group take this client's queues for nobody's.
+        Until it does, other members of a group take this client's queues for nobody's, and what
+        operators do with the group is told to nobody. It may never have been told: who has assigned
+        queues itself comes to know of brokers by pulling.
         """
-        if address in self._untold:
+        if self._is_untold(address):
             self._lanes.of(address).schedule(lambda: self._tell_untold(address))
+
+    def _is_untold(self, address: str) -> bool:
+        return address in self._untold or address not in self.versions
 
     def forgotten_by(self, address: str) -> None:
         """Note that the connection to a broker has ended, which forgets this client with it."""
@@ -72,7 +77,7 @@ class Heartbeats(ProcessBound):
         self._untold[address] = None
 
     def _tell_untold(self, address: str) -> None:
-        if address in self._untold:
+        if self._is_untold(address):
             self._tell(address)
 
     def _tell(self, address: str) -> None:

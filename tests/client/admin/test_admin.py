@@ -22,6 +22,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLOCKS_APART_MS = 5
@@ -266,3 +267,44 @@ def test_the_message_at_an_offset_is_looked_at(admin, producer):
     assert admin.message_at(QUEUES[1], 0) is None
     with pytest.raises(BrokerNotFound):
         admin.message_at(MessageQueue("T", "nobody", 0), 0)
+
+
+def test_a_queue_that_comes_while_a_group_is_reset_is_stored_as_well_as_told(
+    admin, producer, running_broker
+):
+    class WhileItGrows(Admin):
+        def _store(self, *arguments):
+            stored = super()._store(*arguments)
+            self.create_topic("T", 3)
+            return stored
+
+    fill(producer, b"a", b"b")
+    with ClientInstance(running_broker.address) as instance:
+        instance.routes.route("T")
+        instance.register_consumer("G", Consumer())
+        instance.heartbeat()
+        admin.set_offset("G", QUEUES[0], 1)
+        with WhileItGrows(running_broker.address) as growing:
+            assert len(growing.reset_to_time("G", "T", 0)) == 3
+    admin.instance.routes.refresh("T")
+    assert [lag.consumer_offset for lag in admin.lag("G", "T")] == [0, 0, 0]
+
+
+def test_who_joins_while_a_groups_offset_is_stored_is_told_of_it(
+    admin, producer, running_broker, monkeypatch
+):
+    fill(producer, b"a", b"b")
+    admin.create_group("G")
+    store, consumer = BrokerApi.update_consumer_offset, Consumer()
+    with ClientInstance(running_broker.address) as instance:
+        instance.routes.route("T")
+
+        def while_one_joins(*arguments, **more):
+            instance.register_consumer("G", consumer)
+            instance.heartbeat()
+            return store(*arguments, **more)
+
+        monkeypatch.setattr(BrokerApi, "update_consumer_offset", while_one_joins)
+        admin.set_offset("G", QUEUES[0], 1)
+        assert consumer.resets.acquire(timeout=10)
+    assert consumer.told == [("T", {QUEUES[0]: 1})]

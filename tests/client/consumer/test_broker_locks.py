@@ -1,11 +1,13 @@
 import logging
 
 import pytest
+from moved_tasks import MovedTasks
 
+from rmq_spark.client.consumer import broker_locks
 from rmq_spark.client.consumer.broker_locks import BrokerLocks
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.holdings import Holding
-from rmq_spark.client.consumer.process_queue import ProcessQueue
+from rmq_spark.client.consumer.process_queue import LOCK_EXPIRES_MS, ProcessQueue
 from rmq_spark.client.consumer.pull_message_service import PullRequest
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.wire.message_queue import MessageQueue
@@ -78,6 +80,25 @@ def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_sec
     assert not member.locks.has(requests[1])
     assert not member.locks.has_now(requests[1])
     assert len(member.brokers.asked) == 1
+
+
+def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(monkeypatch):
+    clock = MovedTasks()
+    monkeypatch.setattr(broker_locks, "monotonic_ms", clock)
+    asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), holding=Holding())
+    member = Member(asked)
+    lock = member.brokers.lock
+
+    def late(queues):
+        clock.move(LOCK_EXPIRES_MS - 1_000)
+        return lock(queues)
+
+    member.brokers.lock = late
+    assert member.locks.has(asked)
+    clock.move(1_000)
+    assert asked.process_queue.is_locked
+    clock.move(1)
+    assert not asked.process_queue.is_locked
 
 
 def test_queues_that_are_locked_and_begin_are_expected_to_begin_together():

@@ -56,10 +56,11 @@ class FarBroker:
 
     def __init__(self, at_once):
         self._together = threading.Barrier(at_once)
-        self.stored = {}
+        self.stored, self.remembered = {}, {}
 
-    def update_offset(self, _queue, _offset, *, increase_only):
+    def update_offset(self, queue, offset, *, increase_only):
         assert not increase_only
+        self.remembered[queue] = offset
 
     def persist(self, queue, offset):
         self._together.wait(PATIENCE_S)
@@ -93,3 +94,4 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     assert store.asked == 1
     assert {each.broker_name for each in store.stored} == {"here"}
     assert len(store.stored) == 3
+    assert store.remembered == offsets  # what was not stored is with the next ones

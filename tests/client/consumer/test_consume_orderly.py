@@ -298,6 +298,28 @@ def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
     assert not bench.request.process_queue.consuming.locked()
 
 
+def test_who_comes_just_as_a_failed_queue_is_let_go_waits_as_long_as_all():
+    class LetGo:
+        """Somebody else looks at the queue at the very moment at which it is free again."""
+
+        def __init__(self, lock):
+            self._lock, self.acquire = lock, lock.acquire
+
+        def release(self):
+            self._lock.release()
+            bench.service.submit(bench.request)
+            bench.tasks.move(0)
+
+    listener = Listener(0)
+    bench = Bench(listener)
+    bench.request.process_queue.consuming = LetGo(bench.request.process_queue.consuming)
+    bench.submit(0)
+    bench.tasks.move(999)
+    assert listener.seen == [[(0, 0)]]
+    bench.tasks.move(1)
+    assert listener.seen == [[(0, 0)], [(0, 1)]]
+
+
 def test_who_waits_for_a_queue_that_is_given_up_is_told_when_its_listener_has_ended():
     def listen(messages, _context):
         calls.append(messages)

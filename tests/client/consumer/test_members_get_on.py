@@ -11,6 +11,7 @@ import pytest
 from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import SHUTDOWN_MS
@@ -107,3 +108,56 @@ def test_the_next_member_gets_on_though_the_listener_of_one_that_left_never_ends
     cluster.send(topic, "behind", queue_id=0)
     wait_until("what comes now", lambda: "behind" in other.finished, GETS_ON_S)
     wait_until("the other's offset", lambda: cluster.stored_offset(group, topic) == 5, PATIENCE_S)
+
+
+def test_a_busy_listener_keeps_no_other_group_of_its_program_from_the_queue(cluster):
+    topic, instance, may_end = cluster.topic(queues=1), cluster.instance(), threading.Event()
+    begun = {group: threading.Event() for group in (cluster.group(), cluster.group())}
+
+    def listener_of(group):
+        def listen(_messages, _context):
+            begun[group].set()
+            assert may_end.wait(PATIENCE_S)
+
+        return listen
+
+    try:
+        for group in begun:
+            settings = PushSettings(consume_from_where=FIRST)
+            consumer = PushConsumer(
+                group, instance, orderly_listener=listener_of(group), settings=settings
+            )
+            consumer.subscribe(topic)
+            cluster.until_end(consumer).start()
+        cluster.send(topic, "0", queues=1)
+        assert all(each.wait(PATIENCE_S) for each in begun.values())
+    finally:
+        may_end.set()
+
+
+@pytest.mark.parametrize("kind", ["poll", "listener"])
+def test_a_round_in_the_midst_of_an_unsubscription_brings_no_queue_back(cluster, kind):
+    topic = cluster.topic(queues=1)
+    group, instance = cluster.group(), cluster.instance()
+    consumer = (
+        LitePullConsumer(group, instance)
+        if kind == "poll"
+        else PushConsumer(group, instance, listener=lambda *_: None)
+    )
+    consumer.subscribe(topic)
+    cluster.until_end(consumer).start()
+    queue = cluster.queue(topic)
+    wait_until("its queue", lambda: queue in consumer.assignment())
+    member = consumer._member
+    take_share = member.take_share
+
+    def with_a_round_behind(topic, share):
+        member.take_share = take_share
+        is_settled = take_share(topic, share)
+        member._rebalance_service.do_rebalance()
+        return is_settled
+
+    member._rebalancing.stop()  # the rounds here are the test's own
+    member.take_share = with_a_round_behind
+    consumer.unsubscribe(topic)
+    assert queue not in consumer.assignment()

@@ -13,8 +13,10 @@ from broker_kinds import wait_until
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
 from rmq_spark.client.requests.broker_api import BrokerApi
+from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rocketpoll import (
     Admin,
+    ClientInstance,
     ConsumeFromWhere,
     EmbeddedBroker,
     LitePullConsumer,
@@ -166,4 +168,35 @@ def test_a_member_that_has_no_queues_yet_begins_where_an_operator_moves_the_grou
         else:
             admin.set_offset("G", QUEUE, 0)
         rounds.set()
+        assert [each.queue_offset for each in consumer.poll(10_000)] == [*range(10)]
+
+
+@pytest.mark.parametrize("kind", ["poll", "listener", "orderly_listener"])
+def test_what_a_member_is_told_is_stored_at_once_and_not_with_its_next_offsets(broker, kind):
+    """As `mqadmin` has it told: nobody else stores it."""
+    seldom = {"persist_consumer_offset_interval_ms": 3_600_000}
+    busy = Busy()
+    if kind == "poll":
+        consumer = LitePullConsumer("G", broker.address, LitePullSettings(**seldom))
+    else:
+        settings = PushSettings(**seldom)
+        consumer = PushConsumer("G", broker.address, **{kind: busy}, settings=settings)
+    consumer.subscribe("T")
+    with Admin(broker.address) as admin, consumer:
+        wait_until("its queue", lambda: QUEUE in consumer.assignment())
+        header = ResetOffsetRequestHeader("T", "G", 0, is_force=True)
+        [address] = admin.masters().values()
+        assert admin.instance.api.admin.reset_offset(address, header) == {QUEUE: 0}
+        wait_until("the offset", lambda: admin.lag("G", "T")[0].consumer_offset == 0)
+        busy.may_end.set()
+
+
+def test_who_assigns_its_queues_itself_is_told_of_resets_from_its_first_pull_on(broker):
+    instance = ClientInstance(broker.address, heartbeat_interval_ms=3_600_000)
+    consumer = LitePullConsumer("G", instance, LitePullSettings(**OFTEN))
+    with Admin(broker.address) as admin, instance, consumer:
+        consumer.assign([QUEUE])
+        wait_until("its first pull", lambda: consumer.committed(QUEUE) == 10)
+        wait_until("a member", lambda: admin.members("G"))
+        assert admin.reset_to_time("G", "T", 0) == {QUEUE: 0}
         assert [each.queue_offset for each in consumer.poll(10_000)] == [*range(10)]

@@ -13,7 +13,12 @@ from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pulled
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
-from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy
+from rmq_spark.client.errors import (
+    ConnectionClosed,
+    RequestTimeout,
+    SystemBusy,
+    TopicNotFound,
+)
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 
@@ -264,6 +269,18 @@ def test_after_a_seek_the_next_pull_does_not_wait_for_the_one_that_is_held(bench
     bench.source.answer(pulled(*several(50), then=51), 1)
     assert bench.source.offsets == [5, 50, 51]
     assert bench.source.delivered == [50]
+
+
+def test_who_seeks_in_a_topic_that_was_gone_goes_on_there_and_not_where_it_was(bench):
+    gone = TopicNotFound(ResponseCode.TOPIC_NOT_EXIST, "no T", "b:1", 11)
+    bench.start()
+    bench.source.answer(pulled(*several(5), then=6))
+    bench.source.answer(gone)
+    bench.assigned.seek(50)
+    bench.task.wake()
+    bench.tasks.move(0)
+    assert bench.source.offsets == [5, 6, 50]
+    assert bench.source.looked_at == []
 
 
 def test_waking_it_does_not_ask_twice(bench):

@@ -63,9 +63,10 @@ def wait(life, seconds):
         "timeout_ms": dice.choice([3_000, 3_000, 300]),
     }
 )
-def send(life, topic, how, count, gap, size, timeout_ms):
+def send(life, topic, how, count, gap, size, timeout_ms, tags=()):
+    """Messages have these tags in turn, or none."""
     producer = life.running_producer()
-    messages = [_message(life, topic, how, size) for _ in range(count)]
+    messages = [_message(life, topic, how, size, tags) for _ in range(count)]
     seconds = (producer.send_timeout_ms if how == "one way" else timeout_ms) / 1000 + _ROUTE_SECONDS
     watch, process = life.world.watch, life.process
     if how == "batch":
@@ -87,13 +88,15 @@ def send(life, topic, how, count, gap, size, timeout_ms):
             time.sleep(gap)
 
 
-def _message(life, topic, how, size):
+def _message(life, topic, how, size, tags):
     number = len(life.world.ledger.sent)
     body = f"m{number} {how} of {life.host.name}".encode().ljust(size, b".")
-    life.world.ledger.sends(body, topic)
+    tag = tags[number % len(tags)] if tags else None
+    life.world.ledger.sends(body, topic, tag)
     return Message(
         topic,
         body,
+        tags=tag,
         sharding_key=f"key{number % 2}" if how == "ordered" else None,
         delay_level=number % 3 + 1 if how == "delayed" else 0,
     )
@@ -129,6 +132,19 @@ def _sent(life, results, messages):
         life.world.ledger.is_acknowledged(message.body, place)
 
 
+@act(
+    lambda dice: {
+        "retry_times_when_send_failed": dice.choice([0, 2, 5]),
+        "retry_times_when_send_async_failed": dice.choice([0, 2, 5]),
+        "send_latency_fault_enable": dice.random() < 0.5,
+        "pending_max": dice.choice([2, 10_000]),
+    }
+)
+def produce_with(life, **settings):
+    """The next producer of this process has these settings."""
+    life.producer_settings = settings
+
+
 # ---- consumers
 
 
@@ -137,11 +153,12 @@ def act_of_consumers(draw):
     a broker that cannot be asked ends it."""
 
     def known(play):
-        def guarded(life, **arguments):
-            if life.consuming is None:
+        def guarded(life, *, which=0, **arguments):
+            if not life.consumings:
                 return
+            consuming = life.consumings[which % len(life.consumings)]
             try:
-                play(life, life.consuming, **arguments)
+                play(life, consuming, **arguments)
             except ClientError as error:
                 life.world.note(f"{life.process.name} could not {play.__name__}: {error}")
 
@@ -156,18 +173,23 @@ def shut_down_and_start(life, consuming, seconds, keeps_client=False):
     """The next consumer has a client of its own, or the one that the last one had."""
     if keeps_client:
         consuming.end_alone()
+        time.sleep(seconds)
+        consuming.begin(consuming.instance)
     else:
         life.end()
-    time.sleep(seconds)
-    consuming.begin(consuming.instance if keeps_client else None)
+        time.sleep(seconds)
+        life.begin()
 
 
 @act_of_consumers(
     lambda dice: {"seconds": dice.choice([0.1, 2.0, 6.0]), "topic": dice.choice(TOPICS)}
 )
 def unsubscribe_and_subscribe(life, consuming, seconds, topic):
-    if topic in consuming.topics:
+    if topic in consuming.topics and not consuming.is_assigned:
         consuming.disturbs(seconds)
+        life.world.ledger.moves.leaves(consuming.group)
+        now = life.world.kernel.now
+        consuming.reader.filters.set(life.process.host, topic, None, now)
         consuming.consumer.unsubscribe(topic)
         time.sleep(seconds)
         consuming.consumer.subscribe(topic)
@@ -200,6 +222,7 @@ def seek(life, consuming, where, seed):
     place = queue_of(queue)
     world = life.world
     consuming.disturbs(_ASK_SECONDS)
+    world.ledger.moves.disturb(consuming.group, place)
     with world.watch.within(life.process, "seek", _ASK_SECONDS * 2):
         if where == "begin":
             consumer.seek_to_begin(queue)
@@ -221,13 +244,22 @@ def reset(life, consuming, topic, seconds):
         return
     world = life.world
     consuming.disturbs(_ASK_SECONDS)
-    offsets = {}
+    reset_to_time(world, consuming.instance, consuming.group, topic, seconds)
+
+
+def reset_to_time(world, instance, group, topic, seconds):
+    """Have a group go back by so many seconds, and look whether brokers know that."""
+    offsets, began_at, ledger = {}, world.kernel.now, world.ledger
+    places = world.queues_of(topic)
     try:
-        with Admin(instance=consuming.instance) as admin:
+        with ledger.moves.moving(group, places) as moved, Admin(instance=instance) as admin:
             offsets = admin.reset_to_time(
-                consuming.group, topic, time.time_ns() // 1_000_000 - seconds * 1_000
+                group, topic, time.time_ns() // 1_000_000 - seconds * 1_000
             )
+            for queue, offset in offsets.items():
+                moved(queue_of(queue), offset)
+                ledger.check_committed(group, queue_of(queue), offset, began_at)
     finally:  # also where nobody knows what has become of it
         told = {queue_of(queue): offset for queue, offset in offsets.items()}
-        for place in world.queues_of(topic):
-            world.ledger.skips(consuming.group, place, told.get(place, world.end_of(place)))
+        for place in places:
+            ledger.skips(group, place, told.get(place, world.end_of(place)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from math import inf
 
 from world.clients.listening import Listener, queue_of
@@ -12,6 +13,11 @@ from world.clients.listening import Listener, queue_of
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.rebalance.strategies import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueConsistentHash,
+)
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import SHUTDOWN_MS
@@ -26,6 +32,17 @@ _ALONE_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
 _COMMIT_SECONDS = 21.0
 """Connecting, agreeing and asking, at two brokers."""
+
+STRATEGIES = {
+    "averagely": AllocateMessageQueueAveragely,
+    "by circle": AllocateMessageQueueAveragelyByCircle,
+    "consistent hash": AllocateMessageQueueConsistentHash,
+}
+WHERE = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "timestamp": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+}
 
 
 class Consuming:
@@ -43,8 +60,18 @@ class Consuming:
         settings,
         queue_messages_max=1_000,
         auto_commit=True,
+        where="first",
+        strategy="averagely",
+        client_id=None,
+        is_assigned=False,
+        speaks_plainly=False,
     ):
-        """``queue_messages_max`` are cached of each queue before pulling waits."""
+        """``queue_messages_max`` are cached of each queue before pulling waits.
+
+        ``client_id`` is what each client of it has, one after the other; one that ``is_assigned``
+        its queues by hand has them all; ``speaks_plainly`` says that a client asks brokers of ours
+        for nothing that RocketMQ's do not have.
+        """
         self._life = life
         self._world = life.world
         self.kind = kind
@@ -54,7 +81,8 @@ class Consuming:
         self._auto_commit = auto_commit
         common = {
             "message_model": MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING,
-            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            "consume_from_where": WHERE[where],
+            "allocate_message_queue_strategy": STRATEGIES[strategy](),
             "local_offset_directory": life.world.directory,
             "limits": PullLimits(pull_threshold_for_queue=queue_messages_max),
         }
@@ -75,17 +103,26 @@ class Consuming:
             gives_back_after=inf if timeout_ms is None else timeout_ms / 1000,
             tries_max=inf if tries_max < 0 or broadcasting else tries_max + 1,
         )
+        self.reader.begins_anywhere |= where != "first"
+        self.client = {"client_id": client_id} if client_id is not None else {}
+        if speaks_plainly:
+            self.client["extensions"] = frozenset()
+        self.is_assigned = is_assigned
         self.listener = Listener(life.world, life.process, self.reader, moods, life.dice)
         self.instance = None
         self.consumer = None
 
+    @property
+    def is_alone(self):
+        """Whether no other host has a consumer of its group."""
+        return self._world.is_alone(self.group)
+
     def disturbs(self, seconds=0.0):
         """For so long this member does what makes queues go from one to another,
         if there is another."""
-        is_alone = self._world.is_alone(self._life.host)
         settles = (
             _ALONE_SECONDS
-            if is_alone
+            if self.is_alone
             else self._settings.rebalance_interval_ms / 1000 + _SETTLE_SECONDS
         )
         self._world.ledger.disturbed(seconds + settles, self.group)
@@ -97,24 +134,55 @@ class Consuming:
         world, process = self._world, self._life.process
         while True:
             self.disturbs()
-            self.instance = instance or self._life.new_instance()
+            self.reader.filters.end(process.host, world.kernel.now)
+            is_shared = instance is not None and self is not self._life.consumings[0]
+            self.instance = instance or self._life.new_instance(**self.client)
             instance = None
             self.consumer = consumer = self._new_consumer()
             try:
-                for topic in self.topics:
-                    consumer.subscribe(topic)
+                if not self.is_assigned:
+                    for topic in self.topics:
+                        consumer.subscribe(topic)
                 with world.watch.within(process, "start of a consumer", _START_SECONDS):
                     consumer.start()
+                if self.is_assigned:
+                    follow = partial(self._follow, consumer)
+                    for topic in self.topics:
+                        consumer.register_topic_message_queue_change_listener(topic, follow)
+                    self.assign_all()
                 break
             except ClientError as error:
                 world.note(f"{process.name} cannot start its consumer: {error}")
-                self.instance.shutdown()
+                consumer.shutdown()
+                if not is_shared:
+                    self.instance.shutdown()
                 time.sleep(_START_AGAIN_SECONDS)
         world.note(f"{process.name} consumes")
         if self.kind == "lite":
             threading.Thread(
                 target=self._poll_on, args=(consumer,), name=f"{process.name} polls"
             ).start()
+
+    def all_queues(self):
+        """All queues of its topics, as it is told."""
+        consumer = self.consumer
+        return [queue for topic in self.topics for queue in consumer.fetch_message_queues(topic)]
+
+    def _follow(self, consumer, _topic, _queues):
+        """Have a consumer that assigns its queues itself have those that there are now."""
+        while consumer.is_running:
+            try:
+                self.assign_all()
+            except ClientError as error:  # noqa: PERF203  # the next time may be better
+                self._world.note(f"{self._life.process.name} cannot assign all: {error}")
+                time.sleep(_START_AGAIN_SECONDS)
+            else:
+                return
+
+    def assign_all(self):
+        """Have it consume all queues that there are now."""
+        self.disturbs()
+        self.consumer.assign(self.all_queues())
 
     def end(self):
         """Shut it down, and its client."""
@@ -125,7 +193,14 @@ class Consuming:
         self.instance.start()
         self._end(self.consumer)
 
+    def end_first(self):
+        """Shut it down, before another one that has the same client."""
+        self._end(self.consumer)
+
     def _end(self, *those):
+        world = self._world
+        began_at, finished = world.kernel.now, world.ledger.finished_by(self.reader)
+        world.ledger.moves.leaves(self.group)
         self.disturbs()
         for each in those:
             what = f"shutdown of a {type(each).__name__}"
@@ -133,7 +208,9 @@ class Consuming:
                 self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS
             ):
                 each.shutdown()
-        self._world.note(f"{self._life.process.name} consumes no more")
+        if self.kind != "lite" and (self.reader.is_broadcasting or self.is_alone):
+            world.ledger.was_shut_down(self.reader, finished, began_at)
+        world.note(f"{self._life.process.name} consumes no more")
 
     def _new_consumer(self):
         if self.kind == "lite":

@@ -12,6 +12,7 @@ from dataclasses import replace
 from world.clients.acts import ACTS, TOPICS
 from world.clients.consuming import CONSUME
 from world.clients.listening import MOODS, MORE_MOODS
+from world.clients.themes import with_themes
 from world.story import Client, Step, Story, Trouble
 
 TROUBLES_SECONDS = 20.0
@@ -19,7 +20,13 @@ TROUBLES_SECONDS = 20.0
 
 _KINDS = ("concurrent", "concurrent", "orderly", "orderly", "lite", "lite")
 _OF_PRODUCERS = ("send", "send", "wait")
-_OF_CONSUMERS = tuple(kind for kind in ACTS if kind not in _OF_PRODUCERS)
+_OF_CONSUMERS = (
+    "shut_down_and_start",
+    "unsubscribe_and_subscribe",
+    "pause_and_resume",
+    "seek",
+    "reset",
+)
 
 
 def draw(seed):
@@ -53,7 +60,8 @@ def draw(seed):
         preemption=dice.choice([0, 0.02, 0.2]),
         line_preemption=dice.choice([0] * 9 + [0.02]),
     )
-    return _with_more(story, random.Random(f"{seed}: what came later"))
+    story = _with_more(story, random.Random(f"{seed}: what came later"))
+    return with_themes(story, random.Random(f"{seed}: themes"))
 
 
 def _with_more(story, dice):

@@ -37,8 +37,8 @@ class Host:
         self.process = None
         self._plan = plan
         self._steps = iter([step for step in plan.steps if step.kind != CONSUME])
-        self._consumes = [step.arguments for step in plan.steps if step.kind == CONSUME][:1]
-        self.group = self._consumes[0]["group"] if self._consumes else None
+        self._consumes = [step.arguments for step in plan.steps if step.kind == CONSUME]
+        self.groups = tuple(each["group"] for each in self._consumes)
         self._lives = 0
 
     async def live(self):
@@ -71,16 +71,16 @@ class Life:
         self.world = host.world
         self.process = process
         self.dice = host.dice
-        self.consuming = None
+        self.consumings = []
         self.producer = None
+        self.producer_settings = {}
         self.is_over = False
 
     def run(self, consumes, steps):
         """All that is left to be done."""
         world, process = self.world, self.process
-        for arguments in consumes:
-            self.consuming = Consuming(self, **arguments)
-            self.consuming.begin()
+        self.consumings = [Consuming(self, **arguments) for arguments in consumes]
+        self.begin()
         for step in steps:
             world.note(f"{process.name}: {step}")
             ACTS[step.kind].play(self, **step.arguments)
@@ -91,14 +91,30 @@ class Life:
         self.is_over = True
         process.end()
 
+    @property
+    def instance(self):
+        """The client of its first consumer; None without any."""
+        return self.consumings[0].instance if self.consumings else None
+
+    def begin(self, instance=None):
+        """Start all consumers; those behind the first share its client."""
+        for consuming in self.consumings:
+            consuming.begin(instance)
+            instance = self.instance
+
     def end(self):
         """Shut down all clients."""
         producer, self.producer = self.producer, None
         if producer is not None:
             with self.world.watch.within(self.process, "shutdown of a producer", SHUTDOWN_SECONDS):
                 producer.shutdown()
-        if self.consuming is not None:
-            self.consuming.end()
+        for consuming in self.consumings[:0:-1]:
+            if consuming.instance is self.instance:
+                consuming.end_first()
+            else:
+                consuming.end()
+        for consuming in self.consumings[:1]:
+            consuming.end()
 
     def _wait_for_threads(self):
         """A process whose clients have all been shut down has no thread but its first,
@@ -112,16 +128,18 @@ class Life:
                 )
             kernel.sleep(_LOOK_SECONDS)
 
-    def new_instance(self):
+    def new_instance(self, **more):
         """A client of this process."""
-        return ClientInstance(ADDRESS, route_interval_ms=5_000, heartbeat_interval_ms=10_000)
+        return ClientInstance(
+            ADDRESS, route_interval_ms=5_000, heartbeat_interval_ms=10_000, **more
+        )
 
     def running_producer(self):
         """The producer of this process; made when it is first used."""
         if self.producer is None:
-            instance = (
-                self.consuming.instance if self.consuming is not None else self.new_instance()
+            instance = self.instance or self.new_instance()
+            self.producer = Producer(
+                f"P-{self.host.name}", instance=instance, **self.producer_settings
             )
-            self.producer = Producer(f"P-{self.host.name}", instance=instance)
             self.producer.start()
         return self.producer

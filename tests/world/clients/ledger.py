@@ -8,6 +8,13 @@ what brokers were told.
                                  listener a queue
     a message once more          only where something had happened that at-least-once allows this
                                  for
+    finished before a shutdown   does not come again to who is alone in its group, or to a machine
+                                 of a group in BROADCASTING
+    where a group was moved      it goes on there (`moves`)
+    what a filter leaves out     need not come (`filters`)
+
+Of a topic that is made again only messages count, and no places: what was sent behind that comes
+to all.
 
 A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
 where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
@@ -17,9 +24,12 @@ the brokers.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import inf
+
+from world.clients.moves import Moves
+from world.clients.readers import Call, Reader
 
 _NOTICED_SECONDS = 2.0
 """So long after a broker has forgotten its locks, members may still begin with
@@ -29,55 +39,11 @@ _BELIEVED_SECONDS = 30.0
 """So long a member believes in a lock whose broker has told it of nothing since: its
 connection may have died without a word."""
 
+_KEPT_SECONDS = 15.0
+"""So long a broker may have an offset in memory alone."""
 
-@dataclass(eq=False)
-class Call:
-    """A listener at work."""
-
-    reader: Reader
-    process: object
-    queue: tuple
-    offsets: list
-    began_at: float
-
-
-@dataclass(eq=False)
-class Reader:
-    """Who must have every message of some topics."""
-
-    name: str
-    group: str
-    topics: tuple
-    is_orderly: bool = False
-    is_broadcasting: bool = False
-    gives_back_after: float = inf
-    """Seconds that a listener may have a message before it is given back."""
-
-    tries_max: float = inf
-    """So many times an orderly listener gets a message before it is a dead letter."""
-
-    begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
-    firsts: dict = field(
-        default_factory=lambda: defaultdict(list)
-    )  # offset and time of each call, by queue
-    finished: dict = field(default_factory=dict)  # when first, by place
-    failed: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
-    bodies: set = field(default_factory=set)
-    commits: list = field(default_factory=list)
-    skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
-    calls: dict = field(default_factory=dict)
-    begun_first: dict = field(default_factory=dict)  # when first, by body
-    comes_again: set = field(default_factory=set)  # bodies that failed once, or took too long
-    delivered: int = 0
-    repeats: int = 0
-    settled: int = 0
-    """So many of what was delivered must not have been repeats, by what has happened till then."""
-
-    def dealt_with(self, place):
-        """When it was first so that the message at a place might be committed."""
-        times = [self.finished.get(place, inf), *self.failed.get(place, ())]
-        times += [begun + self.gives_back_after for begun in self.begun.get(place, ())]
-        return min(times)
+_TOLD_SECONDS = 1.0
+"""So long a listener may have ended, and its consumer not have been told."""
 
 
 class Ledger:
@@ -90,8 +56,13 @@ class Ledger:
         self.readers = {}
         self.stored = defaultdict(dict)  # by queue: body by offset
         self._disturbances = []  # until when, to whom
+        self._disturbed_at = defaultdict(float)  # when last, by group
         self._forgot_locks = {}  # when last, by broker
         self._silenced = set()  # brokers whose connections may have died without a word
+        self.moves = Moves(world)
+        self.tags = {}  # by body, of those that have one
+        self.sent_at = {}  # by body
+        self.made_again = {}  # topics that are made again: when last
 
     def complain(self, what):
         """Something is not as it must be."""
@@ -100,6 +71,7 @@ class Ledger:
     def disturbed(self, seconds, group=None):
         """What a group, or any, begins before so many seconds are over, it may see once more."""
         self._disturbances.append((self._world.kernel.now + seconds, group))
+        self._disturbed_at[group] = self._world.kernel.now
 
     def silenced(self, name):
         """Connections to a broker have died, and nobody was told."""
@@ -107,7 +79,11 @@ class Ledger:
 
     def broker_ended(self, name):
         """Who had which queue locked, it knows no more; nor the offsets that it had not saved."""
-        self._forgot_locks[name] = self._world.kernel.now
+        now = self._forgot_locks[name] = self._world.kernel.now
+        for reader in self.readers.values():
+            for queue, (time, _) in list(reader.first_commits.items()):
+                if queue[1] == name and now - time < _KEPT_SECONDS:
+                    del reader.first_commits[queue]
 
     def _is_settled_since(self, group, time):
         """Whether nothing has happened since then by which a queue goes elsewhere."""
@@ -115,8 +91,10 @@ class Ledger:
 
     # ---- producers
 
-    def sends(self, body, topic):
+    def sends(self, body, topic, tag=None):
         self.sent[body] = topic
+        self.tags[body] = tag
+        self.sent_at[body] = self._world.kernel.now
 
     def is_acknowledged(self, body, place=None):
         self.acknowledged[body] = place
@@ -131,7 +109,8 @@ class Ledger:
         """A listener gets messages of a queue."""
         now = self._world.kernel.now
         call = Call(reader, process, queue, [message.queue_offset for message in messages], now)
-        if reader.is_orderly:
+        has_places = queue[0] not in self.made_again
+        if reader.is_orderly and has_places:
             self._check_alone(call)
             reader.firsts[queue].append((call.offsets[0], now))
         if call.offsets != sorted(set(call.offsets)):
@@ -142,11 +121,48 @@ class Ledger:
                 self.complain(
                     f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
                 )
-            self._check_repeat(reader, place, message.body)
+            if self.sent.get(message.body) not in self.made_again:
+                self._check_filter(reader, process, place, message.body)
+                self._check_floor(reader, queue, message.queue_offset)
+                self._check_repeat(reader, place, message.body)
             reader.begun[place].append(now)
             reader.begun_first.setdefault(message.body, now)
         reader.calls[call] = None
         return call
+
+    def _check_filter(self, reader, process, place, body):
+        topic, tag, sent_at = self.sent[body], self.tags[body], self.sent_at[body]
+        host, now = process.host, self._world.kernel.now
+        if place[0] == topic and reader.filters.leave_out(topic, tag, host, sent_at, now):
+            self.complain(f"{process} got {place}, of tag {tag}, which it does not want")
+
+    def _check_floor(self, reader, queue, offset):
+        """What was finished before a shutdown in order is not begun once more."""
+        since, floor = reader.floors.get(queue, (0.0, 0))
+        now, broker = self._world.kernel.now, queue[1]
+        if (
+            offset < floor
+            and self.moves.is_untroubled(broker, since - _BELIEVED_SECONDS, now)
+            and self.moves.is_where_it_was(reader.group, queue, since)
+        ):
+            self.complain(
+                f"{reader.name} got {offset} of {queue} once more, which was finished, as all "
+                f"before {floor} was, when it was shut down at {since:.6f} s"
+            )
+
+    def was_shut_down(self, reader, finished, began_at):
+        """A reader has left in order, which had finished so much of each queue when it began to."""
+        for queue, offset in finished.items():
+            is_first_time = self.moves.is_where_it_was(reader.group, queue, 0.0)
+            if queue[0] not in self.made_again and is_first_time:
+                reader.floors[queue] = began_at, offset
+
+    def finished_by(self, reader):
+        """How much of each queue a reader has finished, and was told so."""
+        now = self._world.kernel.now - _TOLD_SECONDS
+        since = max(self._disturbed_at[None], self._disturbed_at[reader.group])
+        queues = dict.fromkeys(place[:3] for place in reader.begun)
+        return {queue: reader.finished_up_to(queue, since, now) for queue in queues}
 
     def _check_repeat(self, reader, place, body):
         """What is finished comes again only where something has happened since it first began.
@@ -206,14 +222,29 @@ class Ledger:
     def committed(self, group, queue, queue_offset):
         """A broker has taken a group's offset."""
         reader = self.readers.get(group)
-        if reader is not None:
-            reader.commits.append((self._world.kernel.now, queue, queue_offset))
+        if reader is not None and queue[0] not in self.made_again:
+            now = self._world.kernel.now
+            reader.commits.append((now, queue, queue_offset))
+            reader.first_commits.setdefault(queue, (now, queue_offset))
+
+    def check_committed(self, group, queue, queue_offset, since):
+        """A broker was to be told an offset of a group since a time, and it has been."""
+        reader = self.readers.get(group)
+        if reader is None or queue[0] in self.made_again:
+            return
+        if not any(
+            time >= since and (where, offset) == (queue, queue_offset)
+            for time, where, offset in reader.commits
+        ):
+            self.complain(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
 
     def skips(self, group, queue, queue_offset):
         """Somebody has a group go on at this offset: what lies before it need not be finished."""
         for reader in self.readers.values():
             if reader.group == group:
                 reader.skipped[queue] = max(reader.skipped[queue], queue_offset)
+                reader.skipped_until[queue[0]] = self._world.kernel.now
+                reader.floors.pop(queue, None)
 
     # ---- when all is quiet
 
@@ -223,24 +254,60 @@ class Ledger:
 
     def outstanding(self):
         """What must still come to some reader: reader and body."""
-        return [
-            f"{reader.name}: {_name(body)} of {queue[0]}"
-            for reader in self.readers.values()
-            for queue, body in self._of(reader)
-            if body not in reader.bodies and not self._is_settled(reader, body)
-        ]
+        readers = self.readers.values()
+        return (
+            [
+                f"{reader.name}: {_name(body)} of {queue[0]}"
+                for reader in readers
+                for queue, body in self._of(reader)
+                if body not in reader.bodies and not self._is_settled(reader, body)
+            ]
+            + [
+                missing
+                for reader in readers
+                if not reader.is_broadcasting
+                for missing in self.moves.missing(reader, partial(self._offsets_for, reader))
+            ]
+            + [
+                f"{reader.name}: an offset of {queue}"
+                for reader in readers
+                for queue in self._world.queues()
+                if queue[0] not in self.made_again and reader.lacks_offset(queue)
+            ]
+        )
 
     def _of(self, reader):
         """Queue and body of all that a reader must have."""
         for queue, bodies in self.stored.items():
-            if queue[0] in reader.topics:
+            if queue[0] in reader.topics and queue[0] not in self.made_again:
                 for offset, body in bodies.items():
-                    if offset >= reader.skipped[queue]:
+                    if offset >= reader.begins_at(queue) and not self.may_pass_over(reader, body):
                         yield queue, body
         lie = {body for bodies in self.stored.values() for body in bodies.values()}
         for body in self.acknowledged:
-            if self.sent[body] in reader.topics and body not in lie:
-                yield (self.sent[body],), body
+            topic = self.sent[body]
+            if topic in self.made_again:
+                since = max(self.made_again[topic], reader.skipped_until.get(topic, 0.0))
+                must_come = self.sent_at[body] > since
+            else:
+                must_come = body not in lie
+            if topic in reader.topics and must_come and not self.may_pass_over(reader, body):
+                yield (topic,), body
+
+    def may_pass_over(self, reader, body):
+        """Whether a member had asked for others alone, when this lay there."""
+        topic, tag, sent_at = self.sent[body], self.tags[body], self.sent_at[body]
+        return reader.filters.may_leave_out(topic, tag, sent_at)
+
+    def _offsets_for(self, reader, queue):
+        """Offsets of all that lies in a queue and has to come to a reader."""
+        if queue[0] in self.made_again or queue[0] not in reader.topics:
+            return []
+        return [
+            offset
+            for offset, body in sorted(self.stored[queue].items())
+            if not self.may_pass_over(reader, body)
+        ]
 
     def _is_settled(self, reader, body):
         if reader.is_broadcasting:
@@ -271,29 +338,44 @@ class Ledger:
     def check(self):
         """Look at all that was written down."""
         for body, place in self.acknowledged.items():
-            if place is not None and self.stored[place[:3]].get(place[3]) != body:
+            if place is None or place[0] in self.made_again:
+                continue
+            if self.stored[place[:3]].get(place[3]) != body:
                 self.complain(f"{_name(body)} was acknowledged at {place}, where it is not")
         for reader in self.readers.values():
             self._check_commits(reader)
+            if not reader.is_broadcasting:
+                self.moves.check(reader, partial(self._offsets_for, reader), self.complain)
             if reader.is_orderly:
                 self._check_order(reader)
 
     def _check_commits(self, reader):
         passed = {}
         for time, queue, queue_offset in reader.commits:
-            for offset in range(max(passed.get(queue, 0), reader.skipped[queue]), queue_offset):
+            for offset in range(max(passed.get(queue, 0), reader.begins_at(queue)), queue_offset):
                 place = (*queue, offset)
-                if offset in self.stored[queue] and reader.dealt_with(place) > time:
+                if not self._must_be_finished(reader, queue, offset):
+                    continue
+                if reader.dealt_with(place) > time:
                     self.complain(
                         f"{reader.name} committed {queue_offset} of {queue} at {time:.6f} s, "
                         f"and {offset} was dealt with at {reader.dealt_with(place):.6f} s"
                     )
             passed[queue] = max(passed.get(queue, 0), queue_offset)
 
+    def _must_be_finished(self, reader, queue, offset):
+        body = self.stored[queue].get(offset)
+        return body is not None and not (
+            queue[0] == self.sent.get(body) and self.may_pass_over(reader, body)
+        )
+
     def _check_order(self, reader):
         for queue, calls in reader.firsts.items():
             offsets = sorted(
-                offset for offset in self.stored[queue] if offset >= reader.skipped[queue]
+                offset
+                for offset in self.stored[queue]
+                if offset >= reader.begins_at(queue)
+                and self._must_be_finished(reader, queue, offset)
             )
             ends = accumulate((self._over(reader, (*queue, offset)) for offset in offsets), max)
             end_before = dict(zip(offsets[1:], ends, strict=False))

@@ -13,16 +13,20 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
+from math import inf
 
+from broker_stories import make_topic
 from world.clients.acts import TOPICS
 from world.clients.hosts import Host
 from world.clients.ledger import Ledger
+from world.clients.operators import MAKE_AGAIN
 from world.clients.watch import Watch
 from world.cluster.audit import Auditor
 from world.cluster.stage import ClusterStage
 from world.logs import Logs
 
 import rmq_spark.client
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 
 _WITHOUT = ("tls_", "arrow_")
 _QUEUES = 2
@@ -30,6 +34,9 @@ _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
 """So long behind a trouble queues may still go from one member to another:
 rebalances are 20 s apart."""
+_DELETED = "was deleted while it waited"
+_UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
+"""Troubles in which what is asked of a broker, or told by it, may not arrive."""
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
@@ -48,6 +55,11 @@ class ClientWorld(ClusterStage):
         self.ledger = Ledger(self)
         self.watch = Watch(self)
         self.is_calm = False
+        self._queues = dict.fromkeys(TOPICS, _QUEUES)
+        for client in story.clients:
+            for step in client.steps:
+                if step.kind == MAKE_AGAIN:
+                    self.ledger.made_again[step.arguments["topic"]] = inf
         _load_all()
 
     def _furniture(self):
@@ -55,24 +67,50 @@ class ClientWorld(ClusterStage):
 
     # ---- what its parts ask
 
-    def is_alone(self, host):
-        """Whether no other host has a consumer of the same group."""
-        groups = [each.group for each in self.hosts]
-        return groups.count(host.group) == 1
+    def is_alone(self, group):
+        """Whether no more than one host has a consumer of a group."""
+        groups = [each for host in self.hosts for each in host.groups]
+        return groups.count(group) == 1
+
+    def queues(self):
+        """All queues of all topics of the story, also those that were taken away."""
+        return [queue for topic in TOPICS for queue in self.queues_of(topic)]
 
     def queues_of(self, topic):
         """All queues of a topic of the story."""
         return [
-            (topic, broker.name, queue_id) for broker in self.brokers for queue_id in range(_QUEUES)
+            (topic, broker.name, queue_id)
+            for broker in self.brokers
+            for queue_id in range(self._queues[topic])
         ]
+
+    def queue_count(self, topic):
+        """How many queues of a topic there were at most."""
+        return self._queues[topic]
+
+    def has_queues(self, topic, count):
+        """A topic is to have so many queues, perhaps more than ever."""
+        self._queues[topic] = max(count, self._queues[topic])
+
+    def broker_named(self, name):
+        """The broker of a name."""
+        return next(each for each in self.brokers if each.name == name)
 
     def end_of(self, queue):
         """The offset that the next message of a queue gets."""
         topic, name, queue_id = queue
-        broker = next(each for each in self.brokers if each.name == name)
+        broker = self.broker_named(name)
         return broker.life.controller.store.queue_offsets(topic, queue_id).next
 
     # ---- what befalls
+
+    def befall(self, kind, seconds, arguments):
+        """Something goes wrong now, and for so long."""
+        broker = arguments.get("broker")
+        if kind in _UNHEARD:
+            name = self._broker(broker).name if broker is not None else None
+            self.ledger.moves.troubled(seconds, name)
+        super().befall(kind, seconds, arguments)
 
     def _silence(self, seconds, broker):
         super()._silence(seconds, broker)
@@ -81,7 +119,9 @@ class ClientWorld(ClusterStage):
 
     def counts(self):
         """What listeners and programs that poll have got."""
-        return self.ledger.counts()
+        kinds = {step.kind for client in self.story.clients for step in client.steps}
+        more = {f"stories with {kind}": 1 for kind in sorted(kinds)}
+        return {**self.ledger.counts(), **more}
 
     # ---- the story
 
@@ -95,6 +135,7 @@ class ClientWorld(ClusterStage):
         for host in self.hosts:
             self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
         self._outlast_troubles()
+        self._put_all_right()
         self.is_calm = True
         self.note("all is calm")
         self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "whom they were for")
@@ -102,6 +143,17 @@ class ClientWorld(ClusterStage):
         for host, life in zip(self.hosts, lives, strict=True):
             self._await(life, _CURTAIN_SECONDS, f"the end of {host.name}")
         self._look_at_the_end()
+
+    def _put_all_right(self):
+        """What operators have closed or taken away is there again."""
+        for broker in self.brokers:
+            for topic, queues in self._queues.items():
+                make_topic(broker.life.controller, topic, queues)
+            groups = broker.life.controller.tables.groups
+            for group in {each for host in self.hosts for each in host.groups}:
+                groups.put(SubscriptionGroupConfig(group_name=group))
+        for topic, since in self.ledger.made_again.items():
+            self.ledger.made_again[topic] = min(since, self.kernel.now)
 
     def _audit(self):
         groups = dict.fromkeys(reader.group for reader in self.ledger.readers.values())
@@ -125,14 +177,16 @@ class ClientWorld(ClusterStage):
 
 
 class ClientLogs(Logs):
-    """A client complains of listeners that fail; of nothing else has it to say
-    that it is an error."""
+    """A client complains of listeners that fail; of nothing else has it to say that it is an error.
+    A broker complains of delayed messages whose topic an operator has deleted."""
 
     loggers = (*Logs.loggers, "rmq_spark")
 
     def is_expected(self, record, error):
-        return record.name == "rmq_spark.client.consumer.listeners" or super().is_expected(
-            record, error
+        return (
+            record.name == "rmq_spark.client.consumer.listeners"
+            or record.getMessage().endswith(_DELETED)
+            or super().is_expected(record, error)
         )
 
 

@@ -48,6 +48,10 @@ class NameServer:
         elif request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             topics = TopicList(topic_list=frozenset(topic for topic, _ in self._known))
             answer = request.respond(ResponseCode.SUCCESS, body=encode_body(topics))
+        elif request.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
+            topic = request.ext_fields["topic"]
+            self._known = {key: data for key, data in self._known.items() if key[0] != topic}
+            answer = request.respond(ResponseCode.SUCCESS)
         else:
             answer = request.respond(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "only routes are known here"

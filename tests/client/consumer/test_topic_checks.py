@@ -1,0 +1,71 @@
+"""Listeners for changes of a topic's queues: told of each change, whatever becomes of a look."""
+
+import logging
+import threading
+
+import pytest
+
+from rmq_spark.client.consumer.topic_checks import TopicChecks
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.threads.scheduled_tasks import ScheduledTasks
+
+WAIT_S = 10
+
+
+@pytest.fixture
+def workers():
+    made = ScheduledTasks("looks")
+    yield made
+    made.stop(WAIT_S * 1_000)
+
+
+def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_told_behind_it(
+    workers, caplog
+):
+    routes = iter([{"a"}, *[RouteNotFound("T")] * 3, {"a", "b"}])
+    last, changed = frozenset(), threading.Event()
+
+    def queues_of(topic):
+        nonlocal last
+        last = next(routes, last)
+        if isinstance(last, Exception):
+            raise last
+        return frozenset(last)
+
+    found = []
+
+    def listener(*said):
+        found.append(said)
+        changed.set()
+
+    checks = TopicChecks(workers, queues_of, lambda _topic: None, 1)
+    with caplog.at_level(logging.INFO, "rmq_spark.client"):
+        checks.add("T", listener)
+        assert changed.wait(WAIT_S)
+        checks.stop()
+    assert found == [("T", {"a", "b"})]
+    assert [(each.levelname, each.getMessage().partition(":")[0]) for each in caplog.records] == [
+        ("WARNING", "changes of T cannot be looked for"),
+        ("WARNING", "it is over that changes of T cannot be looked for"),
+    ]
+
+
+def test_a_listener_that_fails_is_named_and_told_of_the_next_change(workers, caplog):
+    numbers, told_twice = iter(range(3)), threading.Event()
+    told = []
+
+    def listener(topic, queues):
+        told.append(queues)
+        if len(told) == 2:
+            told_twice.set()
+        raise SystemExit("a listener fails")
+
+    checks = TopicChecks(workers, lambda _topic: next(numbers, 2), lambda _topic: None, 1)
+    checks.add("T", listener)
+    assert told_twice.wait(WAIT_S)
+    checks.stop()
+    workers.stop(WAIT_S * 1_000)
+    assert told == [1, 2]
+    assert {each.getMessage() for each in caplog.records} == {
+        "the listener for changes of T failed"
+    }

@@ -1,0 +1,140 @@
+"""Moves: where an operator or a user has a group go on, and what must hold behind that.
+
+    went back       all that lies behind the offset begins once more, or for the first time
+    went forward    nothing before it begins any more, a moment later
+
+Both hold for a move that was reported to have been made, unless another one of the same queue came
+at the same time or later, or its broker was away, or not to be heard, about that time: who asks for
+two things at once, or asks a broker that dies, gets one of them. Nor do they hold beside a member
+that leaves just then, as what it has finished last is stored when its listener has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from math import inf
+
+_BEFORE_SECONDS = 60.0
+_BEHIND_SECONDS = 15.0
+"""A trouble so long before a move or behind it may be the reason why it does not hold: connections
+may have died unnoticed, and offsets are on the disk only after seconds."""
+
+_LEAVING_SECONDS = 6.0
+"""So long the listener of a member that leaves may be busy, before that has stored all offsets."""
+
+_GRACE_SECONDS = 4.0
+"""What was on its way to a listener begins at most so much later: late answers take their time."""
+
+
+@dataclass(eq=False)
+class Move:
+    """One of them; it counts if it is one of those that are stored, and was reported."""
+
+    group: str
+    queue: tuple
+    began_at: float
+    queue_offset: int | None = None
+    ended_at: float = inf
+
+    def is_over_before(self, other):
+        """Whether another one has begun when this had ended."""
+        return self.ended_at < other.began_at
+
+
+class Moves:
+    """All moves of a story."""
+
+    def __init__(self, world):
+        self._world = world
+        self._moves = []
+        self._troubles = []
+        self._leaving = []
+
+    def leaves(self, group):
+        """A member gives up queues: what it stores last may come behind what an operator stores."""
+        now = self._world.kernel.now
+        self._leaving.append((group, now, now + _LEAVING_SECONDS))
+
+    def _is_left_meanwhile(self, move):
+        return any(
+            group == move.group and began <= move.ended_at and ended >= move.began_at
+            for group, began, ended in self._leaving
+        )
+
+    def troubled(self, seconds, broker=None):
+        """For so long a broker, or any, is away, or not heard."""
+        now = self._world.kernel.now
+        self._troubles.append((now, now + seconds, broker))
+
+    def is_untroubled(self, broker, since, until):
+        """Whether a broker could be heard from one time to another."""
+        return not any(
+            began <= until and ended >= since
+            for began, ended, name in self._troubles
+            if name in (None, broker)
+        )
+
+    @contextlib.contextmanager
+    def moving(self, group, queues):
+        """Give a function that is told where a group goes on in a queue, as it was reported."""
+        kernel = self._world.kernel
+        moves = {queue: Move(group, queue, kernel.now) for queue in queues}
+        self._moves += moves.values()
+
+        def moved(queue, queue_offset):
+            if queue in moves:
+                moves[queue].queue_offset = queue_offset
+
+        yield moved
+        for move in moves.values():
+            move.ended_at = kernel.now
+
+    def disturb(self, group, queue):
+        """Somebody changes the group's offset in a queue, and nothing is promised of that."""
+        self._moves.append(Move(group, queue, self._world.kernel.now))
+
+    def is_where_it_was(self, group, queue, since):
+        """Whether nobody has moved a group in a queue since a time."""
+        return not any(
+            move.group == group and move.queue == queue and move.ended_at > since
+            for move in self._moves
+        )
+
+    def of(self, group):
+        """The moves of a group that must hold."""
+        return [move for move in self._moves if move.group == group and self._counts(move)]
+
+    def _counts(self, move):
+        rivals = (each for each in self._moves if each is not move and each.group == move.group)
+        return (
+            move.queue_offset is not None
+            and not self._is_left_meanwhile(move)
+            and all(each.is_over_before(move) for each in rivals if each.queue == move.queue)
+            and self.is_untroubled(
+                move.queue[1], move.began_at - _BEFORE_SECONDS, move.ended_at + _BEHIND_SECONDS
+            )
+        )
+
+    def missing(self, reader, offsets):
+        """What has to come once more to a reader, and has not; ``offsets`` returns a queue's."""
+        for move in self.of(reader.group):
+            for offset in offsets(move.queue):
+                begun = reader.begun.get((*move.queue, offset), ())
+                if offset >= move.queue_offset and not any(at >= move.began_at for at in begun):
+                    yield (
+                        f"{reader.name}: {offset} of {move.queue}, as it was moved to "
+                        f"{move.queue_offset} at {move.ended_at:.6f} s; it began at {begun}"
+                    )
+
+    def check(self, reader, offsets, complain):
+        """Look whether anything came to a reader that lies before where it was moved to."""
+        for move in self.of(reader.group):
+            for offset in offsets(move.queue):
+                begun = reader.begun.get((*move.queue, offset), ())
+                late = [at for at in begun if at > move.ended_at + _GRACE_SECONDS]
+                if offset < move.queue_offset and late:
+                    complain(
+                        f"{reader.name} was moved to {move.queue_offset} of {move.queue} at "
+                        f"{move.ended_at:.6f} s, and {offset} has begun at {late}"
+                    )

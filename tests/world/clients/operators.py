@@ -1,0 +1,193 @@
+"""What operators do with topics and groups while these are in use: by `Admin`, from a process of
+their own.
+
+What they close or take away they give back, or the world does when all is calm.
+"""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+from world.clients.acts import ACTS, TOPICS, Act, reset_to_time
+from world.cluster.name_server import ADDRESS
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.message_queue import MessageQueue
+
+BY_HAND = "H"
+GROUPS = ("G0", "G1", BY_HAND)
+MAKE_AGAIN = "make_topic_again"
+READ, WRITE = 4, 2
+_TRIES = 10
+_AGAIN_SECONDS = 1.0
+_ROUTES_SECONDS = 60.0
+"""Until all know of a change of a topic, and have shared its queues out."""
+
+
+def act_of_operators(draw):
+    """An act whose process has an `Admin`; a broker that cannot be asked ends it."""
+
+    def known(play):
+        def guarded(life, **arguments):
+            instance = ClientInstance(ADDRESS)
+            try:
+                with Admin(instance=instance) as admin:
+                    play(life.world, admin, **arguments)
+            except ClientError as error:
+                life.world.note(f"{life.process.name} could not {play.__name__}: {error}")
+
+        ACTS[play.__name__] = Act(draw, guarded)
+        return play
+
+    return known
+
+
+def _reader(world, group):
+    """Who has to get what a group is to get; None for those in BROADCASTING, and unknown ones."""
+    return world.ledger.readers.get(group)
+
+
+def _insist(world, change):
+    """Try a change until it is made, or for long enough; whether it is."""
+    for _ in range(_TRIES):
+        try:
+            change()
+        except ClientError as error:  # noqa: PERF203  # the next time may be better
+            world.note(f"an operator tries again: {error}")
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            return True
+    return False
+
+
+# ---- where groups go on
+
+
+@act_of_operators(
+    lambda dice: {
+        "group": dice.choice(GROUPS),
+        "topic": dice.choice(TOPICS),
+        "where": dice.choice(["begin", "end", "middle"]),
+        "seed": dice.randrange(100),
+    }
+)
+def set_offset(world, admin, group, topic, where, seed):
+    """A group goes on at an offset of one queue."""
+    reader, ledger = _reader(world, group), world.ledger
+    if reader is None or topic not in reader.topics or topic in ledger.made_again:
+        return
+    places = world.queues_of(topic)
+    place = places[seed % len(places)]
+    end = world.end_of(place)
+    offset = {"begin": 0, "end": end, "middle": end // 2}[where]
+    ledger.disturbed(_ROUTES_SECONDS, group)
+    ledger.skips(group, place, offset)
+    began_at = world.kernel.now
+    with ledger.moves.moving(group, [place]) as moved:
+        admin.set_offset(group, MessageQueue(*place), offset)
+        moved(place, offset)
+        ledger.check_committed(group, place, offset, began_at)
+
+
+@act_of_operators(
+    lambda dice: {
+        "group": dice.choice(GROUPS),
+        "topic": dice.choice(TOPICS),
+        "seconds": dice.choice([0, 1, 5, 60]),
+    }
+)
+def reset_group(world, admin, group, topic, seconds):
+    """A group goes back by so many seconds, as for a time at which nobody is in it."""
+    reader = _reader(world, group)
+    if reader is None or topic not in reader.topics:
+        return
+    world.ledger.disturbed(_ROUTES_SECONDS, group)
+    reset_to_time(world, admin.instance, group, topic, seconds)
+
+
+# ---- what topics and groups are like
+
+
+@act_of_operators(
+    lambda dice: {
+        "topic": dice.choice(TOPICS),
+        "write_queues": dice.choice([1, 2, 3, 4]),
+        "read_queues": dice.choice([1, 2, 4, 4]),
+    }
+)
+def change_queues(world, admin, topic, write_queues, read_queues):
+    """A topic has more queues or fewer, and perhaps some that nobody can read for now."""
+    world.has_queues(topic, max(write_queues, read_queues))
+    world.ledger.disturbed(_ROUTES_SECONDS)
+    config = TopicConfig(
+        topic_name=topic, read_queue_nums=read_queues, write_queue_nums=write_queues
+    )
+    _insist(world, lambda: admin.create_topic(topic, config=config))
+    world.ledger.disturbed(_ROUTES_SECONDS)
+
+
+@act_of_operators(
+    lambda dice: {
+        "topic": dice.choice(TOPICS),
+        "perm": dice.choice([READ, WRITE]),
+        "seconds": dice.choice([0.5, 3.0, 12.0]),
+    }
+)
+def close_topic(world, admin, topic, perm, seconds):
+    """Nobody can write to a topic for a while, or read it."""
+    for each in (perm, READ | WRITE):
+        count = world.queue_count(topic)
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=count, write_queue_nums=count, perm=each
+        )
+        world.ledger.disturbed(_ROUTES_SECONDS)
+        _insist(world, lambda config=config: admin.create_topic(topic, config=config))
+        world.ledger.disturbed(_ROUTES_SECONDS)
+        time.sleep(seconds)
+
+
+@act_of_operators(
+    lambda dice: {"group": dice.choice(GROUPS), "seconds": dice.choice([0.5, 3.0, 12.0])}
+)
+def close_group(world, admin, group, seconds):
+    """A group gets nothing for a while."""
+    for enable in (False, True):
+        config = SubscriptionGroupConfig(group_name=group, consume_enable=enable)
+        world.ledger.disturbed(_ROUTES_SECONDS, group)
+        _insist(world, lambda config=config: admin.create_group(group, config=config))
+        world.ledger.disturbed(_ROUTES_SECONDS, group)
+        time.sleep(seconds)
+
+
+@act_of_operators(lambda dice: {"topic": TOPICS[1], "seconds": dice.choice([0, 0.5, 6.0, 20.0])})
+def make_topic_again(world, admin, topic, seconds):
+    """A topic is deleted with all that is in it, and made again; what is sent then has to come."""
+    ledger = world.ledger
+    ledger.made_again[topic] = inf
+    ledger.disturbed(_ROUTES_SECONDS)
+    if not _insist(world, lambda: admin.delete_topic(topic)):
+        return
+    time.sleep(seconds)
+    if _insist(world, lambda: admin.create_topic(topic, world.queue_count(topic))):
+        ledger.made_again[topic] = world.kernel.now
+    ledger.disturbed(_ROUTES_SECONDS)
+
+
+# ---- what they look at
+
+
+@act_of_operators(lambda dice: {"group": dice.choice(GROUPS), "topic": dice.choice(TOPICS)})
+def look_around(world, admin, group, topic):
+    """What an operator is shown is what there is."""
+    for lag in admin.lag(group, topic):
+        queue = (lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id)
+        if topic not in world.ledger.made_again and lag.broker_offset > world.end_of(queue):
+            world.complain(f"{queue} ends before {lag.broker_offset}, which an operator is shown")
+    admin.progress(group)
+    admin.members(group)
+    admin.queue_reports(group)
+    admin.topic_configs(topic)

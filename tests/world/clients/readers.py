@@ -1,0 +1,97 @@
+"""Readers: who must have every message of some topics, and what each has begun and finished.
+
+What must hold of that is the ledger's business.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import inf
+
+from world.clients.filters import Filters
+
+
+@dataclass(eq=False)
+class Call:
+    """A listener at work."""
+
+    reader: Reader
+    process: object
+    queue: tuple
+    offsets: list
+    began_at: float
+
+
+@dataclass(eq=False)
+class Reader:
+    """Who must have every message of some topics."""
+
+    name: str
+    group: str
+    topics: tuple
+    is_orderly: bool = False
+    is_broadcasting: bool = False
+    gives_back_after: float = inf
+    """Seconds that a listener may have a message before it is given back."""
+
+    tries_max: float = inf
+    """So many times an orderly listener gets a message before it is a dead letter."""
+
+    begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
+    firsts: dict = field(
+        default_factory=lambda: defaultdict(list)
+    )  # offset and time of each call, by queue
+    finished: dict = field(default_factory=dict)  # when first, by place
+    failed: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
+    bodies: set = field(default_factory=set)
+    commits: list = field(default_factory=list)
+    skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
+    skipped_until: dict = field(default_factory=dict)  # when last, by topic
+    calls: dict = field(default_factory=dict)
+    begun_first: dict = field(default_factory=dict)  # when first, by body
+    comes_again: set = field(default_factory=set)  # bodies that failed once, or took too long
+    delivered: int = 0
+    repeats: int = 0
+    settled: int = 0
+    """So many of what was delivered must not have been repeats, by what has happened till then."""
+
+    begins_anywhere: bool = False
+    """Whether a member may begin elsewhere than at a queue's start: then the first offset counts
+    that a broker has of the group."""
+
+    first_commits: dict = field(default_factory=dict)  # when and at which offset, by queue
+    floors: dict = field(default_factory=dict)  # since when and up to where, by queue
+    filters: Filters = field(default_factory=Filters)
+
+    def begins_at(self, queue):
+        """What lies before need not come."""
+        skipped = self.skipped[queue]
+        if not self.begins_anywhere:
+            return skipped
+        _, first = self.first_commits.get(queue, (0.0, 0))
+        return max(skipped, first)
+
+    def lacks_offset(self, queue):
+        """Whether nobody knows where the group begins."""
+        return self.begins_anywhere and queue[0] in self.topics and queue not in self.first_commits
+
+    def finished_up_to(self, queue, since, now):
+        """The offset before which a reader has finished a queue, and its consumer knows that.
+
+        What began before that time may have been another consumer's, which had left meanwhile.
+        """
+        reached = self.floors.get(queue, (0.0, 0))[1]
+        for offset in sorted(place[3] for place in self.begun if place[:3] == queue):
+            place = (*queue, offset)
+            if offset >= reached:
+                if self.begun[place][0] < since or self.finished.get(place, inf) > now:
+                    break
+                reached = offset + 1
+        return reached
+
+    def dealt_with(self, place):
+        """When it was first so that the message at a place might be committed."""
+        times = [self.finished.get(place, inf), *self.failed.get(place, ())]
+        times += [begun + self.gives_back_after for begun in self.begun.get(place, ())]
+        return min(times)
