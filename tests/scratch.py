@@ -16,9 +16,9 @@ from pathlib import Path
 from breadth import DEEP
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a name that anybody may guess
-# A run of six files at a time has held less than one of these at a time, Sparks aside
-_ROOM = 4 << 30
-_MEMORY = 8 << 30
+# Six files at a time held 90 MB at the most
+_ROOM = 1 << 30
+_MEMORY = 4 << 30
 
 
 def choose_scratch() -> None:

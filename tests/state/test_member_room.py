@@ -54,7 +54,7 @@ def test_what_subscriptions_take_is_not_underestimated():
     for subscriptions in (texts, plain):
         body = encode_body(ConsumerData(group_name="g", subscription_data_set=subscriptions))
         taken = []
-        for _ in range(3):  # what other threads of this process take meanwhile is counted, too
+        for _ in range(20):  # what other threads of this process take meanwhile counts, too
             consumers = ConsumerManager(lambda _: None, room())
             tracemalloc.start()
             try:

@@ -162,7 +162,8 @@ def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
 
 def test_a_batch_of_more_messages_than_an_answer_has_room_for_arrives_whole(cluster, clients):
     topic = cluster.topic()
-    results = clients.producer().send_batch(messages(topic, map(str, range(5_000))))
+    batch = messages(topic, map(str, range(5_000)))
+    results = clients.producer().send_batch(batch, timeout_ms=60_000)
     assert len(results) == 2
     assert sorted(int(each.body) for each in clients.read(topic, 5_000)) == list(range(5_000))
 
