@@ -9,7 +9,7 @@ import pytest
 from broker_clients import batch_request, pull_request, pulled, send_request
 from broker_stories import tell
 from disks import FaultyDisk
-from logged_lines import lines_of
+from logged_lines import lines_of_this_thread
 from stores import message
 
 from rmq_spark.wire.codes import RequestCode
@@ -152,7 +152,7 @@ def test_r6_nothing_is_said_to_clients_that_have_gone_and_nothing_logged(tmp_pat
             await broker.held(0)
 
     tell(story, tmp_path, maxAcceptsPerSecond=100_000)
-    assert lines_of(caplog) == []
+    assert lines_of_this_thread(caplog) == []
 
 
 @pytest.mark.parametrize("flush_disk_type", FLUSHES)
