@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 from benchmarks.gaps.asked import Scale, send
@@ -10,6 +11,7 @@ from benchmarks.gaps.measured import Client, Gap, MeasuredBroker
 from benchmarks.gaps.operators import count_in_all
 from benchmarks.gaps.row import Row
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rocketpoll.broker.store.left_topics import FILES_AT_A_TIME, LeftTopics
 
 
 def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
@@ -25,14 +27,16 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("note_busy",), "whether sends are refused as busy is looked at", gap)
     gap = broker.usual_turn(scale.rounds, act=controller.store.reput_again)
     yield Row(("reput_again",), "whether messages wait to be carried is looked at", gap)
-    for jobs, what in {
+    in_thread: dict[tuple[str, ...], Callable[[], object]] = {
         ("_save_offsets",): controller.tables.offsets.save,
         ("_save_configurations",): controller.tables.save_configurations,
         ("_save_delay_offsets",): controller.schedule.save,
         ("_save_checkpoint", "_flush_early"): controller.store.save_checkpoint,
         ("clean",): controller.store.clean,
+        ("_delete_left",): partial(_delete_left, controller.store.left_topics),
         ("_finish_opening",): controller.store.finish_opening,
-    }.items():
+    }
+    for jobs, what in in_thread.items():
         yield Row(jobs, f"{jobs[0].strip('_')}, in its thread", _aside(broker, what, scale.rounds))
     messages = 10 * scale.requests
     delayed = [send("filled", number, DELAY="1") for number in range(messages)]
@@ -56,6 +60,16 @@ def _aside(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Ga
         broker.controller.housekeeping.run_aside(job, done.append)  # nobody else asks for it
 
     return broker.usual_turn(rounds, act=begin, until=lambda: done)
+
+
+def _delete_left(left: LeftTopics) -> None:
+    """Have as many files deleted as go at a time, in queues of a deleted topic."""
+    topic = left.free_place()
+    for queue_id in range(FILES_AT_A_TIME // 2):
+        (topic / str(queue_id)).mkdir(parents=True)
+        (topic / str(queue_id) / "00000000000000000000").touch()
+    left.add(topic, ())
+    left.delete_some()
 
 
 def _end_of(broker: MeasuredBroker, topic: str) -> int:

@@ -69,7 +69,8 @@ class BrokerReport(NamedTuple):
     """One broker, with its topics and groups.
 
     Attributes:
-        runtime: Figures of the broker on itself, by RocketMQ's names for them.
+        runtime: Figures of the broker on itself, by RocketMQ's names for them; none in the first
+            seconds of a RocketMQ broker.
         topics: Its topics, by name.
         group_names: Its groups, by name, also those that have consumed nothing.
         groups: Its groups in their topics, by name.
@@ -109,12 +110,18 @@ def read_broker(admin: Admin, address: str, *, with_times: bool = True) -> Broke
     members = dict(_members(api, address, names))
     groups = _groups(_offsets_of(api, address), topics, names, members)
     return BrokerReport(
-        api.admin.runtime_info(address),
+        _runtime(api, address),
         tuple(each.report for each in topics.values()),
         names,
         tuple(_with_times(api, address, topics, groups) if with_times else groups),
         members,
     )
+
+
+def _runtime(api: BrokerApi, address: str) -> Mapping[str, str]:
+    with suppress(BrokerRefused):  # as RocketMQ does before it has any
+        return api.admin.runtime_info(address)
+    return {}
 
 
 def _topics(api: BrokerApi, address: str) -> Iterator[_Topic]:

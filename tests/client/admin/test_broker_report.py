@@ -10,8 +10,10 @@ from console_stage import with_topics
 from rmq_spark.client import Admin
 from rmq_spark.client.admin import broker_report
 from rmq_spark.client.admin.broker_report import read_broker
-from rmq_spark.client.errors import ClientError
+from rmq_spark.client.errors import BrokerRefused, ClientError
+from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 
@@ -88,6 +90,21 @@ def test_a_group_of_more_queues_than_one_answer_tells_of_is_told_of(tmp_path):
 def test_the_figures_of_the_broker_are_those_that_it_reports(report):
     read, _ = report
     assert len(read.runtime["putTps"].split()) == 3
+
+
+def test_a_broker_that_has_no_figures_yet_is_told_of_without_them(monkeypatch):
+    """RocketMQ refuses them in its first seconds."""
+
+    def refused(_, address):
+        code, request = ResponseCode.SYSTEM_ERROR, RequestCode.GET_BROKER_RUNTIME_INFO
+        raise BrokerRefused(code, "java.util.NoSuchElementException", address, request)
+
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.send("T", "one")
+        monkeypatch.setattr(AdminCalls, "runtime_info", refused)
+        read = read_broker(admin, broker.address)
+    assert read.runtime == {}
+    assert "T" in {each.topic for each in read.topics}
 
 
 def test_a_broker_that_is_away_is_an_error():
