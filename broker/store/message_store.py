@@ -89,7 +89,7 @@ class MessageStore:
         self._lock = lock_directory(disk, root, below)
         self._parts = parts = StoreParts.build(config, disk, now_ms)
         self._log, self._queues, self._reput = parts.log, parts.queues, parts.reput
-        self._is_sync, self.left_topics = parts.is_sync, parts.left_topics
+        self._is_sync, self.left_topics = parts.is_sync, parts.queues.left_topics
         self._carrying = Carrying(parts.reput, self._fail)
         self._checkpointing = Checkpointing(parts)
         self._abort = AbortFile(disk, root, random_bytes)

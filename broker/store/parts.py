@@ -16,7 +16,6 @@ from rocketpoll.broker.store.file_pool import FilePool
 from rocketpoll.broker.store.found_ends import FoundEnds
 from rocketpoll.broker.store.fresh_records import FreshRecords, none_yet
 from rocketpoll.broker.store.index_service import IndexService
-from rocketpoll.broker.store.left_topics import LeftTopics
 from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.reput import ReputMessageService
@@ -112,11 +111,6 @@ class StoreParts:
     def root(self) -> Path:
         """The directory of the store."""
         return self.config.store_path_root_dir
-
-    @property
-    def left_topics(self) -> LeftTopics:
-        """Files of deleted topics, which are to go."""
-        return self.queues.left_topics
 
     def close(self) -> None:
         """Close all files of the store; nothing is carried to its queues any more."""

@@ -25,11 +25,11 @@ from rmq_spark.spark.option_table import Use
 from rmq_spark.spark.options import ReadOptions, read_options
 from rmq_spark.spark.planning import Piece, pieces
 from rmq_spark.spark.positions import EARLIEST, LATEST, AtOffset
-from rmq_spark.spark.queues import Place, Queues
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.schema import arrow_schema_of
 from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.task_bundles import bundled
-from rmq_spark.spark.task_pieces import ending_with_messages
+from rmq_spark.spark.task_pieces import ending_with_messages, last_of
 from rmq_spark.spark.tasks import read_piece
 from rmq_spark.spark.typed_columns import check_schema, with_body_schema
 
@@ -115,7 +115,7 @@ def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
     cut, known = ending_with_messages(  # by which tasks of later actions know the topic, too
         queues, pieces(ranges, options.pieces_min, options.piece_rows_max)
     )
-    lasts = [Place(piece.queue, piece.end - 1) for piece in cut]
+    lasts = [last_of(piece) for piece in cut]
     return [
         piece._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
         if last in known

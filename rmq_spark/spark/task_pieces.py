@@ -50,7 +50,7 @@ class TaskPieces:
         known = {Place(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()}
         cut = pieces(ranges, self._options.pieces_min, self._options.piece_rows_max)
         cut, asked = ending_with_messages(self._queues, cut, known)
-        lasts = [_last_of(piece) for piece in cut]
+        lasts = [last_of(piece) for piece in cut]
         wanted = [last for last in lasts if last not in known]
         # Where the end is another message by now, or none, so may be those that were found: no
         # task is to take messages of a new queue for those that were planned.
@@ -83,14 +83,14 @@ def ending_with_messages(
     to the next message: it has no more rows for that, as an offset of it has none. What is
     ``known`` is not asked for.
     """
-    lasts = [last for last in map(_last_of, cut) if last not in known]
+    lasts = [last for last in map(last_of, cut) if last not in known]
     stored = queues.stored(lasts)
     within = [last for last in lasts if last not in stored]
     behind = queues.first_at_or_behind(within) if within else {}
     if not behind:
         return list(cut), stored
     moved = _moved(cut, behind)
-    more = {_last_of(piece) for piece in moved} - stored.keys()
+    more = {last_of(piece) for piece in moved} - stored.keys()
     return moved, stored | queues.stored(last for last in more if last not in known)
 
 
@@ -101,14 +101,15 @@ def _moved(cut: Sequence[Piece], behind: Mapping[Place, int]) -> list[Piece]:
     moved = []
     for piece in cut:
         queue, start, end = piece.queue, starts.get(piece.queue, piece.start), piece.end
-        end = min(max(end, behind.get(_last_of(piece), 0) + 1), ends[queue])
+        end = min(max(end, behind.get(last_of(piece), 0) + 1), ends[queue])
         if start < end:
             moved.append(piece._replace(start=start, end=end))
             starts[queue] = end
     return moved
 
 
-def _last_of(piece: Piece) -> Place:
+def last_of(piece: Piece) -> Place:
+    """Return the last place of a piece, which a task knows its topic by."""
     return Place(piece.queue, piece.end - 1)
 
 
