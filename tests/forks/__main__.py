@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rocketpoll import EmbeddedBroker
 
-STORY_SECONDS = 120
+STORY_SECONDS = 90
 STORIES_PER_BROKER = 50
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,15 @@ ROOT = Path(__file__).resolve().parents[2]
 def tell(seed, broker, directory):
     """Tell one story in a process of its own, and end all that is left of it."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    program = [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "forks.story"]
+    program = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-X",
+        "faulthandler",
+        "-m",
+        "forks.story",
+    ]
     with subprocess.Popen(
         [*program, str(seed), broker, str(directory)],
         stdout=subprocess.PIPE,
@@ -41,7 +49,9 @@ def tell(seed, broker, directory):
         try:
             out, errors = process.communicate(timeout=STORY_SECONDS)
         except subprocess.TimeoutExpired:
-            out, errors = "", f"the story took {STORY_SECONDS} s"
+            process.send_signal(signal.SIGABRT)
+            out, errors = process.communicate()
+            errors = f"the story took {STORY_SECONDS} s:\n{errors}"
         finally:
             _end_all(process.pid)
     if process.returncode != 0 or not out:

@@ -8,6 +8,7 @@ of it is the model's: `judge`.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 
@@ -55,7 +56,7 @@ class Role:
 
     def do(self, step):
         """Do a step, and note what came of it."""
-        state, began = self.state, time.monotonic()
+        state, began, process = self.state, time.monotonic(), os.getpid()
         says, is_of_client, value = "ok", True, None
         try:
             value = self.steps()[step]()
@@ -69,6 +70,7 @@ class Role:
             kind=self.kind,
             state=state,
             foreign=self.belongs_to_parent,
+            across=process != os.getpid(),  # a signal's handler has forked in its midst
             step=step,
             says=says,
             of_client=is_of_client,
@@ -85,7 +87,7 @@ class Role:
 
     def start(self):
         self.object.start()
-        self.state = "running"
+        self.state, self.belongs_to_parent = "running", False
         self.note_client()
 
     def shutdown(self):
@@ -111,7 +113,7 @@ class ProducerRole(Role):
     def steps(self):
         return {
             "start": self.start,
-            "send": lambda: self.send(lambda message: self.object.send(message)),
+            "send": lambda: self.send(self.object.send),
             "send to a queue": lambda: self.send(
                 lambda message: self.object.send(message, self.story.queue(1))
             ),
@@ -127,9 +129,12 @@ class ProducerRole(Role):
         }
 
     def send(self, how):
-        body = self.story.new_body()
+        body, process = self.story.new_body(), os.getpid()
         self.story.notes.note("tries", body=body)
-        self._sent(body, how(Message(self.story.topic, body.encode())))
+        result = how(Message(self.story.topic, body.encode()))
+        if os.getpid() != process:
+            self.story.notes.note("sent on", body=body)
+        self._sent(body, result)
 
     def _sent(self, body, result):
         self.state = "running"
@@ -145,7 +150,10 @@ class ProducerRole(Role):
         bodies = [self.story.new_body() for _ in range(3)]
         for body in bodies:
             self.story.notes.note("tries", body=body)
+        process = os.getpid()
         results = self.object.send_batch([Message(self.story.topic, b.encode()) for b in bodies])
+        for body in bodies if os.getpid() != process else ():
+            self.story.notes.note("sent on", body=body)
         self.state = "running"
         (result,) = results
         for number, body in enumerate(bodies):
@@ -158,9 +166,11 @@ class ProducerRole(Role):
             )
 
     def send_one_way(self):
-        body = self.story.new_body()
+        body, process = self.story.new_body(), os.getpid()
         self.story.notes.note("tries", body=body)
         self.object.send_one_way(Message(self.story.topic, body.encode()))
+        if os.getpid() != process:
+            self.story.notes.note("sent on", body=body)
         self.state = "running"
 
 
@@ -172,7 +182,7 @@ class ConsumerRole(Role):
         return self.object._member._instance
 
     def start(self):
-        if self.state == "made":
+        if not self.object.topics:
             self.object.subscribe(self.story.topic)
         super().start()
         self.story.notes.note("member", group=self.group_name(), id=self.instance().client_id)
@@ -194,15 +204,13 @@ class LiteRole(ConsumerRole):
             "start": self.start,
             "subscribe": lambda: self.object.subscribe(self.story.topic),
             "poll": self.poll,
-            "commit": lambda: self.object.commit(),
+            "commit": self.object.commit,
             "seek": lambda: self.object.seek_to_begin(self.story.queue(0)),
             "pause": lambda: self.object.pause([self.story.queue(0)]),
             "resume": lambda: self.object.resume([self.story.queue(0)]),
             "committed": lambda: self.object.committed(self.story.queue(0)),
-            "watch queues": lambda: (
-                self.object.register_topic_message_queue_change_listener(
-                    self.story.topic, lambda *_: None
-                )
+            "watch queues": lambda: self.object.register_topic_message_queue_change_listener(
+                self.story.topic, lambda *_: None
             ),
             "fetch queues": lambda: len(self.object.fetch_message_queues(self.story.topic)),
             "assignment": lambda: len(self.object.assignment()),
@@ -230,8 +238,10 @@ class PushRole(ConsumerRole):
         return self.settings
 
     def listen(self, messages, _context):
-        began = time.monotonic()
+        began, process = time.monotonic(), os.getpid()
         self.story.at("listener")
+        if os.getpid() != process:  # this call is the parent's
+            return self.success
         for message in messages:
             self.story.processed(self, message, began)
         return self.success
@@ -241,8 +251,8 @@ class PushRole(ConsumerRole):
             "start": self.start,
             "subscribe": lambda: self.object.subscribe(self.story.topic),
             "listen": lambda: time.sleep(0.4),
-            "suspend": lambda: self.object.suspend(),
-            "resume": lambda: self.object.resume(),
+            "suspend": self.object.suspend,
+            "resume": self.object.resume,
             "assignment": lambda: len(self.object.assignment()),
             "health": lambda: self.object.health().is_running,
             "is_running": lambda: self.object.is_running,
@@ -284,6 +294,7 @@ class AdminRole(Role):
 
     def steps(self):
         return {
+            "start": self.start,
             "topics": lambda: self.story.topic in self.object.topics(),
             "members": lambda: isinstance(self.object.members("nobody"), (list, tuple)) or None,
             "offsets": lambda: len(self.object.topic_offsets(self.story.topic)),

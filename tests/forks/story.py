@@ -26,13 +26,25 @@ from forks.judge import judge
 from forks.notes import NotedErrors, Notes
 from forks.ways import CHILD_SECONDS, COPIES, ENDS, NESTED, PROCESSES, end, wait_for, watch_child
 
-from rmq_spark.client import Admin, BrokerApi, BulkPull, ClientInstance, Connections, Message
-from rmq_spark.client import ClientError, Producer
+from rmq_spark.client import (
+    Admin,
+    BrokerApi,
+    BulkPull,
+    ClientError,
+    ClientInstance,
+    Connections,
+    Message,
+    Producer,
+)
 from rmq_spark.client.message import decode_messages
 
 PATIENCE_SECONDS = 30
 STATES = ("made", "running", "running", "running", "starting", "ending", "ended")
 _LOOK_SECONDS = 0.01
+_CHANGES = ("start", "shutdown", "suspend", "pause")
+
+_FROM_A_THREAD = {"sys.exit": "os._exit", "an exception": "os._exit"}
+"""Endings of a child that another thread has forked: as one of its threads it would end alone."""
 
 
 class Story:
@@ -53,6 +65,7 @@ class Story:
         self._due = None  # the place at which the next fork has to come, and what it is
         self._forking = threading.Lock()
         self._children = []
+        self._is_main = True
         logging.getLogger().addHandler(NotedErrors(self.notes))
 
     # ---- what roles ask for
@@ -136,6 +149,8 @@ class Story:
             is_shared = kind.kind == "bulk" or self.rng.random() < 0.5
             role = kind(self, next(names), shared if is_shared else self.broker)
             wanted = self.rng.choice(STATES)
+            if kind.kind == "bulk" and wanted == "starting":  # it is read in one thread
+                wanted = "running"
             self.notes.note("cast", role=role.name, kind=role.kind, state=wanted, shared=is_shared)
             if wanted in ("running", "ending", "ended"):
                 role.start()
@@ -145,12 +160,14 @@ class Story:
             role.wanted = wanted
 
     def _busy(self):
-        """Have threads send, poll and commit, and others start or end what is to be on the brink."""
+        """Have threads send, poll and commit, others start or end what is to be on the brink."""
         threads = []
         for role in self.roles:
             if role.wanted == "starting":
                 role.state = "starting"
-                threads.append(self._thread(role.start, f"starts {role.name}", later=True))
+                threads.append(
+                    self._thread(lambda r=role: self._starts(r), f"starts {role.name}", later=True)
+                )
             elif role.wanted == "ending":
                 role.state = "ending"
                 threads.append(self._thread(role.shutdown, f"ends {role.name}", later=True))
@@ -180,6 +197,11 @@ class Story:
             role.do(rng.choice(steps))
             count += 1
             time.sleep(rng.random() * 0.01)
+
+    def _starts(self, role):
+        role.start()
+        if role.kind == "lite":
+            self._polls(role)
 
     def _polls(self, role):
         rng = random.Random(f"{self.seed} {role.name}")
@@ -211,14 +233,15 @@ class Story:
     def _fork(self, way, number, *, goes_on=False):
         pid = os.fork()
         if pid:
-            self._children.append((pid, way, number))
+            self._children.append((pid, way, number, lambda seconds: wait_for(pid, seconds)))
             return
         self._become(number)
+        self._is_main &= way == "main" or way.startswith("signal")
         if goes_on:
             self.notes.note("goes on", way=way)
             return
         how = self._live()
-        end(how)
+        end(how if self._is_main else _FROM_A_THREAD.get(how, how))
 
     def _become(self, number):
         """Be the child of this number: note what it has, and draw by itself from now on."""
@@ -273,9 +296,8 @@ class Story:
 
         threading.Thread(target=interrupt, daemon=True).start()
         path = self.path
-        role = self.rng.choice(self.roles)
-        steps = [step for step in role.steps() if step not in ("start", "shutdown", "rest")]
-        step = self.rng.choice(steps or ["rest"])
+        role = self.rng.choice([each for each in self.roles if each.kind != "bulk"])
+        step = self.rng.choice([each for each in role.steps() if each not in _CHANGES])
         while not handled:
             role.do(step)
         if self.path != path:
@@ -291,8 +313,16 @@ class Story:
             about = (self.seed, self.broker, str(self.directory), f"{self.path}/{number}")
             process = context.Process(target=live_alone, args=about)
         process.start()
-        self._children.append((process.pid, method, number))
-        process.forget = None
+
+        def code(seconds):
+            process.join(seconds)
+            if process.is_alive():
+                process.kill()
+                process.join()
+                return None
+            return process.exitcode
+
+        self._children.append((process.pid, method, number, code))
 
     def _be_process(self, number):
         self._become(number)
@@ -306,7 +336,7 @@ class Story:
         self.notes.note("lives", how=how)
         if self.path.count("/") < NESTED and self.rng.random() < 0.25:
             self._fork("main", 9)
-        for number in range(self.rng.randint(2, 6)):
+        for _ in range(self.rng.randint(2, 6)):
             if not self.roles or self.rng.random() < 0.25:
                 kind = self.rng.choice([k for k in KINDS if k.kind not in ("bulk", "orderly")])
                 role = kind(self, self.rng.choice("abcdefghij"), self.broker)
@@ -327,10 +357,8 @@ class Story:
         return role.belongs_to_parent and not role.object.is_running
 
     def _wait_for_children(self):
-        for pid, way, number in self._children:
-            code = None
-            with suppress(ChildProcessError):
-                code = wait_for(pid, CHILD_SECONDS + 5)
+        for pid, way, number, code_within in self._children:
+            code = code_within(CHILD_SECONDS + 5)
             self.notes.note("ended", child=pid, way=way, number=number, code=code)
 
     # ---- what the parent looks at
@@ -346,14 +374,12 @@ class Story:
         }
 
     def _compare(self, kept):
-        lost = [
-            f"{name}: {address}" for address, (name, each) in kept.items() if each.is_closed
-        ]
+        lost = [f"{name}: {address}" for address, (name, each) in kept.items() if each.is_closed]
         if lost:
             self.notes.note("lost connections", of=lost)
 
     def _groups(self):
-        """Groups that share their queues, each with its kind's class, and the bodies it must see."""
+        """Groups that share their queues, each with its kind's class and its member's name."""
         found = {}
         kinds = {kind.kind: kind for kind in KINDS}
         for note in self.notes.all():
@@ -378,7 +404,7 @@ class Story:
             sweeper.start()
             polls = sweeper.poll if kind is LiteRole else lambda: None
             if not self._until(
-                lambda group=group, polls=polls: polls() and False or not self._missing(group),
+                lambda group=group, polls=polls: (polls(), not self._missing(group))[1],
                 PATIENCE_SECONDS,
             ):
                 self.notes.note("unprocessed", group=group, bodies=sorted(self._missing(group)))
@@ -418,10 +444,10 @@ class Story:
             queue = self.queue(number)
             most = api.max_offset(self.broker, queue)
             for chunk in BulkPull(api, self.broker, "Readers", queue, 0, most):
-                for message in decode_messages(chunk.records, queue.broker_name):
-                    found.append(
-                        (number, message.queue_offset, message.body.decode(), message.message_id)
-                    )
+                found += [
+                    (number, each.queue_offset, each.body.decode(), each.message_id)
+                    for each in decode_messages(chunk.records, queue.broker_name)
+                ]
         connections.shutdown()
         return found
 
@@ -442,4 +468,4 @@ def live_alone(seed, broker, directory, path):
 if __name__ == "__main__":
     told = Story(int(sys.argv[1]), sys.argv[2], sys.argv[3])
     objections = told.run()
-    print(json.dumps(objections))
+    sys.stdout.write(json.dumps(objections) + "\n")

@@ -1,15 +1,15 @@
 """Ways to fork, and what a child has to be right behind it.
 
-    main              the thread that has made everything
-    thread            another one, which is then the only one of the child
-    listener          a listener of a push consumer
-    callback          the callback of a future
-    rebalance         a listener of changed queues, in the midst of a rebalance
-    signal            a signal's handler, in the midst of a call; the child ends within the handler
-    signal, goes on   the same; in the child the call goes on
-    fork              `multiprocessing` with its methods ...
-    spawn
-    forkserver
+main              the thread that has made everything
+thread            another one, which is then the only one of the child
+listener          a listener of a push consumer
+callback          the callback of a future
+rebalance         a listener of changed queues, in the midst of a rebalance
+signal            a signal's handler, in the midst of a call; the child ends within the handler
+signal, goes on   the same; in the child the call goes on
+fork              `multiprocessing` with its methods ...
+spawn
+forkserver
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 COPIES = ("main", "thread", "listener", "callback", "rebalance", "signal", "signal, goes on")
 PROCESSES = ("fork", "spawn", "forkserver")
@@ -32,16 +33,20 @@ NESTED = 2
 """A child of a child forks no more."""
 
 
+class EndOfChild(BaseException):
+    """Ends a child through all that its parent was in, as nothing catches it."""
+
+
 def inet_sockets():
     """The sockets of this process that reach a network: descriptor and both of its addresses."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
+    for entry in list(Path("/proc/self/fd").iterdir()):
         try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+            if not str(entry.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as sock:
+            with socket.socket(fileno=os.dup(int(entry.name))) as sock:
                 if sock.family in (socket.AF_INET, socket.AF_INET6):
-                    found.append(f"{name}: {sock.getsockname()}")
+                    found.append(f"{entry.name}: {sock.getsockname()}")
         except OSError:  # it was the directory's own, or another thread's
             continue
     return found
@@ -50,13 +55,14 @@ def inet_sockets():
 def watch_child(notes):
     """Note what a child has of its parent, and have it end in any case."""
     hang = notes.path.with_name(f"hang-{os.getpid()}")
-    faulthandler.dump_traceback_later(CHILD_SECONDS, exit=True, file=hang.open("w"))
+    faulthandler.register(signal.SIGALRM, file=hang.open("w"), chain=True)  # then it is killed
+    signal.alarm(CHILD_SECONDS)
     notes.note("born", sockets=inet_sockets(), threads=threading.active_count())
 
 
 def end(how):
     """End a child, from wherever it is."""
-    faulthandler.cancel_dump_traceback_later()
+    signal.alarm(0)
     sys.stdout.flush()
     sys.stderr.flush()
     if how == "os._exit":
@@ -64,7 +70,7 @@ def end(how):
     if how == "sys.exit":
         sys.exit(7)
     if how == "an exception":
-        raise RuntimeError("the end of a child")
+        raise EndOfChild
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(CHILD_SECONDS)
