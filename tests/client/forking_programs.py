@@ -36,6 +36,7 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
+from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
@@ -406,6 +407,28 @@ def callback_that_forks(address):
     with os.fdopen(reading) as pipe:
         calls = pipe.read().split()
     return {"ended": ended == children[0], "calls": calls, "pid": os.getpid()}
+
+
+def signal_that_forks(_address):
+    """A signal's handler forks while an answer is waited for, and the child goes on waiting."""
+    reading, writing = os.pipe()
+    children = []
+
+    def fork(*_):
+        children.append(os.fork())
+
+    signal.signal(signal.SIGUSR1, fork)
+    me = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(me, signal.SIGUSR1)).start()
+    said = raised_by(lambda: OwnFuture().result(2))
+    if children == [0]:
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        found = pipe.read()
+    os.waitpid(children[0], 0)
+    return {"parent": said, "child": found}
 
 
 def queues_watched_before(address):

@@ -152,6 +152,12 @@ def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run)
     assert found["calls"] == [str(found["pid"])] * 20
 
 
+def test_a_call_in_which_a_signal_forks_is_refused_in_the_child_and_waits_on_in_the_parent(run):
+    found = run("signal_that_forks")
+    assert found["parent"].startswith("TimeoutError")
+    assert found["child"].startswith("ClientShutDown: this answer comes to the process that asked")
+
+
 def test_a_consumer_that_watches_queues_before_the_fork_consumes_behind_it(run):
     found = run("queues_watched_before")
     assert sorted(found["seen"]) == sorted(found["sent"])

@@ -99,6 +99,8 @@ def _of_ends(notes, parent):
             yield f"{told} ended by {how[child]} with {code}"
         elif child not in how and child not in goes_on:
             yield f"{told} ended with {code}, and has not lived"
+    for note in _of(notes, "strays"):
+        yield f"child {note['pid']} went on where its parent does"
     for note in _of(notes, "hangs"):
         yield f"{note['who']} hangs in {'the parent' if note['pid'] == parent else note['pid']}"
     for note in _of(notes, "raised"):
