@@ -77,9 +77,9 @@ def loading() -> Future[None]:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
             attempt = Future()
-            threading.Thread(
-                target=_load, args=(attempt,), name="LoadChunkTools", daemon=True
-            ).start()
+            # A process that ends waits for it: Arrow's libraries crash where their ends meet its
+            # beginning, behind a stop in order.
+            threading.Thread(target=_load, args=(attempt,), name="LoadChunkTools").start()
             _state.attempt = attempt
     return attempt
 

@@ -126,3 +126,16 @@ def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_ther
         cwd=ROOT,
     )
     assert done.stdout.split() == ["lack", "True"]
+
+
+def test_a_process_does_not_end_in_the_midst_of_loading_which_its_libraries_would_not_outlive():
+    script = """
+import atexit
+from rocketpoll.broker.store import chunks
+attempt = chunks.loading()
+atexit.register(lambda: print(attempt.done()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout == "True\n"
