@@ -253,6 +253,7 @@ class GroupMember(ProcessBound, ABC):
             self.group,
             self._stop_consuming,
             self._persist,
+            self._offsets.leave,
             lambda: self._instance.unregister_consumer(self.group),
             self._end_behind_listeners,
         )
@@ -384,7 +385,8 @@ class GroupMember(ProcessBound, ABC):
         except OffsetMoved as error:
             moved = {queue: error.next_begin_offset}
             reset = partial(self.reset_offsets, queue.topic, moved)
-            self._lanes.of(queue.broker_name).schedule(reset)
+            # Of one that is leaving, the lane may end before.
+            self._lanes.of(queue.broker_name).schedule(reset) if self.is_running else reset()
             return None
 
     def topics_of_queues(self) -> Iterable[str]:
@@ -431,13 +433,23 @@ class GroupMember(ProcessBound, ABC):
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
         for queue, offset in offsets.items():
-            is_meant = queue.topic == topic and offset >= 0 and self.is_running
-            if is_meant and self._go_on_at(queue, offset):
-                _log.warning("%s: %s was reset to %d", self.group, queue, offset)
-                try:
-                    self._offset_store.persist(queue, offset)
-                except ClientError as error:  # it is stored with the next offsets
-                    _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+            if queue.topic != topic or offset < 0:
+                continue
+            try:
+                if self._reset(queue, offset):
+                    _log.warning("%s: %s was reset to %d", self.group, queue, offset)
+            except ClientError as error:  # it is stored with the next offsets
+                _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+
+    def _reset(self, queue: MessageQueue, offset: int) -> bool:
+        if self.is_running:
+            if self._go_on_at(queue, offset):
+                self._offset_store.persist(queue, offset)
+                return True
+            self._offsets.forget_at(queue, offset)
+        elif self._life.state is ServiceState.SHUTDOWN_ALREADY:
+            return self._offsets.leave_at(queue, offset)
+        return False
 
     @abstractmethod
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:

@@ -116,6 +116,9 @@ class LocalFileOffsetStore:
                     raise OffsetFileFailed(str(self._path), "written", why_of(error)) from error
                 self._written = offsets
 
+    def leave(self) -> None:
+        """Do nothing: nobody else moves these offsets."""
+
     def remove_offset(self, queue: MessageQueue) -> None:
         """Do nothing: in BROADCASTING a queue comes back to the consumer that had it."""
 

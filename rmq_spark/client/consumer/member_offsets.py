@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 
 from rmq_spark.client.consumer.asked_ahead import AskedAhead
 from rmq_spark.client.consumer.clock import monotonic_ms
@@ -24,6 +25,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 PERSIST_WAIT_MS = 500
 """Milliseconds that brokers are waited for when offsets are persisted."""
+
+TOLD_LATE_MS = 5_000
+"""Milliseconds behind which a member has heard what operators did before it gave a queue up."""
 
 
 class MemberOffsets:
@@ -49,6 +53,8 @@ class MemberOffsets:
         self._ahead = AskedAhead(self._first_of, monotonic_ms)
         self._last_known = last_known
         self._message_at = message_at
+        self._given_up: dict[MessageQueue, float] = {}  # until when it counts as just given up
+        self._moved: set[MessageQueue] = set()  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
@@ -61,8 +67,12 @@ class MemberOffsets:
         """Store the offsets of those queues that are still the ones that were pulled."""
         all_known = self._last_known()
         known = {queue: all_known[queue] for queue in queues if queue in all_known}
+        self._persist_known(known)
+
+    def _persist_known(self, known: Mapping[MessageQueue, LastKnown]) -> None:
         for queue in those_known(known, self._message_at):
-            self._store.persist_all((queue,))
+            if queue not in self._moved:
+                self._store.persist_all((queue,))
 
     def persist_soon(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
@@ -71,12 +81,53 @@ class MemberOffsets:
     def forget(self, queue: MessageQueue, last_known: LastKnown) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
         self._ahead.forget(queue)
+        self._note_given_up(queue, inf)
 
         def forget() -> None:
-            self._store.persist_all([*those_known({queue: last_known}, self._message_at)])
+            self._persist_known({queue: last_known})
             self._store.remove_offset(queue)
+            self._note_given_up(queue, monotonic_ms() + TOLD_LATE_MS)
 
         self._lanes.of(queue.broker_name).schedule(forget)
+
+    def _note_given_up(self, queue: MessageQueue, until_ms: float) -> None:
+        for each, its_until_ms in list(self._given_up.items()):
+            if its_until_ms <= monotonic_ms():
+                self._given_up.pop(each, None)
+        self._given_up[queue] = until_ms
+
+    def _is_given_up(self, queue: MessageQueue) -> bool:
+        """Return whether a queue was given up just now: its last offset may undo an operator's."""
+        return monotonic_ms() < self._given_up.get(queue, 0)
+
+    def forget_at(self, queue: MessageQueue, offset: int) -> None:
+        """Store where an operator moves a queue, if that was given up just now, in its lane."""
+        if not self._is_given_up(queue):
+            return
+        self._moved.add(queue)
+
+        def store() -> None:  # behind `forget`, and before the queue may begin anew
+            self._moved.discard(queue)
+            self._store.persist(queue, offset)
+            self._store.remove_offset(queue)
+
+        self._lanes.of(queue.broker_name).schedule(store)
+
+    def leave_at(self, queue: MessageQueue, offset: int) -> bool:
+        """Store the offset to which an operator moves a queue while this member leaves the group.
+
+        What listeners still finish of the queue moves it no more. Return False if the queue is not
+        this member's, nor was it just now.
+        """
+        if queue not in self._last_known() and not self._is_given_up(queue):
+            return False
+        self._moved.add(queue)
+        self._store.persist(queue, offset)
+        return True
+
+    def leave(self) -> None:
+        """Note that the group is left: brokers tell this member no more where a queue is moved."""
+        self._store.leave()
 
     def take_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in a queue that is another one now back to an offset of that."""

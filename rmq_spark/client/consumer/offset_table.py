@@ -43,6 +43,9 @@ class OffsetStore(Protocol):
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Remember an offset, keep it for good, and wait until it is kept."""
 
+    def leave(self) -> None:
+        """Store nothing more where somebody else has stored another offset meanwhile."""
+
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop a queue's offset from memory: another member has the queue."""
 

@@ -6,6 +6,7 @@ not know.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 
 class UpdateOffset(Protocol):
@@ -30,6 +33,8 @@ class RemoteBrokerOffsetStore:
         self._query = query
         self._update = update
         self._table = OffsetTable()
+        self._last_stored: dict[MessageQueue, int | None] = {}
+        self._has_left = False
         self._outages = Outages("cannot have its offset stored yet")
 
     def load(self) -> None:
@@ -45,16 +50,27 @@ class RemoteBrokerOffsetStore:
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the broker."""
-        return self._table.read(queue, kind, self._query)
+        return self._table.read(queue, kind, self._ask)
+
+    def _ask(self, queue: MessageQueue) -> int | None:
+        self._last_stored[queue] = stored = self._query(queue)
+        return stored
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
         for queue, offset in self._table.of(queues).items():
             self._tell(queue, offset)
 
+    def leave(self) -> None:
+        """Note that brokers will tell this member no more where an operator moves the group."""
+        self._has_left = True
+
     def _tell(self, queue: MessageQueue, offset: int) -> None:
         try:
+            if self._has_left and self._is_moved(queue):
+                return
             self._update(queue, offset, one_way=True)
+            self._last_stored[queue] = offset
         except RocketPollError as error:
             self._outages.failed(queue, error)
         else:
@@ -67,9 +83,21 @@ class RemoteBrokerOffsetStore:
         """
         self._table.update(queue, offset, increase_only=False)
         self._update(queue, offset, one_way=False)
+        self._last_stored[queue] = offset
+
+    def _is_moved(self, queue: MessageQueue) -> bool:
+        """Return whether the broker has another offset by now than was last known here."""
+        if queue not in self._last_stored:
+            return False
+        before, now = self._last_stored[queue], self._query(queue)
+        if now == before:
+            return False
+        _log.warning("%s was moved behind this member, from %s to %s", queue, before, now)
+        return True
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop an offset here; the broker keeps it."""
+        self._last_stored.pop(queue, None)
         self._table.remove(queue)
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:

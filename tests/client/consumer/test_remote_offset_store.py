@@ -122,3 +122,26 @@ def test_what_is_removed_stays_with_the_broker(store, brokers):
     store.remove_offset(QUEUE)
     assert store.read_offset(QUEUE, MEMORY) is None
     assert store.read_offset(QUEUE, EITHER) == 1
+
+
+def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offset(store, brokers):
+    store.update_offset(QUEUE, 5, increase_only=True)
+    store.persist_all([QUEUE])
+    store.leave()
+    store.update_offset(QUEUE, 7, increase_only=True)
+    store.persist_all([QUEUE])
+    assert brokers.offsets == {QUEUE: 7}
+    brokers.offsets[QUEUE] = 2
+    store.update_offset(QUEUE, 9, increase_only=True)
+    store.persist_all([QUEUE])
+    assert brokers.offsets == {QUEUE: 2}
+
+
+def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brokers):
+    brokers.offsets[QUEUE] = 5
+    assert store.read_offset(QUEUE, STORE) == 5
+    store.leave()
+    brokers.offsets[QUEUE] = 2
+    store.update_offset(QUEUE, 9, increase_only=True)
+    store.persist_all([QUEUE])
+    assert brokers.offsets == {QUEUE: 2}

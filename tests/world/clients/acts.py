@@ -187,7 +187,6 @@ def shut_down_and_start(life, consuming, seconds, keeps_client=False):
 def unsubscribe_and_subscribe(life, consuming, seconds, topic):
     if topic in consuming.topics and not consuming.is_assigned:
         consuming.disturbs(seconds)
-        life.world.ledger.moves.leaves(consuming.group)
         now = life.world.kernel.now
         consuming.reader.filters.set(life.process.host, topic, None, now)
         consuming.consumer.unsubscribe(topic)

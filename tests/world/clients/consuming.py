@@ -200,7 +200,6 @@ class Consuming:
     def _end(self, *those):
         world = self._world
         began_at, finished = world.kernel.now, world.ledger.finished_by(self.reader)
-        world.ledger.moves.leaves(self.group)
         self.disturbs()
         for each in those:
             what = f"shutdown of a {type(each).__name__}"

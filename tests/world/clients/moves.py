@@ -5,8 +5,7 @@
 
 Both hold for a move that was reported to have been made, unless another one of the same queue came
 at the same time or later, or its broker was away, or not to be heard, about that time: who asks for
-two things at once, or asks a broker that dies, gets one of them. Nor do they hold beside a member
-that leaves just then, as what it has finished last is stored when its listener has ended.
+two things at once, or asks a broker that dies, gets one of them.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ _BEFORE_SECONDS = 60.0
 _BEHIND_SECONDS = 15.0
 """A trouble so long before a move or behind it may be the reason why it does not hold: connections
 may have died unnoticed, and offsets are on the disk only after seconds."""
-
-_LEAVING_SECONDS = 6.0
-"""So long the listener of a member that leaves may be busy, before that has stored all offsets."""
 
 _GRACE_SECONDS = 4.0
 """What was on its way to a listener begins at most so much later: late answers take their time."""
@@ -49,18 +45,6 @@ class Moves:
         self._world = world
         self._moves = []
         self._troubles = []
-        self._leaving = []
-
-    def leaves(self, group):
-        """A member gives up queues: what it stores last may come behind what an operator stores."""
-        now = self._world.kernel.now
-        self._leaving.append((group, now, now + _LEAVING_SECONDS))
-
-    def _is_left_meanwhile(self, move):
-        return any(
-            group == move.group and began <= move.ended_at and ended >= move.began_at
-            for group, began, ended in self._leaving
-        )
 
     def troubled(self, seconds, broker=None):
         """For so long a broker, or any, is away, or not heard."""
@@ -109,7 +93,6 @@ class Moves:
         rivals = (each for each in self._moves if each is not move and each.group == move.group)
         return (
             move.queue_offset is not None
-            and not self._is_left_meanwhile(move)
             and all(each.is_over_before(move) for each in rivals if each.queue == move.queue)
             and self.is_untroubled(
                 move.queue[1], move.began_at - _BEFORE_SECONDS, move.ended_at + _BEHIND_SECONDS

@@ -1,0 +1,123 @@
+"""An operator moves a group while one of its members leaves it, or gives up a queue.
+
+What listeners of that member still finish, and what it has not stored yet, moves the group no more.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_kinds import wait_until
+from consumer_clusters import FIRST
+
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.requests.broker_api import BrokerApi
+from rocketpoll import Admin
+
+BODIES = ["0", "1", "2", "3"]
+PATIENCE_S = 30
+KINDS = ["listener", "orderly_listener"]
+
+
+class Busy:
+    """A listener that is at all but its first message until it may end."""
+
+    def __init__(self):
+        self.begun, self.may_end = [], threading.Event()
+
+    def __call__(self, messages, _):
+        self.begun += [message.queue_offset for message in messages]
+        assert len(self.begun) == 1 or self.may_end.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def busy():
+    listener = Busy()
+    yield listener
+    listener.may_end.set()
+
+
+@pytest.fixture
+def topic(cluster):
+    """A topic of four messages in its only queue."""
+    topic = cluster.topic(queues=1)
+    cluster.send(topic, *BODIES, queue_id=0)
+    return topic
+
+
+def busy_member(cluster, group, topic, busy, kind, **more):
+    settings = PushSettings(
+        consume_from_where=FIRST, persist_consumer_offset_interval_ms=200, **more
+    )
+    consumer = PushConsumer(group, cluster.name_server, **{kind: busy}, settings=settings)
+    consumer.subscribe(topic)
+    consumer.start()
+    wait_until("it is busy", lambda: len(busy.begun) > 1, PATIENCE_S)
+    wait_until("the offset", lambda: cluster.stored_offset(group, topic) >= 1, PATIENCE_S)
+    return cluster.until_end(consumer)
+
+
+def reset(cluster, group, topic):
+    with Admin(cluster.name_server) as admin:
+        assert admin.reset_to_time(group, topic, 0) == {cluster.queue(topic): 0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", ["_stop_consuming", "_persist", "_end_behind_listeners"])
+def test_who_is_told_while_it_shuts_down_stores_nothing_else(
+    cluster, topic, busy, kind, step, monkeypatch
+):
+    group = cluster.group()
+    consumer = busy_member(cluster, group, topic, busy, kind, await_termination_ms=1_000)
+    take_the_step = getattr(consumer._member, step)
+
+    def behind_a_reset():
+        reset(cluster, group, topic)
+        busy.may_end.set()
+        take_the_step()
+
+    monkeypatch.setattr(consumer._member, step, behind_a_reset)
+    consumer.shutdown()
+    wait_until("its end", lambda: consumer.health().threads == 0, PATIENCE_S)
+    assert not cluster.members(group)
+    assert cluster.stored_offset(group, topic) == 0
+
+
+def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
+    cluster, topic, busy, caplog
+):
+    group = cluster.group()
+    consumer = busy_member(cluster, group, topic, busy, KINDS[1], await_termination_ms=0)
+    consumer.shutdown()
+    wait_until("nobody is told", lambda: not cluster.members(group), PATIENCE_S)
+    cluster.store_offset(group, topic, 3)  # as `mqadmin` does for a group without members
+    busy.may_end.set()
+    wait_until("its end", lambda: consumer.health().threads == 0, PATIENCE_S)
+    assert cluster.stored_offset(group, topic) == 3
+    assert f"{cluster.queue(topic)} was moved behind this member, from 1 to 3" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_queue_that_is_given_up_stays_where_it_was_moved(cluster, topic, busy, kind, monkeypatch):
+    group, tells, may_tell = cluster.group(), threading.Event(), threading.Event()
+    busy.may_end.set()
+    consumer = busy_member(cluster, group, topic, busy, kind)
+    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    real = BrokerApi.update_consumer_offset
+
+    def late(*arguments, one_way=False, **more):
+        if one_way and not tells.is_set():
+            tells.set()
+            assert may_tell.wait(PATIENCE_S)
+        return real(*arguments, one_way=one_way, **more)
+
+    monkeypatch.setattr(BrokerApi, "update_consumer_offset", late)
+    consumer.unsubscribe(topic)
+    assert tells.wait(PATIENCE_S)
+    reset(cluster, group, topic)
+    may_tell.set()
+    busy.begun.clear()
+    consumer.subscribe(topic)
+    wait_until("all once more", lambda: sorted(busy.begun) == [0, 1, 2, 3], PATIENCE_S)
