@@ -3,7 +3,8 @@
     thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
 
 Waking a loop is a write to a socket, and gives it the interpreter. What comes before it has run
-needs no other, and a thread that has read many answers wakes it behind the last (`turns`). A loop
+needs no other, and a thread that has read many answers wakes it behind the last (`turns`); not so
+for messages, of which each pull has many, and which are best taken while they are fresh. A loop
 that was closed takes nothing any more: what is posted then is dropped, as nobody waits for it. This
 module knows no client.
 """
@@ -47,6 +48,12 @@ class LoopBridge:
 
     def post(self, action: Callable[[], object]) -> None:
         """Have a function called in the loop soon, behind all that was posted before."""
+        self._actions.append(action)
+        if not self._is_woken:
+            self._wake()
+
+    def post_with_others(self, action: Callable[[], object]) -> None:
+        """Post a function of which the thread that reads may have many more to post."""
         self._actions.append(action)
         if self._is_woken:
             return
@@ -109,11 +116,11 @@ class Promise(Generic[_Result]):
 
     def set_result(self, result: _Result) -> None:
         """Let the future have its result."""
-        self._bridge.post(partial(self._resolve, result))
+        self._bridge.post_with_others(partial(self._resolve, result))
 
     def set_exception(self, error: BaseException) -> None:
         """Let the future fail."""
-        self._bridge.post(partial(self._fail, error))
+        self._bridge.post_with_others(partial(self._fail, error))
 
     def _resolve(self, result: _Result) -> None:
         if not self.future.done():

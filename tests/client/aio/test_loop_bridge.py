@@ -68,7 +68,7 @@ async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_las
     def hand_over():
         turns.begin()
         for number in range(100):
-            bridge.post(lambda number=number: seen.append(number))
+            bridge.post_with_others(lambda number=number: seen.append(number))
         woken.append(loop.woken)
         turns.end()
         woken.append(loop.woken)
@@ -86,15 +86,28 @@ async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before()
     loop, now = CountingLoop(asyncio.get_running_loop()), 0.0
     bridge, seen = LoopBridge(loop, lambda: now), []
     turns.begin()
-    bridge.post(lambda: seen.append("first"))
+    bridge.post_with_others(lambda: seen.append("first"))
     assert loop.woken == 0
     now = PUT_OFF_SECONDS
-    bridge.post(lambda: seen.append("second"))
+    bridge.post_with_others(lambda: seen.append("second"))
     assert loop.woken == 1
     turns.end()
     assert loop.woken == 1
     await steps(2)
     assert seen == ["first", "second"]
+
+
+@told_in_a_loop
+async def test_what_others_do_not_follow_wakes_the_loop_at_once():
+    loop = CountingLoop(asyncio.get_running_loop())
+    bridge, seen = LoopBridge(loop, lambda: 0.0), []
+    turns.begin()
+    bridge.post_with_others(lambda: seen.append("first"))
+    bridge.post(lambda: seen.append("second"))
+    assert loop.woken == 1
+    turns.end()
+    await steps(2)
+    assert (loop.woken, seen) == (1, ["first", "second"])
 
 
 @told_in_a_loop
