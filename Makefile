@@ -22,8 +22,8 @@ test: ROCKETPOLL_DEEP :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test deep wide demo picture pictures site notebooks archive \
-	tour fuzz crash powerloss world clientworld sparkworld holds seeded peers matrix cluster restarts \
-	golden vectors fresh image bench releasable release clean
+	tour fuzz crash powerloss world clientworld forks sparkworld holds seeded peers matrix cluster \
+	restarts golden vectors fresh image bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -141,6 +141,10 @@ world: $(READY)  ## brokers in simulated worlds, each from one seed; a failure i
 
 clientworld: $(READY)  ## groups and producers in simulated worlds: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
+
+forks: SEEDS = 500
+forks: $(READY)  ## processes that fork with clients in their hands, each from one seed
+	PYTHONPATH=.:tests $(BIN)/python -m forks --first $(FIRST) --seeds $(SEEDS) --beside 2
 
 sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)

@@ -36,6 +36,7 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
+from rmq_spark.client.connections.waiters import OwnFuture
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
@@ -350,6 +351,118 @@ def instance_started_before(address):
         found = {"sent": send_all(producer, os.getpid()), "client": instance.client_id}
     instance.stop()
     return {"parent": found, "children": [said]}
+
+
+def instance_with_a_given_id(address):
+    """Brokers take two clients of one id for one: a child's id is another."""
+    instance = ClientInstance(address, client_id="given")
+    consumer = LitePullConsumer(GROUP, instance, LitePullSettings(consume_from_where=FIRST))
+
+    def work():
+        with instance:
+            seen = polled_by(consumer, 3)
+            return {"seen": seen, "client": instance.client_id, "lasting": instance.lasting_id}
+
+    sent = send_to_all_queues(address)
+    children = [Child(work) for _ in range(2)]
+    return {"sent": sent, "children": [child.said() for child in children], "pid": os.getpid()}
+
+
+def instance_in_a_with_statement(address):
+    """It is in use in the child as well, where producers come one after the other."""
+    with ClientInstance(address) as instance:
+
+        def work():
+            sent = []
+            for _ in range(2):
+                with Producer("P", instance=instance) as own:
+                    sent.append(own.send(Message(TOPIC, b"x"), QUEUE).send_status.name)
+            return {"sent": sent, "is over": instance.is_shut_down}
+
+        found = Child(work).said()
+    return {"child": found}
+
+
+def callback_that_forks(address):
+    """The child runs no other callback of the parent's, and ends as that thread does."""
+    reading, writing = os.pipe()
+    children = []
+    with Producer("P", address) as producer:
+        producer.send(Message(TOPIC, b"before"), QUEUE)
+
+        def call(number):
+            os.write(writing, f"{os.getpid()} ".encode())
+            if number == 0:
+                until(lambda: all(future.done() for future in futures))
+                child = os.fork()
+                if child:
+                    children.append(child)
+
+        futures = [producer.send_async(Message(TOPIC, b"x"), QUEUE) for _ in range(20)]
+        for number, future in enumerate(futures):
+            future.add_done_callback(lambda _, number=number: call(number))
+        until(lambda: children)
+        ended = until(lambda: os.waitpid(children[0], os.WNOHANG)[0])
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        calls = pipe.read().split()
+    return {"ended": ended == children[0], "calls": calls, "pid": os.getpid()}
+
+
+def signal_that_forks(_address):
+    """A signal's handler forks while an answer is waited for, and the child goes on waiting."""
+    reading, writing = os.pipe()
+    children = []
+
+    def fork(*_):
+        children.append(os.fork())
+
+    signal.signal(signal.SIGUSR1, fork)
+    me = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(me, signal.SIGUSR1)).start()
+    said = raised_by(lambda: OwnFuture().result(2))
+    if children == [0]:
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        found = pipe.read()
+    os.waitpid(children[0], 0)
+    return {"parent": said, "child": found}
+
+
+def queues_watched_before(address):
+    """A consumer that watches a topic's queues, and was not started, consumes in a child."""
+    consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
+    consumer.register_topic_message_queue_change_listener(TOPIC, lambda *_: None)
+    sent = send_to_all_queues(address)
+    child = Child(lambda: polled_by(consumer, 3))
+    return {"sent": sent, "seen": child.said()}
+
+
+def consumers_made_while_it_forks(address):
+    """Forks while other threads make consumers, of which a child has halves."""
+    producer = Producer("P", address)
+    stopped = threading.Event()
+
+    def make():
+        while not stopped.is_set():
+            PushConsumer(GROUP, address, listener=lambda *_: None)
+            LitePullConsumer(GROUP, address)
+
+    producer.start()
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    said = []
+    for _ in range(20):
+        child = Child(lambda: producer.send(Message(TOPIC, b"x"), QUEUE).send_status.name)
+        said.append(child.said())
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    producer.shutdown()
+    return {"children": said}
 
 
 def admin_and_api_used_before(address):

@@ -131,6 +131,42 @@ def test_a_child_that_a_listener_has_forked_consumes_nothing_and_gives_nothing_b
     assert sorted(found["seen"]) == sorted(found["sent"])
 
 
+def test_a_client_of_a_given_id_is_another_one_in_each_child_and_keeps_its_files(run):
+    found = run("instance_with_a_given_id")
+    clients = [child["client"] for child in found["children"]]
+    assert len({"given", *clients}) == 3
+    assert all(client.startswith("given@") for client in clients)
+    assert {child["lasting"] for child in found["children"]} == {"given"}
+    seen = [body for child in found["children"] for body in child["seen"]]
+    assert set(seen) == set(found["sent"])
+
+
+def test_an_instance_in_a_with_statement_is_in_use_in_the_child_as_well(run):
+    found = run("instance_in_a_with_statement")
+    assert found["child"] == {"sent": ["SEND_OK", "SEND_OK"], "is over": False}
+
+
+def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run):
+    found = run("callback_that_forks")
+    assert found["ended"]
+    assert found["calls"] == [str(found["pid"])] * 20
+
+
+def test_a_call_in_which_a_signal_forks_is_refused_in_the_child_and_waits_on_in_the_parent(run):
+    found = run("signal_that_forks")
+    assert found["parent"].startswith("TimeoutError")
+    assert found["child"].startswith("ClientShutDown: this answer comes to the process that asked")
+
+
+def test_a_consumer_that_watches_queues_before_the_fork_consumes_behind_it(run):
+    found = run("queues_watched_before")
+    assert sorted(found["seen"]) == sorted(found["sent"])
+
+
+def test_a_fork_may_come_while_consumers_are_made(run):
+    assert run("consumers_made_while_it_forks") == {"children": ["SEND_OK"] * 20}
+
+
 def test_operators_and_those_who_ask_brokers_go_on_in_a_child(run):
     found = run("admin_and_api_used_before")
     assert found["before"] == found["child"] == found["parent"] == [True, 0]

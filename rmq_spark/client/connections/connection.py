@@ -14,7 +14,6 @@ requests mean.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
 import time
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.connections.frame_writer import TICK_SECONDS, FrameWriter
 from rmq_spark.client.connections.incoming import Incoming
+from rmq_spark.client.connections.own_sockets import OWN_SOCKETS
 from rmq_spark.client.connections.probes import find_silence_early
 from rmq_spark.client.connections.waiters import Answer, Waiter, Waiters, tell_each
 from rmq_spark.client.errors import (
@@ -130,7 +130,7 @@ class Connection:
         host, port = parse_address(address)
         deadline = time.monotonic() + timeout_ms / 1000
         try:
-            sock = socket.create_connection((host, port), timeout_ms / 1000)
+            sock = OWN_SOCKETS.connected(host, port, timeout_ms / 1000)
         except TimeoutError as error:
             raise ConnectionFailed(address, f"no answer within {timeout_ms} ms") from error
         except OSError as error:
@@ -426,13 +426,8 @@ class Connection:
             self._on_closed(self)
 
     def forked(self) -> None:
-        """Let go of the socket, which stays open in the parent; nothing is sent on it here."""
-        error = ConnectionClosed(
-            self.address, "it belongs to the process that this one was forked from"
-        )
-        self._waiters.forked(error)
-        with suppress(OSError):
-            os.close(self._socket.detach())
+        """Wait for nothing here; `OWN_SOCKETS` closes the copy of the parent's socket."""
+        self._waiters.forked()
 
 
 def parse_address(address: str) -> tuple[str, int]:

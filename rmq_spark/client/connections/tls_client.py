@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.connections.fork_locks import fork_lock
+from rmq_spark.client.connections.own_sockets import OWN_SOCKETS
 from rmq_spark.client.connections.tls_faults import why_tls_failed
 from rmq_spark.client.connections.tls_socket import TlsSocket
 from rmq_spark.client.errors import TlsFailed, TlsRejected
@@ -68,6 +69,7 @@ class TlsClient:
                 wrapped = self._context.wrap_socket(
                     sock, server_hostname=name, do_handshake_on_connect=False
                 )
+                OWN_SOCKETS.add(wrapped)
         except OSError as error:
             raise TlsFailed(address, why_tls_failed(error)) from error
         except ValueError as error:

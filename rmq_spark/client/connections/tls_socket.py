@@ -96,10 +96,6 @@ class TlsSocket:
             self._is_shut = True
             self._socket.close()
 
-    def detach(self) -> int:
-        """Give up the file descriptor, to be closed without a word to the peer, and return it."""
-        return self._socket.detach()
-
     def fileno(self) -> int:
         """Return the descriptor, to poll for the other side's end, but not for data to read."""
         return self._socket.fileno()

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
-from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex, slice_of, waited_mutex
+from rmq_spark.client.threads.mutex import mutex, slice_of, waited_mutex
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -99,13 +99,12 @@ class OwnFuture(Future[_Answer]):
 
     def _waited(self, timeout: float | None, ask: Callable[[float], _Outcome]) -> _Outcome:
         """Return what ``ask`` does, asking again and again; see `SIGNALS_SECONDS`."""
-        if timeout is not None and timeout <= SIGNALS_SECONDS:
-            return ask(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
                 return ask(slice_of(deadline))
             except FutureTimeout:  # noqa: PERF203  # a second has gone by
+                self.check_process()  # a signal's handler may have forked meanwhile
                 if self.done():
                     return ask(0)
                 if deadline is not None and time.monotonic() >= deadline:
@@ -114,9 +113,7 @@ class OwnFuture(Future[_Answer]):
     def check_process(self) -> None:
         """Raise `ClientShutDown` if the result comes to another process."""
         if self._process_id != os.getpid():
-            raise ClientShutDown(
-                "this answer comes to the process that asked, from which this one was forked"
-            )
+            raise of_another_process()
 
 
 class Reader(Protocol):
@@ -190,7 +187,9 @@ class Waiters:
         return len(self._waiters)
 
     def check_has_not_ended(self) -> None:
-        """Raise `ConnectionClosed` if the connection has ended."""
+        """Raise `ConnectionClosed` if the connection has ended, `ClientShutDown` behind a fork."""
+        if isinstance(self.ended, ClientShutDown):
+            raise self.ended
         if self.ended is not None:
             raise ConnectionClosed(self._address, str(getattr(self.ended, "why", self.ended)))
 
@@ -288,11 +287,18 @@ class Waiters:
             self.ended, self._waiters = error, {}
         return waiters
 
-    def forked(self, error: ClientError) -> None:
+    def forked(self) -> None:
         """Forget all waiters without a word: they wait in the parent process."""
         self._lock = mutex()
         self._waiters = {}
-        self.ended = error
+        self.ended = of_another_process()
+
+
+def of_another_process() -> ClientShutDown:
+    """Return the error of a call that a signal's handler forked in; nobody tries it again."""
+    return ClientShutDown(
+        "this answer comes to the process that asked, from which this one was forked"
+    )
 
 
 def tell_each(waiters: Iterable[Waiter], error: ClientError) -> None:

@@ -297,6 +297,12 @@ class AssignedQueues:
         self._queues: dict[MessageQueue, AssignedQueue] = {}
         self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
 
+    def forked(self) -> AssignedQueues:
+        """Return the same queues for a forked process, of a consumer that was not started yet."""
+        own = AssignedQueues(self._clock)
+        own.replace(list(self._queues))
+        return own
+
     def get(self, queue: MessageQueue) -> AssignedQueue | None:
         """Return the state of a queue, or None if it is not assigned."""
         return self._queues.get(queue)

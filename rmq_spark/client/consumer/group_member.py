@@ -28,19 +28,10 @@ from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.service_state import (
-    ConsumerInstance,
-    Life,
-    ServiceState,
-)
+from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.consumer.topics_to_find import find_topics
-from rmq_spark.client.errors import (
-    ClientError,
-    ClientShutDown,
-    MessageRejected,
-    OffsetMoved,
-)
+from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -88,6 +79,8 @@ class GroupMember(ProcessBound, ABC):
     ) -> None:
         """Check the settings, and make the parts of a consumer that is not started yet.
 
+        Subclasses begin as a `ProcessBound` when they are whole: a fork may come at any moment.
+
         ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
@@ -103,7 +96,7 @@ class GroupMember(ProcessBound, ABC):
             instance = self._own_instance = ClientInstance(instance)
         self._instance: ConsumerInstance = instance
         self._life = Life()
-        self._ending = Ending(f"{group} leaves", self._leave, SHUTDOWN_MS / 1000)
+        self._ending = self._new_ending()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._topics_of = self._subscriptions, frozenset[str]()
         self._changing_subscriptions = mutex()
@@ -134,7 +127,6 @@ class GroupMember(ProcessBound, ABC):
         self._persisting = Repeated(self._services, self._persist, persist_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
-        ProcessBound.__init__(self)
 
     def _crew(self) -> Crew:
         return OwnCrew()
@@ -155,6 +147,9 @@ class GroupMember(ProcessBound, ABC):
         )
 
     # ---- life
+
+    def _new_ending(self) -> Ending:
+        return Ending(f"{self.group} leaves", self._leave, SHUTDOWN_MS / 1000)
 
     @property
     def service_state(self) -> ServiceState:
@@ -275,6 +270,9 @@ class GroupMember(ProcessBound, ABC):
         """Leave a consumer that was started to the parent process; here it is silent."""
         self._life.forked()
         self._changing_subscriptions = mutex()
+        # An end that had been asked for, and was not under way yet, is the parent's as well.
+        self._has_joined = False
+        self._ending = self._new_ending()
 
     def _check_running(self) -> None:
         if self._life.state is not ServiceState.RUNNING:

@@ -51,6 +51,7 @@ from rmq_spark.client.subscriptions import (
     subscription_data,
 )
 from rmq_spark.client.threads.mutex import mutex
+from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -91,18 +92,22 @@ class LitePullMember(GroupMember):
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._outages = Outages("cannot be pulled")
         self._changing_tasks = mutex()
-        interval_ms = self._lite.auto_commit_interval_ms if self._lite.auto_commit else None
-        self._auto_commit = AutoCommit(
-            lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
-            self._offset_store,
-            interval_ms,
-            monotonic_ms,
-        )
+        self._auto_commit = self._new_auto_commit()
         self._topic_checks = TopicChecks(
             self._services,
             self.fetch_message_queues,
             self._instance.routes.refresh,
             self._lite.topic_metadata_check_interval_ms,
+        )
+        ProcessBound.__init__(self)
+
+    def _new_auto_commit(self) -> AutoCommit:
+        interval_ms = self._lite.auto_commit_interval_ms if self._lite.auto_commit else None
+        return AutoCommit(
+            lambda: self._assigned.all(),  # noqa: PLW0108  # a fork replaces it
+            self._offset_store,
+            interval_ms,
+            monotonic_ms,
         )
 
     # ---- which queues
@@ -168,7 +173,11 @@ class LitePullMember(GroupMember):
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Call ``listener`` with a topic and its queues when they change; looked for every 30 s."""
+        """Call ``listener`` with a topic and its queues when they change.
+
+        The consumer looks every 30 s, from its start on.
+        """
+        self._check_not_over()
         check_listener("listener", listener, "topic", "queues")
         self._topic_checks.add(topic, listener)
 
@@ -243,6 +252,7 @@ class LitePullMember(GroupMember):
         with self._changing_tasks:
             known = self._assigned.all()
             self._start_tasks([each for each in known if each.queue not in self._tasks])
+        self._topic_checks.start()
 
     def _stop_consuming(self) -> None:
         self._topic_checks.stop()
@@ -256,9 +266,12 @@ class LitePullMember(GroupMember):
     def _forked(self) -> None:
         """Leave the queues of a consumer that was started to the parent process."""
         super()._forked()
-        if self.service_state is ServiceState.OF_THE_PARENT:
-            self._assigned = AssignedQueues(monotonic_ms)
-            self._cache = ConsumeRequestCache()
+        is_mine = self.service_state is ServiceState.CREATE_JUST
+        self._assigned = self._assigned.forked() if is_mine else AssignedQueues(monotonic_ms)
+        self._cache = ConsumeRequestCache()
+        self._tasks = {}
+        self._changing_tasks = mutex()
+        self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need
 

@@ -48,6 +48,7 @@ from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.client.threads.countdown import Countdown
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.mutex import reentrant_mutex
+from rmq_spark.client.threads.process_bound import ProcessBound
 from rmq_spark.client.threads.scheduled_tasks import Repeated, ScheduledTasks, Workers
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -110,6 +111,7 @@ class PushMember(GroupMember):
         self._cleaning = Repeated(
             self._services, self._clean_expired, self._push.consume_timeout_ms
         )
+        ProcessBound.__init__(self)
 
     def _new_service(
         self,

@@ -37,6 +37,7 @@ class TopicChecks:
         self._refresh = refresh
         self._interval_ms = interval_ms
         self._checks: list[Repeated] = []
+        self._is_started = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
         """Call a listener whenever a topic has other queues than it had before."""
@@ -65,7 +66,14 @@ class TopicChecks:
 
         repeated = Repeated(self._workers, check, self._interval_ms)
         self._checks.append(repeated)
-        repeated.start(self._interval_ms)
+        if self._is_started:
+            repeated.start(self._interval_ms)
+
+    def start(self) -> None:
+        """Look for changes from now on: no thread begins before its consumer is started."""
+        self._is_started = True
+        for check in self._checks:
+            check.start(self._interval_ms)
 
     def stop(self) -> None:
         """Look for no changes any more."""

@@ -30,7 +30,7 @@ from rmq_spark.client.instance.broker_requests import BrokerRequests
 from rmq_spark.client.instance.heartbeats import Heartbeats
 from rmq_spark.client.instance.members import ConsumerMember, ProducerMember
 from rmq_spark.client.instance.routes import Routes
-from rmq_spark.client.names import check_client_id, check_group
+from rmq_spark.client.names import CLIENT_ID_BYTES_MAX, check_client_id, check_group
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.requests.name_servers import NameServers
 from rmq_spark.client.threads.ending import Ending
@@ -79,8 +79,9 @@ class ClientInstance(ProcessBound):
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
         client_id: Name of this client; it must differ from those of all other clients, in this
             process and others. At most 255 bytes, without ``/``: a directory has it in
-            BROADCASTING. By default one is made of address, process id and time; the directory is
-            then that of all clients of the machine.
+            BROADCASTING. In a forked process, that one's id is added to it. By default one is made
+            of address, process id and time; the directory is then that of all clients of the
+            machine.
         extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
         reads_itself: Whether the threads that wait for responses also read them, instead of a
             thread for each connection. `Producer.send_async` is not available then.
@@ -171,6 +172,14 @@ class ClientInstance(ProcessBound):
     def _own_client_id(self) -> str:
         return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
 
+    def _id_of_child(self) -> str:
+        """Return an id for a forked process: brokers would take two of one id for one client."""
+        if self._given_client_id is None:
+            return self._own_client_id()
+        process = f"@{os.getpid()}"
+        given = self._given_client_id.encode()[: CLIENT_ID_BYTES_MAX - len(process)]
+        return given.decode(errors="ignore") + process
+
     # ---- users
 
     @property
@@ -246,11 +255,13 @@ class ClientInstance(ProcessBound):
     def _forked(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
         self._lock = reentrant_mutex()
-        self._users = 0
+        # Who has started it, or entered its with statement, uses it here as well.
+        members = len(self._producers) + len(self._consumers)
+        self._users = max(self._users - members, 0)
         self._refreshing = self._heartbeats = None
         self._producers.clear()
         self._consumers.clear()
-        self.client_id = self._own_client_id()
+        self.client_id = self._id_of_child()
         self._ending = Ending("rocketpoll client ends", self._end, SHUTDOWN_MS / 1000)
 
     def __enter__(self) -> ClientInstance:

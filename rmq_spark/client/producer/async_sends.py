@@ -70,6 +70,11 @@ class AsyncSends:
         """Have failures tried again from now on; forget sends that waited in another process."""
         self._begin()
 
+    def forked(self) -> None:
+        """Forget the parent's sends, which are answered there, as are their callbacks."""
+        self._callbacks.forked()
+        self._begin()
+
     def stop(self) -> None:
         """Try nothing again from now on."""
         self._again.stop(0)

@@ -195,6 +195,7 @@ class Producer(ProcessBound):
         """Let a producer that was running start again when the child process first uses it."""
         self._life.forked()
         self._sender.forked()
+        self._async_sends.forked()
 
     def __enter__(self) -> Producer:
         try:

@@ -50,12 +50,21 @@ class Callbacks:
         """Make it; with ``waiting_max`` callbacks that wait, senders have to wait as well."""
         self._name = name
         self._waiting_max = waiting_max
+        self._is_of_parent = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._mutex = mutex()
         self._has_come = threading.Condition(self._mutex)
         self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()
         self._has_thread = False
         self._runs_in: int | None = None
+
+    def forked(self) -> None:
+        """Run none of the parent's callbacks; its thread ends, should a callback have forked."""
+        self._is_of_parent = True
+        self._begin()
 
     @property
     def waiting(self) -> int:
@@ -100,7 +109,7 @@ class Callbacks:
 
     def _run(self) -> None:
         self._runs_in = threading.get_ident()
-        while (action := self._next()) is not None:
+        while not self._is_of_parent and (action := self._next()) is not None:
             _run(action)
 
     def _next(self) -> Callable[[], object] | None:

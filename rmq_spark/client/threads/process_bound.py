@@ -40,8 +40,14 @@ _living: weakref.WeakValueDictionary[int, ProcessBound] = weakref.WeakValueDicti
 
 
 def _tell_all() -> None:
+    failure: Exception | None = None
     for bound in list(_living.values()):
-        bound._forked()  # its subclasses' alone, and no method for users
+        try:
+            bound._forked()  # its subclasses' alone, and no method for users
+        except Exception as error:  # noqa: BLE001, PERF203  # the others have to be told as well
+            failure = failure or error
+    if failure is not None:
+        raise failure  # Python prints it
 
 
 os.register_at_fork(after_in_child=_tell_all)

@@ -224,9 +224,10 @@ class Repeated:
         self._is_stopped = False
 
     def start(self, delay_ms: int) -> None:
-        """Run the action for the first time after a delay in milliseconds."""
+        """Run the action for the first time after a delay in milliseconds; again has no effect."""
         with self._mutex:
-            self._next = self._scheduler.schedule(self._run, delay_ms)
+            if self._next is None:
+                self._next = self._scheduler.schedule(self._run, delay_ms)
 
     def wake(self) -> None:
         """Run the action now, or once more if it is under way."""

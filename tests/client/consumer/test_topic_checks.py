@@ -40,6 +40,7 @@ def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_to
 
     checks = TopicChecks(workers, queues_of, lambda _topic: None, 1)
     with caplog.at_level(logging.INFO, "rmq_spark.client"):
+        checks.start()
         checks.add("T", listener)
         assert changed.wait(WAIT_S)
         checks.stop()
@@ -61,6 +62,7 @@ def test_a_listener_that_fails_is_named_and_told_of_the_next_change(workers, cap
         raise SystemExit("a listener fails")
 
     checks = TopicChecks(workers, lambda _topic: next(numbers, 2), lambda _topic: None, 1)
+    checks.start()
     checks.add("T", listener)
     assert told_twice.wait(WAIT_S)
     checks.stop()

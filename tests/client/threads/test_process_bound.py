@@ -41,6 +41,17 @@ def test_each_is_told_once_in_the_child_and_not_at_all_in_the_parent():
     assert [each.told for each in bound] == [[], [], []]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_that_fails_keeps_no_other_from_being_told():
+    class HalfMade(Bound):
+        def _forked(self):
+            raise AttributeError("made by a thread that is not here")
+
+    half_made, bound = HalfMade(), Bound()
+    assert seen_in_a_child(lambda: bound.told == [os.getpid()]) == "True"
+    del half_made
+
+
 def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
     told = []
 

@@ -158,6 +158,7 @@ class Consuming:
                     self.instance.shutdown()
                 time.sleep(_START_AGAIN_SECONDS)
         world.note(f"{process.name} consumes")
+        world.ledger.is_there(self.reader)
         if self.kind == "lite":
             threading.Thread(
                 target=self._poll_on, args=(consumer,), name=f"{process.name} polls"

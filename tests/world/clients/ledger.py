@@ -42,6 +42,9 @@ connection may have died without a word."""
 _KEPT_SECONDS = 15.0
 """So long a broker may have an offset in memory alone."""
 
+_BEGUN_SECONDS = 5.0
+"""So long a member that has been started may take until it knows where its queues begin."""
+
 _TOLD_SECONDS = 1.0
 """So long a listener may have ended, and its consumer not have been told."""
 
@@ -237,6 +240,19 @@ class Ledger:
             for time, where, offset in reader.commits
         ):
             self.complain(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
+
+    def is_there(self, reader):
+        """A member has begun. A machine in BROADCASTING has its offsets of a topic that was made
+        again meanwhile: where it has had none of the new messages, it goes on at a queue's end.
+        """
+        now = self._world.kernel.now
+        for topic in reader.topics if reader.is_broadcasting else ():
+            since = self.made_again.get(topic, inf)
+            if since < now and not any(
+                self.sent.get(body) == topic and self.sent_at[body] > since
+                for body in reader.bodies
+            ):
+                reader.skipped_until[topic] = now + _BEGUN_SECONDS
 
     def skips(self, group, queue, queue_offset):
         """Somebody has a group go on at this offset: what lies before it need not be finished."""

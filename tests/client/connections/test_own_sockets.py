@@ -1,0 +1,96 @@
+"""A child closes what its parent has dialled, and what it is dialling, without a word."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import closing, suppress
+
+import pytest
+
+from rmq_spark.client.connections.own_sockets import OwnSockets
+
+PATIENCE_S = 10
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def listener():
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server
+
+
+@pytest.fixture
+def full_listener():
+    """One that takes nobody any more: who connects waits."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as server:
+        waiting = []
+        for _ in range(4):
+            sock = socket.socket()
+            sock.setblocking(False)
+            with suppress(BlockingIOError):
+                sock.connect(server.getsockname())
+            waiting.append(sock)
+        yield server
+        for sock in waiting:
+            sock.close()
+
+
+def is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def forked(action):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if action() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_connected_socket_is_closed_in_a_child_and_its_peer_notices_nothing(listener):
+    sockets = OwnSockets()
+    sock = sockets.connected(*listener.getsockname(), 5)
+    descriptor = sock.fileno()
+    peer, _ = listener.accept()
+    with closing(sock), closing(peer):
+        assert forked(lambda: not is_open(descriptor) and sock.fileno() == -1)
+        sock.sendall(b"on")
+        assert peer.recv(10) == b"on"
+
+
+def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listener):
+    sockets = OwnSockets()
+
+    def dial():
+        with suppress(OSError):
+            sockets.connected(*full_listener.getsockname(), 1).close()
+
+    thread = threading.Thread(target=dial)
+    thread.start()
+    while not sockets._known:
+        assert thread.is_alive()
+    (dialled,) = sockets._known
+    descriptor = dialled.fileno()
+    assert forked(lambda: not is_open(descriptor))
+    assert is_open(descriptor)
+    del dialled
+    thread.join(PATIENCE_S)
+
+
+def test_a_host_that_refuses_is_the_error_of_its_last_address(listener):
+    port = listener.getsockname()[1]
+    listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        OwnSockets().connected("127.0.0.1", port, 5)
+
+
+def test_sockets_that_nobody_has_are_forgotten(listener):
+    sockets = OwnSockets()
+    sockets.connected(*listener.getsockname(), 5).close()
+    assert not sockets._known

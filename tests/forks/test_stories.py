@@ -1,0 +1,16 @@
+"""Some stories of processes that fork, each of another seed; `make forks SEEDS=5000` tells more."""
+
+from __future__ import annotations
+
+import pytest
+from breadth import count
+from forks.__main__ import campaign
+
+FIRST = 0
+
+
+@pytest.mark.deep
+def test_what_was_made_before_a_fork_works_behind_it_or_refuses_and_the_parent_goes_on():
+    said = []
+    seeds = count("ROCKETPOLL_FORKS", 24, wide=100)
+    assert campaign(range(FIRST, FIRST + seeds), beside=2, say=said.append) == [], "\n".join(said)

@@ -1,0 +1,96 @@
+"""Ways to fork, and what a child has to be right behind it.
+
+main              the thread that has made everything
+thread            another one, which is then the only one of the child
+listener          a listener of a push consumer
+callback          the callback of a future
+rebalance         a listener of changed queues, in the midst of a rebalance
+signal            a signal's handler, in the midst of a call; the child ends within the handler
+signal, goes on   the same; in the child the call goes on
+fork              `multiprocessing` with its methods ...
+spawn
+forkserver
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+COPIES = ("main", "thread", "listener", "callback", "rebalance", "signal", "signal, goes on")
+PROCESSES = ("fork", "spawn", "forkserver")
+
+CHILD_SECONDS = 40
+"""Longest life of a child: then it says where its threads are, and ends."""
+
+NESTED = 2
+"""A child of a child forks no more."""
+
+
+class EndOfChild(BaseException):
+    """Ends a child through all that its parent was in, as nothing catches it."""
+
+
+def inet_sockets():
+    """The sockets of this process that reach a network: descriptor and both of its addresses."""
+    found = []
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        try:
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as sock:
+                if sock.family in (socket.AF_INET, socket.AF_INET6):
+                    found.append(f"{entry.name}: {sock.getsockname()}")
+        except OSError:  # it was the directory's own, or another thread's
+            continue
+    return found
+
+
+def watch_child(notes):
+    """Note what a child has of its parent, and have it end in any case."""
+    hang = notes.path.with_name(f"hang-{os.getpid()}")
+    faulthandler.register(signal.SIGALRM, file=hang.open("w"), chain=True)  # then it is killed
+    signal.alarm(CHILD_SECONDS)
+    notes.note("born", sockets=inet_sockets(), threads=threading.active_count())
+
+
+def end(how):
+    """End a child, from wherever it is."""
+    signal.alarm(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if how == "os._exit":
+        os._exit(9)
+    if how == "sys.exit":
+        sys.exit(7)
+    if how == "an exception":
+        raise EndOfChild
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(CHILD_SECONDS)
+
+
+ENDS = {"os._exit": 9, "sys.exit": 7, "an exception": 1, "SIGTERM": -signal.SIGTERM}
+"""Ways to end, and the code of a child that was forked by the main thread, or is a `Process`.
+
+Any other thread's end is the end of its process, with 0.
+"""
+
+
+def wait_for(pid, seconds):
+    """The code with which a child ends; None if it has not in time, and is killed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
