@@ -221,6 +221,11 @@ class Housekeeping:
                 "looking after the pulls that wait for %d queues took %d ms", queues, took_ms
             )
 
+    def try_again(self) -> None:
+        """Try now what was hindered by a lack that is known to be over, and not a second later."""
+        self._finish_opening()
+        self._store.reput_again()
+
     def _finish_opening(self) -> None:
         if self._store.is_opening:
             self._through_store("the start is not finished", self._finish)

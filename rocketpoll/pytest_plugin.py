@@ -61,8 +61,11 @@ def rocketpoll_topic(
     queues = _queues() if marker is None else _queues(*marker.args, **marker.kwargs)
     topic = f"{_as_topic(request.node.name)}-{next(_numbers)}"
     rocketpoll_broker.create_topic(topic, queues)
-    yield topic
-    rocketpoll_broker.delete_topic(topic)
+    try:
+        with rocketpoll_broker.leaving_no_faults():
+            yield topic
+    finally:
+        rocketpoll_broker.delete_topic(topic)
 
 
 @pytest.fixture

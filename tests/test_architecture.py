@@ -61,6 +61,7 @@ TESTED_ELSEWHERE = {
     "broker/store/config.py": "store/test_message_store.py",
     "broker/store/disk.py": "store/test_local_file.py",
     "broker/store/dump.py": "store/test_inspection.py",
+    "broker/embedded/errors.py": "embedded/test_embedded_broker.py",
     "broker/store/errors.py": "store/test_message_store.py",
     "broker/store/message_filter.py": "store/test_reader.py",
     "broker/store/opening.py": "store/test_recovery.py",

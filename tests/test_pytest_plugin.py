@@ -247,3 +247,28 @@ def test_importing_it_takes_nothing_along_but_pytest(tmp_path):
 def test_our_own_tests_can_use_it(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "one")
     assert [message.body for message in rocketpoll_broker.messages(rocketpoll_topic)] == [b"one"]
+
+
+def test_a_fault_that_a_test_leaves_behind_is_its_own_error_and_no_other_s(project):
+    said = project("""
+import pytest
+
+@pytest.fixture(scope="class")
+def slow(rocketpoll_broker):
+    with rocketpoll_broker.slow(0.01):
+        yield
+
+class TestSlow:
+    def test_that_fails(self, slow, rocketpoll_broker, rocketpoll_topic):
+        rocketpoll_broker.away().__enter__()
+        assert False
+
+    def test_behind_it(self, slow, rocketpoll_broker, rocketpoll_topic):
+        assert [fault.name for fault in rocketpoll_broker._faults] == ["slow"]
+        rocketpoll_broker.send(rocketpoll_topic, "x")
+
+def test_at_the_end(rocketpoll_broker, rocketpoll_topic):
+    assert rocketpoll_broker._faults == []
+""")
+    assert outcome(said) == "1 failed, 2 passed, 1 error"
+    assert "broker.away() was left in force, and is ended now" in said

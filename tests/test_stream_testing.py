@@ -115,6 +115,19 @@ def test_a_crash_before_anything_was_read_is_a_stop(started):
         stream.check_answer(("one",))
 
 
+def test_a_crash_while_spark_writes_its_first_offset_is_one_before_anything_was_read(started):
+    with started() as stream:
+        stream.crash()
+        offsets = stream._checkpoint / "offsets"
+        shutil.rmtree(offsets, ignore_errors=True)
+        offsets.mkdir()
+        (offsets / ".0.9b3c.tmp").write_text("v1", encoding="utf-8")
+        stream.start()
+        stream.add_data("one")
+        stream.process_all()
+        stream.check_answer(("one",))
+
+
 def test_a_message_that_is_delayed_comes_when_the_clock_is_moved(
     started, rocketpoll_broker, rocketpoll_topic
 ):
@@ -183,7 +196,20 @@ def test_a_failure_that_is_expected_is_one_step_of_many(started):
         stream.start()
         with stream.expect_failure("one"):
             stream.process_all()
+        with stream.expect_failure("CAST_INVALID_INPUT"):
+            stream.start()
+            stream.process_all()
         stream.check_answer((1,))
+        with (
+            pytest.raises(AssertionError, match=r"does not run: start\(\) it, and process_all"),
+            stream.expect_failure(),
+        ):
+            stream.check_answer((1,))
+        with (
+            pytest.raises(ValueError, match=r"match: needed a regular expression, found '\('"),
+            stream.expect_failure("("),
+        ):
+            pass
 
 
 def test_a_failure_that_does_not_come_or_is_another_one_is_told_of(started):
@@ -231,6 +257,26 @@ def test_rows_that_differ_are_shown_side_by_side(started):
             stream.check_answer()
         with pytest.raises(TypeError, match=r"a tuple, a Row or a dict, found str 'one'; for"):
             stream.check_answer("one", "two")
+        with pytest.raises(AssertionError) as told:
+            stream.check_answer(("one", 1), ("three", 3))
+        assert str(told.value).splitlines()[1:] == [
+            "missing: ('one', 1), ('three', 3)",
+            "not expected: Row(text='one'), Row(text='two')",
+            "its columns are text",
+        ]
+
+
+def test_a_broker_that_goes_away_in_the_first_line_goes_from_a_stream_that_runs(
+    started, rocketpoll_broker
+):
+    with started() as stream:
+        with rocketpoll_broker.away():
+            pass
+        stream.add_data("one")
+        with rocketpoll_broker.away():
+            pass
+        stream.process_all()
+        stream.check_answer(("one",))
 
 
 def test_a_step_that_takes_too_long_ends_and_says_how_far_the_stream_is(started):
@@ -250,6 +296,11 @@ def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, roc
         started("totals")
     with pytest.raises(ValueError, match="append, update, complete, found 'all'"):
         started(output_mode="all")
+    for timeout in (0, -1, "60", True, float("nan")):
+        with pytest.raises(ValueError, match="timeout: needed seconds, more than 0, found"):
+            started(timeout=timeout)
+    with pytest.raises(TypeError, match=r"an EmbeddedBroker, as rocketpoll_broker, found str '127"):
+        stream_test(spark, rocketpoll_broker.address, "orders", texts)
     with (
         pytest.raises(StreamTestError, match="has returned None"),
         started(lambda _: None),

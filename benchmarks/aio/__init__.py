@@ -9,6 +9,7 @@ connections; each gets every message. Those with threads are polled in a thread 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Coroutine, Sequence
@@ -54,28 +55,25 @@ _Result = TypeVar("_Result")
 
 
 class Counter:
-    """Messages that have come, counted by any thread; somebody waits for so many of them."""
+    """Messages that have come, counted one by one in any thread; somebody waits for so many."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._missing = 0
-        self._none_missing = threading.Event()
+        self.expect(0)
 
     def expect(self, count: int) -> None:
-        """Begin to count down from here."""
-        self._missing, self._none_missing = count, threading.Event()
+        """Begin to count from here."""
+        self._numbers, self._expected = itertools.count(1), count
+        self._are_there = threading.Event()
 
-    def came(self, count: int) -> None:
-        """Note that so many messages have come."""
-        with self._mutex:
-            self._missing -= count
-            if self._missing <= 0:
-                self._none_missing.set()
+    def came(self) -> None:
+        """Note that a message has come. No two threads get the same number, without a lock."""
+        if next(self._numbers) >= self._expected:
+            self._are_there.set()
 
     def wait(self) -> None:
         """Come back when all are there."""
-        if not self._none_missing.wait(_PATIENCE_SECONDS):
-            raise AssertionError(f"{self._missing} messages have not come")
+        if not self._are_there.wait(_PATIENCE_SECONDS):
+            raise AssertionError(f"not all of {self._expected} messages have come")
 
 
 class Loop:
@@ -208,21 +206,32 @@ class Stage:
 
         self._loop.run(send())
 
+    def futures_with_asyncio(self, count: int = SENDS) -> None:
+        """Have sends under way as futures of the loop, and wait for all."""
+
+        async def send() -> None:
+            message = Message(TOPIC, BODY)
+            await asyncio.gather(*[self._aio_producer.send_async(message) for _ in range(count)])
+
+        self._loop.run(send())
+
 
 def _poll(consumer: LitePullConsumer, counter: Counter) -> None:
     with suppress(ClientShutDown):
         while True:
-            counter.came(len(consumer.poll(1_000)))
+            for _ in consumer.poll(1_000):
+                counter.came()
 
 
 async def _poll_in_loop(consumer: aio.Consumer, counter: Counter) -> None:
     while consumer.is_running:
-        counter.came(len(await consumer.poll(1_000)))
+        for _ in await consumer.poll(1_000):
+            counter.came()
 
 
 async def _iterate(consumer: aio.Consumer, counter: Counter) -> None:
     async for _ in consumer:
-        counter.came(1)
+        counter.came()
 
 
 def aio_cases(stage: Stage, messages: int) -> list[Case]:
@@ -249,6 +258,14 @@ def aio_cases(stage: Stage, messages: int) -> list[Case]:
     found += [
         Case(_SENT, _THREADED, stage.send_with_threads, SENDS),
         Case(_SENT, "asyncio", stage.send_with_asyncio, SENDS, peer=_THREADED, target=target),
+        Case(
+            _SENT,
+            "asyncio, send_async",
+            stage.futures_with_asyncio,
+            SENDS,
+            peer=_THREADED,
+            target=target,
+        ),
     ]
     return found
 

@@ -77,14 +77,15 @@ def _seconds(by: object) -> float:
         raise TypeError(
             f"by: needed a timedelta or a number of seconds, found {found}; for example: {_EXAMPLE}"
         )
+    shown = f"{seconds:g} seconds" if isinstance(by, timedelta) else excerpt(by)
     if seconds < 0:
         raise ValueError(
-            f"by: the clock of a broker only goes forward, found {excerpt(by)}: what has been "
+            f"by: the clock of a broker only goes forward, found {shown}: what has been "
             "delivered or deleted does not come back. For an earlier time, start another broker"
         )
     if not math.isfinite(seconds) or seconds > ADVANCE_MAX.total_seconds():
         raise ValueError(
-            f"by: needed at most {ADVANCE_MAX.days} days, found {excerpt(by)}: the clock stops at "
+            f"by: needed at most {ADVANCE_MAX.days} days, found {shown}: the clock stops at "
             "every hour of a move; move it several times"
         )
     return seconds

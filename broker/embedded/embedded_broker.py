@@ -33,6 +33,7 @@ from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
 from rocketpoll.broker.embedded.clock import BrokerClock
+from rocketpoll.broker.embedded.errors import EmbeddedBrokerError
 from rocketpoll.broker.embedded.faults import BrokerFaults, Work
 from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
 from rocketpoll.broker.server.server import CannotListen
@@ -43,10 +44,6 @@ _log = logging.getLogger(__name__)
 _WORK_SECONDS: Final = 60.0
 _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
-
-
-class EmbeddedBrokerError(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
-    """An embedded broker does not run, cannot be started, or belongs to another process."""
 
 
 class _Life(Enum):

@@ -12,30 +12,66 @@ they are in what it stands on. This knows the controller that it is handed, and 
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from rmq_spark.errors import excerpt
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.embedded.errors import EmbeddedBrokerError
 from rocketpoll.broker.embedded.network import EmbeddedNetwork
 from rocketpoll.broker.embedded.time_ahead import TimeAhead
 
 _SLOW_SECONDS_MAX: Final = 3_600.0
+_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
 
 Work: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
 """A coroutine function that does something with a broker, on the broker's loop."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Fault:
+class Fault:
+    """One thing that is wrong with a broker, by the name of the method that began it."""
+
+    name: str
     is_away: bool = False
     is_full: bool = False
     slow_seconds: float = 0.0
     cut_after: int | None = None
+
+
+class FaultBlock(AbstractContextManager[None]):
+    """A fault for as long as a with statement lasts; it may be used again, also within itself."""
+
+    def __init__(self, faults: BrokerFaults, fault: Fault) -> None:
+        """Make it; nothing is wrong before the block begins."""
+        self._faults = faults
+        self._fault = fault
+        self._begun: list[Fault] = []
+        self._was_entered = False
+
+    def __enter__(self) -> None:
+        self._was_entered = True
+        fault = replace(self._fault)
+        self._faults.begin_fault(fault)
+        self._begun.append(fault)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._begun:
+            raise EmbeddedBrokerError(f"the block of {self._fault.name}() has not begun")
+        self._faults.end_fault(self._begun.pop())
+
+    def __del__(self) -> None:
+        if not self._was_entered:
+            name = self._fault.name
+            arguments = "..." if name in _WITH_ARGUMENTS else ""
+            how = f"`with broker.{name}({arguments}):`"
+            text = f"broker.{name}() alone does nothing: a fault is a block, {how}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class BrokerFaults(ABC):
@@ -47,11 +83,10 @@ class BrokerFaults(ABC):
         self._ahead = TimeAhead()
         self._disk = EmbeddedDisk(self._ahead)
         self._network = EmbeddedNetwork()
-        self._faults: list[_Fault] = []
+        self._faults: list[Fault] = []
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Enter a context in which the broker, and its name server, cannot be reached.
+    def away(self) -> FaultBlock:
+        """Return a context in which the broker, and its name server, cannot be reached.
 
         All connections are cut, and new ones refused; then it is back on the same port. It goes on
         meanwhile, like a machine whose cable is pulled.
@@ -60,12 +95,10 @@ class BrokerFaults(ABC):
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process; or it cannot come back, as the port is in use.
         """
-        with self._fault("away", _Fault(is_away=True)):
-            yield
+        return FaultBlock(self, Fault("away", is_away=True))
 
-    @contextmanager
-    def slow(self, seconds: float) -> Iterator[None]:
-        """Enter a context in which each answer of the broker is held back for some seconds.
+    def slow(self, seconds: float) -> FaultBlock:
+        """Return a context in which each answer of the broker is held back for some seconds.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -77,12 +110,10 @@ class BrokerFaults(ABC):
             raise _wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
         if math.isnan(seconds) or not 0 <= seconds <= _SLOW_SECONDS_MAX:
             raise ValueError(f"seconds: needed 0 to 3,600, found {excerpt(seconds)}")
-        with self._fault("slow", _Fault(slow_seconds=seconds)):
-            yield
+        return FaultBlock(self, Fault("slow", slow_seconds=seconds))
 
-    @contextmanager
-    def cut_after(self, count: int) -> Iterator[None]:
-        """Enter a context in which each connection is cut behind so many bytes of answers.
+    def cut_after(self, count: int) -> FaultBlock:
+        """Return a context in which each connection is cut behind so many bytes of answers.
 
         The bytes of each connection are counted on their own, from the beginning of the block or of
         the connection; mostly, an answer is cut in its middle.
@@ -97,12 +128,10 @@ class BrokerFaults(ABC):
             raise _wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
         if count < 0:
             raise ValueError(f"count: needed 0 bytes or more, found {excerpt(count)}")
-        with self._fault("cut_after", _Fault(cut_after=count)):
-            yield
+        return FaultBlock(self, Fault("cut_after", cut_after=count))
 
-    @contextmanager
-    def full_disk(self) -> Iterator[None]:
-        """Enter a context in which the disk of the broker has no room.
+    def full_disk(self) -> FaultBlock:
+        """Return a context in which the disk of the broker has no room.
 
         Sends are refused as by every broker on a full disk, with SERVICE_NOT_AVAILABLE (14), and
         taken again behind the block. The oldest files of the log may go, but never the last.
@@ -111,8 +140,28 @@ class BrokerFaults(ABC):
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process.
         """
-        with self._fault("full_disk", _Fault(is_full=True)):
+        return FaultBlock(self, Fault("full_disk", is_full=True))
+
+    @contextmanager
+    def leaving_no_faults(self) -> Iterator[None]:
+        """Enter a context behind which all faults are over that began in it; it is for fixtures.
+
+        Raises:
+            EmbeddedBrokerError: One was not over, as its own block was not left: it is now.
+        """
+        before = tuple(self._faults)
+        try:
             yield
+        finally:
+            left = [fault for fault in self._faults if fault not in before]
+            for fault in left:
+                self.end_fault(fault)
+        if left:
+            names = ", ".join(f"broker.{fault.name}()" for fault in left)
+            raise EmbeddedBrokerError(
+                f"{names} was left in force, and is ended now: use it in a with statement, which "
+                "ends it however it is left"
+            )
 
     # ---- within
 
@@ -124,17 +173,18 @@ class BrokerFaults(ABC):
     def _end_fault(self, note: Callable[[], None], work: Work) -> None:
         """Note the end of a fault and have it done, if the broker still runs in this process."""
 
-    @contextmanager
-    def _fault(self, name: str, fault: _Fault) -> Iterator[None]:
+    def begin_fault(self, fault: Fault) -> None:
+        """Have a fault from now on; it ends with `end_fault`."""
         try:
-            self._begin_fault(name, lambda: self._faults.append(fault), self._put_faults)
+            self._begin_fault(fault.name, lambda: self._faults.append(fault), self._put_faults)
         except BaseException:
             if fault in self._faults:
                 self._faults.remove(fault)
             raise
-        try:
-            yield
-        finally:
+
+    def end_fault(self, fault: Fault) -> None:
+        """End a fault, unless it has been ended."""
+        if fault in self._faults:
             self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
 
     async def _put_faults(self, controller: BrokerController) -> None:
@@ -149,6 +199,8 @@ class BrokerFaults(ABC):
             self._disk.is_full = is_full
             await controller.housekeeping.all_done()
             controller.housekeeping.clean()  # which looks at the disk
+            await controller.housekeeping.all_done()
+            controller.housekeeping.try_again()
             await controller.housekeeping.all_done()
         is_away = any(fault.is_away for fault in faults)
         if is_away and not server.is_away:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pyspark.sql import types as sql
 
+from rmq_spark.errors import excerpt
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGICAL: Final[Mapping[str, sql.DataType]] = {
     "date": sql.DateType(),
@@ -33,6 +35,8 @@ _NAMED: Final[Mapping[str, sql.DataType]] = {
     "enum": sql.StringType(),
     "fixed": sql.BinaryType(),
 }
+_SAID_BY_NAME: Final = {"record": (), "enum": ("symbols",), "fixed": ("size",)}
+_DIGITS_MAX: Final = 38
 _NO_COLUMN: Final = ("time-millis", "time-micros", "duration", "uuid")
 _OF_SPARK: Final[Mapping[type[sql.DataType], Any]] = {
     sql.StringType: "string",
@@ -99,64 +103,97 @@ def spark_schema_of(text: str) -> sql.StructType:
     """
     try:
         schema = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"this is no JSON ({error})") from error
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError('needed an Avro schema of a record, {"type": "record", ...}')
-    try:
         found = _to_spark(schema, "", {})
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no Avro schema ({error!r})") from error
-    assert isinstance(found, sql.StructType)  # noqa: S101  # as it is a record
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is no JSON ({error})") from error
+    except RecursionError:
+        raise ValueError("this is nested too deep to be read") from None
+    if not isinstance(found, sql.StructType):
+        raise ValueError('needed an Avro schema of a record, {"type": "record", ...}')  # noqa: TRY004  # of a text
     return found
 
 
 def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
     if isinstance(schema, list):
-        others = [each for each in schema if each != "null"]
+        others = [each for each in schema if each not in ("null", {"type": "null"})]
         if len(others) != 1:
             raise ValueError(f"{path} is a union of {len(others)} types, and a column has one")
         return _to_spark(others[0], path, seen)
     if isinstance(schema, str):
-        if schema in _NAMED:
-            return _NAMED[schema]
-        return _to_spark(_known(schema, path, seen), path, seen)
-    kind = schema["type"]
+        return _NAMED.get(schema) or _to_spark(_known(schema, path, seen), path, seen)
+    kind = _part(schema, "type", path)
     if isinstance(kind, (dict, list)):
         return _to_spark(kind, path, seen)
-    if kind in ("record", "enum", "fixed"):
-        seen[schema["name"]] = None if kind == "record" else schema
+    if kind in _SAID_BY_NAME:
+        seen[_part(schema, "name", path)] = None if kind == "record" else schema
     if kind == "record":
-        before = f"{path}." if path else ""
-        fields = [
-            sql.StructField(each["name"], _to_spark(each["type"], f"{before}{each['name']}", seen))
-            for each in schema["fields"]
-        ]
-        seen[schema["name"]] = schema
-        return sql.StructType(fields)
+        return _to_struct(schema, path, seen)
     if kind == "array":
-        return sql.ArrayType(_to_spark(schema["items"], f"{path}[]", seen))
+        return sql.ArrayType(_to_spark(_part(schema, "items", path), f"{path}[]", seen))
     if kind == "map":
-        return sql.MapType(sql.StringType(), _to_spark(schema["values"], f"{path}[]", seen))
-    return _to_spark_value(schema, path)
+        values = _to_spark(_part(schema, "values", path), f"{path}[]", seen)
+        return sql.MapType(sql.StringType(), values)
+    return _to_spark_value(schema, path, seen)
 
 
-def _to_spark_value(schema: Any, path: str) -> sql.DataType:
+def _to_struct(schema: Any, path: str, seen: dict[str, Any]) -> sql.StructType:
+    fields = [_to_field(each, path, seen) for each in _list_of(schema, "fields", path)]
+    seen[schema["name"]] = schema
+    return sql.StructType(fields)
+
+
+def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
+    name = _part(field, "name", f"a field of {path}" if path else "a field")
+    place = f"{path}.{name}" if path else name
+    return sql.StructField(name, _to_spark(_part(field, "type", place), place, seen))
+
+
+def _part(schema: Any, key: str, path: str) -> Any:
+    """Return what a schema has to have, or raise an error that says where it lacks that."""
+    where = path or "the record"
+    if not isinstance(schema, dict):
+        raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
+    if key not in schema:
+        raise ValueError(f"{where} lacks {key!r}: {excerpt(schema)}")
+    return schema[key]
+
+
+def _list_of(schema: Any, key: str, path: str) -> list[Any]:
+    found = _part(schema, key, path)
+    if not isinstance(found, list):
+        raise ValueError(f"{key} of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # as above
+    return found
+
+
+def _to_spark_value(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
     kind, logical = schema["type"], schema.get("logicalType")
-    if logical == "decimal":
-        return sql.DecimalType(schema["precision"], schema.get("scale", 0))
+    for needed in _SAID_BY_NAME.get(kind, ()):
+        _part(schema, needed, path)
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(_part(schema, "precision", path), schema.get("scale", 0), path)
     if logical in _NO_COLUMN:
         raise ValueError(f"{path} is a {logical}, which no column can be")
     if kind not in _NAMED:
-        raise ValueError(f"{path} is {kind}, which Avro does not have")
+        return _to_spark(_known(kind, path, seen), path, seen)
     return _LOGICAL.get(logical, _NAMED[kind])
 
 
-def _known(name: str, path: str, seen: dict[str, Any]) -> Any:
+def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
+        found = f"{excerpt(precision)} and {excerpt(scale)}"
+        raise ValueError(f"{path}: needed precision and scale of a decimal, found {found}")
+    if not 1 <= precision <= _DIGITS_MAX:
+        raise ValueError(f"{path} has {precision} digits, and a column {_DIGITS_MAX}")
+    return sql.DecimalType(precision, scale)
+
+
+def _known(name: Any, path: str, seen: dict[str, Any]) -> Any:
     """Return the schema of a name that was given before."""
-    schema = seen.get(name, seen.get(name.rpartition(".")[2], path))
+    if name == "null":
+        raise ValueError(f"{path} is null alone, which no column can be")
+    schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))
     if schema is path:
-        raise ValueError(f"{path} is {name!r}, which is not said before")
+        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor said before")
     if schema is None:
         raise ValueError(f"{path} is {name} within itself, which no column can be")
     return schema

@@ -8,6 +8,7 @@ logical types; Apache's own in Python is ten times slower.
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -59,6 +60,14 @@ class AvroBodies:
             return pa.array(records, self._kind)
         except (pa.ArrowException, *_WRONG) as error:
             raise BodyFault("", "values that Spark's types hold", str(error)) from error
+
+
+def check_schema(text: str) -> None:
+    """Raise `ValueError` if bodies cannot be read by an Avro schema, which is given as JSON."""
+    try:
+        _library().parse_schema(json.loads(text))
+    except Exception as error:  # of many kinds, its own and Python's
+        raise ValueError(f"fastavro cannot read by it ({error!r})") from error
 
 
 def _library() -> Any:

@@ -69,8 +69,10 @@ def read_body(options: Given) -> BodyOptions:
     try:
         if kind is BodyFormat.AVRO and '"record"' in text:
             from rmq_spark.spark.avro_schema import spark_schema_of  # noqa: PLC0415  # the same
+            from rmq_spark.spark.body_avro import check_schema  # noqa: PLC0415  # brings pyarrow
 
             schema, avro_schema = spark_schema_of(text), text
+            check_schema(text)
         else:
             schema = parse_schema(text)
     except ValueError as error:

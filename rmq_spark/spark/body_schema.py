@@ -42,6 +42,9 @@ _NAMED: Final[Mapping[str, Callable[[], sql.DataType]]] = {
     "timestamp_ntz": sql.TimestampNTZType,
     "binary": sql.BinaryType,
 }
+_DEPTH_MAX: Final = 60
+"""Types within a column; pyarrow passes on 63, and `bodyColumn` takes one of them."""
+
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 _PLAIN: Final = tuple({kind for kind in _NAMED.values() if isinstance(kind, type)})
 _KINDS: Final = (
@@ -56,8 +59,13 @@ def parse_schema(text: str) -> sql.StructType:
     Raises:
         ValueError: It is neither; the message says where, and what was needed.
     """
-    if not text.lstrip().startswith("{"):
-        return _Ddl(text).schema()
+    try:
+        return _Ddl(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
+    except RecursionError:
+        raise ValueError("this is nested too deep to be read") from None
+
+
+def _from_json(text: str) -> sql.StructType:
     try:
         document = json.loads(text)
         found = sql.StructType.fromJson(document)
@@ -73,13 +81,44 @@ def faults_of(schema: sql.StructType) -> list[str]:
     """Return what no body can have of a schema, a line for each; empty if all can be."""
     if not schema.fields:
         return ["it has no fields"]
+    depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
+    if any(depth > _DEPTH_MAX for _, depth in depths):
+        return [
+            f"{name} is nested {depth} deep, and Arrow, which carries rows from and to Spark, "
+            f"holds {_DEPTH_MAX}"
+            for name, depth in depths
+            if depth > _DEPTH_MAX
+        ]
     return [fault for field in schema.fields for fault in _field_faults(field, field.name)] + [
         f"{name} stands there twice" for name in _twice(schema, is_top=True)
     ]
 
 
+def _depth(kind: sql.DataType) -> int:
+    """Return how many arrays, structs and maps, each for two, stand within each other.
+
+    There may be thousands: nothing here calls itself.
+    """
+    depth, within = 0, [kind]
+    while within := [inner for each in within for inner in _parts(each)]:
+        depth += 1
+    return depth
+
+
+def _parts(kind: sql.DataType) -> list[sql.DataType]:
+    if isinstance(kind, sql.StructType):
+        return [field.dataType for field in kind.fields]
+    if isinstance(kind, sql.ArrayType):
+        return [kind.elementType]
+    if isinstance(kind, sql.MapType):  # which Arrow has as an array of entries, which are structs
+        return [sql.StructType([sql.StructField("value", kind.valueType)])]
+    return []
+
+
 def unwritable(schema: sql.StructType) -> list[str]:
     """Return what no body can have of the columns of a data frame, a line for each."""
+    if any(_depth(field.dataType) > _DEPTH_MAX for field in schema.fields):
+        return faults_of(schema)
     return faults_of(_nullable(schema))
 
 

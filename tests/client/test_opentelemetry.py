@@ -223,12 +223,16 @@ def test_a_coroutine_that_sends_has_its_span_below_that_of_its_task(seen, broker
             with seen.tracer.start_as_current_span("task"):
                 await producer.send(replace(ORDER, topic="coroutine"))
                 await producer.send_batch([replace(ORDER, topic="coroutines")] * 2)
+                await producer.send_async(replace(ORDER, topic="future"))
+                with pytest.raises(MessageRejected):
+                    producer.send_async(replace(ORDER, topic="refused", body=b""))
 
     asyncio.run(send())
     [parent] = seen.spans("task")
-    for name in ("send coroutine", "send coroutines"):
+    for name in ("send coroutine", "send coroutines", "send future", "send refused"):
         [span] = seen.spans(name)
         assert span.parent.span_id == parent.context.span_id
+    assert span.status.status_code is StatusCode.ERROR
 
 
 def test_polls_of_threads_and_coroutines_count_what_they_return(seen, broker, producer):

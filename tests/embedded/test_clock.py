@@ -228,6 +228,7 @@ def test_the_clock_shows_the_brokers_time():
     ("by", "error", "why"),
     [
         (-1, ValueError, "only goes forward, found -1: .* start another broker"),
+        (timedelta(hours=-1), ValueError, "only goes forward, found -3600 seconds: "),
         (timedelta(hours=-1), ValueError, "only goes forward"),
         (math.nan, ValueError, "at most 366 days, found nan"),
         (math.inf, ValueError, "at most 366 days, found inf"),

@@ -176,15 +176,8 @@ def test_a_broker_that_starts_again_on_a_full_disk_refuses_sends_as_before(again
             again(broker)
             with pytest.raises(SendFailed, match="full"):
                 broker.send("orders", "refused")
-        wait_until(lambda: _is_sent(broker), what="room")
+        broker.send("orders", "two")  # as the block is over, and not a while later
         assert bodies(broker, "orders")[-1] == "two"
-
-
-def _is_sent(broker):
-    try:
-        return broker.send("orders", "two")
-    except SendFailed:
-        return False
 
 
 def test_delayed_messages_wait_for_room(broker, topic):
@@ -259,6 +252,54 @@ def test_blocks_of_threads_may_overlap(broker, topic):
     first.close()
     assert is_refused(broker)
     second.close()
+    assert not is_refused(broker)
+
+
+def test_a_block_may_be_used_again_and_within_itself(broker, topic):
+    away = broker.away()
+    for _ in range(2):
+        with away:
+            assert is_refused(broker)
+            with away:
+                assert is_refused(broker)
+            assert is_refused(broker)
+        assert not is_refused(broker)
+    with pytest.raises(EmbeddedBrokerError, match=r"block of away\(\) has not begun"):
+        away.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [
+        (lambda broker: broker.away(), r"`with broker\.away\(\):`"),
+        (lambda broker: broker.slow(0.1), r"`with broker\.slow\(\.\.\.\):`"),
+    ],
+)
+def test_a_fault_that_is_no_block_does_nothing_and_says_so(broker, fault, how):
+    with pytest.warns(RuntimeWarning, match=how):
+        fault(broker)
+    assert broker._faults == []
+
+
+def test_what_a_fixture_s_block_leaves_in_force_is_ended_and_told(broker, topic):
+    def leave_two():
+        with broker.leaving_no_faults():
+            broker.away().__enter__()
+            broker.full_disk().__enter__()
+
+    def fail_in_the_midst():
+        with broker.leaving_no_faults():
+            broker.away().__enter__()
+            raise ZeroDivisionError
+
+    names = r"^broker\.away\(\), broker\.full_disk\(\) was left in force"
+    with broker.slow(0.01):
+        with pytest.raises(EmbeddedBrokerError, match=names):
+            leave_two()
+        assert not is_refused(broker)
+        assert [fault.name for fault in broker._faults] == ["slow"]
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_midst()
     assert not is_refused(broker)
 
 

@@ -40,6 +40,8 @@ def field(kind):
     [
         ({"type": "string"}, "x STRING"),
         (["string", "null"], "x STRING"),
+        ([{"type": "null"}, "string"], "x STRING"),
+        ({"type": "string", "logicalType": "decimal", "precision": 4}, "x STRING"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "x STRING"),
         ({"type": "fixed", "name": "F", "size": 4}, "x BINARY"),
         ({"type": "long", "logicalType": "timestamp-millis"}, "x TIMESTAMP"),
@@ -57,10 +59,37 @@ def test_types_of_avro_are_columns(kind, found):
         ("{", "this is no JSON"),
         ('{"type": "string"}', "needed an Avro schema of a record"),
         (field(["int", "string"]), "x is a union of 2 types, and a column has one"),
-        (field("Other"), "x is 'Other', which is not said before"),
+        (field("Other"), "x is 'Other', which is neither Avro's nor said before"),
+        (field("null"), "x is null alone, which no column can be"),
+        (field(5), "x is 5, which is no Avro schema"),
+        (field({"type": "enum", "name": "E"}), "x lacks 'symbols': "),
+        (field({"type": "fixed", "name": "F"}), "x lacks 'size': "),
+        (field({"type": "bytes", "logicalType": "decimal"}), "x lacks 'precision': "),
+        (
+            field({"type": "bytes", "logicalType": "decimal", "precision": 50}),
+            "x has 50 digits, and a column 38",
+        ),
+        (
+            field({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 9}),
+            "x: needed precision and scale of a decimal, found 3 and 9",
+        ),
+        (
+            field({"type": "bytes", "logicalType": "decimal", "precision": "3"}),
+            "x: needed precision and scale of a decimal, found '3' and 0",
+        ),
+        (
+            field({"type": "record", "name": "B", "fields": [{"type": "int"}]}),
+            "a field of x lacks 'name': ",
+        ),
+        (
+            field({"type": "record", "name": "B", "fields": {"y": "int"}}),
+            "fields of x: needed a list, found ",
+        ),
+        ('["null"]', " is a union of 0 types"),
+        ('{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000, "this is nested too deep"),
         (field("A"), "x is A within itself"),
         (field({"type": "int", "logicalType": "time-millis"}), "x is a time-millis"),
-        (field({"type": "array"}), "this is no Avro schema"),
+        (field({"type": "array"}), "x lacks 'items': "),
     ],
 )
 def test_what_no_column_can_be_is_refused(text, said):

@@ -44,7 +44,30 @@ def test_they_travel_to_tasks():
         ("json", " ", {}, "option bodySchema: it is empty"),
         ("json", AVRO, {}, "option bodySchema: this is no schema as df.schema.json"),
         ("avro", "`a-b` INT", {}, "option bodySchema: a-b is no name in Avro"),
-        ("avro", '{"type": "record", "name": "A"}', {}, "option bodySchema: this is no Avro"),
+        (
+            "avro",
+            '{"type": "record", "name": "A"}',
+            {},
+            "option bodySchema: the record lacks 'fields'",
+        ),
+        (
+            "avro",
+            AVRO.replace('"long"', '{"type": {"type": "int"}}'),
+            {},
+            "option bodySchema: fastavro cannot read by it (",
+        ),
+        (
+            "json",
+            "a " + "ARRAY<" * 200 + "INT" + ">" * 200,
+            {},
+            "option bodySchema: a is nested 200 deep, and Arrow",
+        ),
+        (
+            "json",
+            "a " + "ARRAY<" * 5_000 + "INT" + ">" * 5_000,
+            {},
+            "option bodySchema: this is nested too deep to be read",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_in_one_line(kind, schema, more, said):

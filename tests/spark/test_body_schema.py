@@ -1,8 +1,11 @@
 """Schemas of bodies: the DDL that is taken is read as Spark reads it, and the rest is refused."""
 
+import pyarrow as pa
 import pytest
 from body_types import structs
 from hypothesis import given
+from pyspark.sql import types as sql
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rmq_spark.spark.body_schema import faults_of, parse_schema, unwritable
@@ -74,3 +77,30 @@ def test_what_no_body_can_have_is_refused_by_its_path(text, fault):
 
 def test_a_data_frame_may_have_columns_that_are_never_null():
     assert unwritable(parse_schema("a INT NOT NULL, b STRUCT<c: INT NOT NULL>")) == []
+
+
+def a_struct(kind):
+    return sql.StructType([sql.StructField("f", kind)])
+
+
+def a_map(kind):
+    return sql.MapType(sql.StringType(), kind)
+
+
+@pytest.mark.parametrize("make", [sql.ArrayType, a_struct, a_map])
+def test_what_arrow_does_not_carry_is_told_by_its_column_and_the_rest_it_carries(make):
+    def nested(depth):
+        kind = sql.IntegerType()
+        for _ in range(depth // 2 if make is a_map else depth):
+            kind = make(kind)
+        return sql.StructType([sql.StructField("a", kind), sql.StructField("b", sql.DateType())])
+
+    assert faults_of(nested(60)) == unwritable(nested(60)) == []
+    told = ["a is nested 62 deep, and Arrow, which carries rows from and to Spark, holds 60"]
+    assert faults_of(nested(62)) == unwritable(nested(62)) == told
+    within = sql.StructType([sql.StructField("body", nested(60))])
+    batch = pa.RecordBatch.from_pylist([], to_arrow_schema(within))
+    batch.serialize()
+    with pytest.raises(pa.ArrowInvalid, match="recursion depth"):
+        pa.RecordBatch.from_pylist([], to_arrow_schema(nested(80))).serialize()
+    assert "nested 200 deep" in unwritable(nested(200))[0]

@@ -131,7 +131,8 @@ class Client(ProcessBound):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ClientShutDown(
-                f"{what} is used where no event loop runs: use it in a coroutine of its loop"
+                f"{what} is used where no event loop of asyncio runs (trio's is none): use it in a "
+                "coroutine of its loop"
             ) from None
         if self._is_of_the_parent:
             raise ClientShutDown(f"{what} was made before this process was forked: make one here")

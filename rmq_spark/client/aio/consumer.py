@@ -11,11 +11,14 @@ for the next. Which queues, how far and how much is pulled ahead is the threaded
 from __future__ import annotations
 
 import asyncio
+from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from time import monotonic
 from types import NoneType
 from typing import Final, TypeVar
 
+from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Wakes
 from rmq_spark.client.aio.loop_consumer import LoopConsumer
@@ -79,6 +82,7 @@ class Consumer(Member["LoopConsumer"]):
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: Wakes | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._let_others_run_at = 0.0
 
     # ---- life
@@ -114,6 +118,8 @@ class Consumer(Member["LoopConsumer"]):
         threaded.shutdown()
 
     def _closed(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._arrivals is not None:
             self._arrivals.wake_all()
 
@@ -178,15 +184,16 @@ class Consumer(Member["LoopConsumer"]):
         Asking for it says that the message before is dealt with. The iteration ends when the
         consumer is closed. One that is cancelled has taken nothing.
         """
-        loop, consumer = asyncio.get_running_loop(), self._built
+        consumer = self._built
         if (
             consumer is not None
-            and consumer.handout is not None
+            and (handout := consumer.handout) is not None
             and not self._is_over
-            and loop is self._loop
-            and loop.time() < self._let_others_run_at
-            and (message := consumer.next_handed()) is not None
+            and get_running_loop() is self._loop
+            and monotonic() < self._let_others_run_at
+            and (message := handout.next()) is not None
         ):
+            observing.handed(self.group, message)
             return message
         consumer = self._now()
         if not self._is_over:
@@ -200,25 +207,35 @@ class Consumer(Member["LoopConsumer"]):
         self, consumer: LoopConsumer, seconds: float | None, take: Callable[[], _Taken | None]
     ) -> _Taken | None:
         """Return what there is to take, waiting for it; None if the time, or the consumer, ends."""
-        arrivals, loop = self._arrivals, asyncio.get_running_loop()
+        arrivals, loop = self._arrivals, get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
-        if loop.time() >= self._let_others_run_at:
+        if monotonic() >= self._let_others_run_at:
             await asyncio.sleep(0)
-            self._let_others_run_at = loop.time() + BUSY_SECONDS
+            self._let_others_run_at = monotonic() + BUSY_SECONDS
         consumer.confirm_returned()
         while not self._is_over and consumer.is_running:
             taken = take()
             if taken is not None or arrivals is None:
                 return taken  # nothing may be awaited between taking and this
-            patience = self._settings.auto_commit_interval_ms / 1000
-            if deadline is not None:
-                patience = min(patience, deadline - loop.time())
-                if patience <= 0:
-                    break
+            patience = None if deadline is None else deadline - loop.time()
+            if patience is not None and patience <= 0:
+                break
+            self._look_at_commits_later()
             await arrivals.wait(patience)
             consumer.commit_if_due()
-            self._let_others_run_at = loop.time() + BUSY_SECONDS
+            self._let_others_run_at = monotonic() + BUSY_SECONDS
         return None
+
+    def _look_at_commits_later(self) -> None:
+        """Have those that wait woken when offsets may be due: one timer for all their waits."""
+        if self._timer is None and self._loop is not None and self._settings.auto_commit:
+            seconds = self._settings.auto_commit_interval_ms / 1000
+            self._timer = self._loop.call_later(seconds, self._look_at_commits)
+
+    def _look_at_commits(self) -> None:
+        self._timer = None
+        if self._arrivals is not None:
+            self._arrivals.wake_all()
 
     # ---- offsets
 

@@ -2,8 +2,10 @@
 
     thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
 
-Waking a loop is a write to a socket; what comes while it is awake already needs none. A loop that
-was closed takes nothing any more: what is posted then is dropped, as nobody waits for it. This
+Waking a loop is a write to a socket, and gives it the interpreter. What comes before it has run
+needs no other, and a thread that has read many answers wakes it behind the last (`turns`); not so
+for messages, of which each pull has many, and which are best taken while they are fresh. A loop
+that was closed takes nothing any more: what is posted then is dropped, as nobody waits for it. This
 module knows no client.
 """
 
@@ -11,48 +13,76 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from rmq_spark.client.threads.mutex import reentrant_mutex
+from rmq_spark.client.threads import turns
 
 _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
+PUT_OFF_SECONDS: Final = 0.002
+"""Seconds after which a loop is woken, though the thread that reads has more to hand over."""
+
 
 class LoopBridge:
-    """Runs functions in an event loop. `post` may be called from any thread."""
+    """Runs functions in an event loop. `post` may be called from any thread.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    It takes no lock: each step is one that no other thread comes in between. What is posted while
+    the loop is about to look is found by that look, as the loop says first that it looks.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.loop = loop
-        self._mutex = reentrant_mutex()  # a signal handler in the loop's thread may post as well
-        self._actions: list[Callable[[], object]] = []
-        self._is_awake = False
+        self._clock = clock
+        self._actions: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+        self._put_off_until: float | None = None
 
     def post(self, action: Callable[[], object]) -> None:
         """Have a function called in the loop soon, behind all that was posted before."""
-        with self._mutex:
-            self._actions.append(action)
-            if self._is_awake:
-                return
-            self._is_awake = True
+        self._actions.append(action)
+        if not self._is_woken:
+            self._wake()
+
+    def post_with_others(self, action: Callable[[], object]) -> None:
+        """Post a function of which the thread that reads may have many more to post."""
+        self._actions.append(action)
+        if self._is_woken:
+            return
+        until = self._put_off_until
+        if until is None:
+            self._put_off_until = self._clock() + PUT_OFF_SECONDS
+            if not turns.put_off(self._wake):
+                self._wake()
+        elif self._clock() >= until:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._is_woken:
+            return
+        self._is_woken = True
         try:
             self.loop.call_soon_threadsafe(self._run)
         except RuntimeError:  # the loop is closed, and stays so
-            with self._mutex:
-                self._actions = []
+            self._actions.clear()
+            self._is_woken, self._put_off_until = False, None
 
     def _run(self) -> None:
-        with self._mutex:
-            actions, self._actions = self._actions, []
-            self._is_awake = False
-        for action in actions:
+        self._is_woken, self._put_off_until = False, None
+        actions = self._actions
+        for _ in range(len(actions)):
+            action = actions.popleft()
             try:
                 action()
-            except Exception:  # noqa: BLE001, PERF203  # the others are run all the same
+            except Exception:  # noqa: BLE001  # the others are run all the same
                 _log.exception("a function that was posted to an event loop failed")
 
     @property
@@ -86,11 +116,11 @@ class Promise(Generic[_Result]):
 
     def set_result(self, result: _Result) -> None:
         """Let the future have its result."""
-        self._bridge.post(partial(self._resolve, result))
+        self._bridge.post_with_others(partial(self._resolve, result))
 
     def set_exception(self, error: BaseException) -> None:
         """Let the future fail."""
-        self._bridge.post(partial(self._fail, error))
+        self._bridge.post_with_others(partial(self._fail, error))
 
     def _resolve(self, result: _Result) -> None:
         if not self.future.done():

@@ -34,6 +34,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
+from rmq_spark.client.threads import turns
 from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
 from rmq_spark.client.threads.starting import start_thread
 from rmq_spark.errors import RocketPollError
@@ -232,7 +233,7 @@ class Connection:
         try:
             if may_gather and not self._reads_itself:
                 waiter.keeper = self._writer
-                self._writer.gather(command)
+                self._writer.gather(command, waiter.soon)
                 if not self._waiters.is_waiting(waiter):  # given up meanwhile: nobody is waiting
                     self._writer.withdraw(waiter.opaque)
             else:
@@ -343,7 +344,11 @@ class Connection:
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
-        error = self._incoming.read(seconds, self._received)
+        turns.begin()
+        try:
+            error = self._incoming.read(seconds, self._received)
+        finally:
+            turns.end()
         if error is not None:
             self._end(error)
 

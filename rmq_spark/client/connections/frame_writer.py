@@ -2,7 +2,7 @@
 
     write     the asking thread writes: soonest for one
     gather    a thread writes what has come in the meantime, a slice at a time: many times as fast
-              for thousands
+              for thousands; or the asking thread does, at the end of its turn, without waiting
     withdraw  what has gathered and is of no use any more is not written
 
 Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
@@ -13,6 +13,7 @@ what has gathered for long, and where nobody knows how much was sent.
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
 from collections import OrderedDict, deque
@@ -43,6 +44,13 @@ SLICE_BYTES: Final = 1 << 18
 """Bytes of gathered requests that are begun at once: the others can still be withdrawn."""
 
 _LARGE_BODY_BYTES: Final = 1 << 16
+_MUCH_BYTES: Final = 1 << 16
+
+TURN_SECONDS: Final = 0.05
+"""Seconds after which what has gathered in a turn is written by the thread: its loop is busy."""
+
+Soon = Callable[[Callable[[], object]], object]
+"""Has a function called by this thread, soon: at the end of its event loop's turn."""
 
 
 class FrameWriter:
@@ -77,6 +85,11 @@ class FrameWriter:
         self._gathered: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
         self._gathered_bytes = 0
         self._begun: frozenset[int] = frozenset()  # opaques of the slice that is being written
+        self._is_for_thread = False  # what has gathered, and what is left of a slice
+        self._turn_until = 0.0
+        self._is_watching = False  # the thread, whether a turn ends in time
+        self._room: select.poll | None = None
+        self._never_waits = isinstance(sock, socket.socket)  # under TLS a write may
         self._to_tell: list[Callable[[], object]] = []  # who wants to know when it is written
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -103,18 +116,72 @@ class FrameWriter:
             except RuntimeError:  # it was not taken
                 pass
 
-    def gather(self, command: RemotingCommand) -> None:
-        """Have a request written soon, with those that gather until then."""
+    def gather(self, command: RemotingCommand, soon: Soon | None = None) -> None:
+        """Have a request written soon, with those that gather until then.
+
+        By ``soon`` this thread writes what the socket takes at once, and the writer's own thread
+        what is left: no switch of threads is needed. That thread looks whether it comes to that in
+        time.
+        """
         pieces = _pieces_of(command)
         with self._mutex:
             is_first = not self._gathered
             self._gathered[command.opaque] = pieces
             self._gathered_bytes += sum(map(len, pieces))
-            if self._thread is not None or self._has_new_thread():
-                if is_first:  # else the thread was notified, and has not woken yet
-                    self._has_gathered.notify()
+            has_thread = self._thread is not None or self._has_new_thread()
+            if has_thread and (soon is None or not self._never_waits):
+                self._leave_to_thread()
                 return
-        self._write_gathered()
+            if is_first and has_thread:
+                self._turn_until = self._clock() + TURN_SECONDS
+                if not self._is_watching:
+                    self._has_gathered.notify()
+        if not has_thread or soon is None:
+            self._write_gathered()
+        elif self._gathered_bytes >= _MUCH_BYTES:
+            self.write_what_fits()
+        elif is_first:
+            soon(self.write_what_fits)
+
+    def write_what_fits(self) -> None:
+        """Write what has gathered, as far as the socket takes it without waiting."""
+        writing = self._writing
+        if is_mine(writing):  # a signal's handler, in the midst of a request
+            return
+        try:
+            if writing.acquire(blocking=False):
+                with suppress(ClientError):  # a failure is told to the waiters
+                    self._write_while_there_is_room()
+        finally:
+            try:  # noqa: SIM105  # `suppress` is a call as well
+                writing.release()  # at once: the next call would let a signal in
+            except RuntimeError:  # it was not taken
+                pass
+        if self._gathered or self._unsent:
+            with self._mutex:
+                self._leave_to_thread()
+        else:
+            self._has_written()
+
+    def _leave_to_thread(self) -> None:
+        if not self._is_for_thread:  # else it was notified, and has not woken yet
+            self._is_for_thread = True
+            self._has_gathered.notify()
+
+    def _write_while_there_is_room(self) -> None:
+        if self._room is None:
+            self._room = select.poll()
+            self._room.register(self._socket, select.POLLOUT)
+        try:
+            while (self._unsent or self._gathered) and self._room.poll(0):
+                if not self._unsent:
+                    self._begin_to_send(_joined(self._begin_slice()))
+                self._write_some()
+        except ClientError:
+            raise  # the connection has ended
+        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
+            self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
+            raise
 
     def _has_new_thread(self) -> bool:
         name = f"rocketpoll writer {self._address}"
@@ -170,8 +237,12 @@ class FrameWriter:
         try:
             while not self._is_closed:
                 with self._mutex:
-                    while not self._gathered and not self._is_closed:
-                        self._has_gathered.wait(TICK_SECONDS)
+                    while not (self._is_for_thread or self._is_closed):
+                        left = self._turn_until - self._clock()
+                        if self._gathered and left <= 0:
+                            break
+                        self._is_watching = left > 0
+                        self._has_gathered.wait(left if self._is_watching else TICK_SECONDS)
                 self._write_gathered()
         except Exception as error:  # noqa: BLE001  # a lack of memory, for example
             why = f"what has gathered could not be written: {type(error).__name__}: {error}"
@@ -179,8 +250,9 @@ class FrameWriter:
             _log.error("%s: writing has failed", self._address, exc_info=error)
 
     def _write_gathered(self) -> None:
-        while self._gathered:
+        while self._gathered or self._is_for_thread:
             with suppress(ClientError), self._writing:  # a failure is told to the waiters
+                self._is_for_thread = False
                 pieces = self._begin_slice()
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
                 if not self._write_until(deadline, _joined(pieces)):
@@ -199,7 +271,7 @@ class FrameWriter:
                 found += pieces
                 size += sum(map(len, pieces))
             self._gathered_bytes -= size
-            self._begun = frozenset(begun)
+            self._begun = self._begun.union(begun)
         return found
 
     def _has_written(self) -> None:
@@ -215,9 +287,7 @@ class FrameWriter:
 
         Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
         """
-        own = [memoryview(piece).cast("B") for piece in pieces]
-        self._unsent.extend(own)
-        self._unsent_bytes += sum(map(len, own))
+        own = self._begin_to_send(pieces)
         try:
             while self._unsent:
                 self._write_some()
@@ -230,6 +300,12 @@ class FrameWriter:
             self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
         return True
+
+    def _begin_to_send(self, pieces: Iterable[Buffer]) -> list[memoryview]:
+        own = [memoryview(piece).cast("B") for piece in pieces]
+        self._unsent.extend(own)
+        self._unsent_bytes += sum(map(len, own))
+        return own
 
     def _write_some(self) -> None:
         unsent = self._unsent

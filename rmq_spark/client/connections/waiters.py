@@ -46,6 +46,9 @@ class Waiter:
     keeper: Keeper | None = None
     """The one who may keep bytes of the request, also behind its end."""
 
+    soon: Callable[[Callable[[], object]], object] | None = None
+    """Has a function called soon by the thread that asks, if that can write requests then."""
+
     def __init__(self, request_code: int, timeout_ms: int, asked_at: float) -> None:
         self.request_code = request_code
         self.timeout_ms = timeout_ms

@@ -258,11 +258,19 @@ class Handout:
     ``asking_confirms``, asking for one says that those before are dealt with.
     """
 
-    __slots__ = ("_assigned", "asking_confirms", "counted", "handed", "is_over", "messages")
+    __slots__ = (
+        "_assigned",
+        "_count",
+        "asking_confirms",
+        "counted",
+        "handed",
+        "is_over",
+        "messages",
+    )
 
     def __init__(self, request: ConsumeRequest) -> None:
         self._assigned = request.assigned
-        self.messages = request.messages
+        self.messages, self._count = request.messages, len(request.messages)
         self.asking_confirms = False
         self.handed = self.counted = 0
         self.is_over = False
@@ -273,7 +281,7 @@ class Handout:
         None comes as well if the queue was given up, or sought in.
         """
         at = self.handed
-        if at == len(self.messages) or self.is_over or self._assigned.is_paused:
+        if at == self._count or self.is_over or self._assigned.is_paused:
             return None
         message = self.messages[at]
         self.handed = at + 1  # last of all: no exception of a signal's comes in behind this

@@ -161,6 +161,8 @@ class ProcessQueue(Generic[Message]):
     def _remove(self, messages: Sequence[Message]) -> None:
         if messages:  # an answer without any acknowledges none, and says nothing of the listener
             self._consumed_at_ms = self._clock()
+        if self._were_first(messages):
+            return
         for message in messages:
             at = message.queue_offset
             self._started_ms.pop(at, None)
@@ -169,6 +171,18 @@ class ProcessQueue(Generic[Message]):
             elif self._taken.pop(at, None) is None:
                 continue
             self._bytes -= len(message.body)
+
+    def _were_first(self, messages: Sequence[Message]) -> bool:
+        """Remove these at once if they are the first that wait, as after each pull of a reader."""
+        offsets = [message.queue_offset for message in messages]
+        if offsets != self._waiting_offsets[: len(offsets)]:
+            return False
+        del self._waiting_offsets[: len(offsets)]
+        for at in offsets:
+            del self._waiting[at]
+            self._started_ms.pop(at, None)
+        self._bytes -= sum([len(message.body) for message in messages])
+        return True
 
     def take_messages(self, count: int) -> list[Message]:
         """Take the first waiting messages, in order; they count until they are acknowledged."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from rmq_spark.client.connections.frame_writer import Soon
 from rmq_spark.client.connections.waiters import Waiter
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -106,16 +107,22 @@ class AsyncSends:
         return future
 
     def begin(
-        self, prepared: Outgoing, fixed: MessageQueue | None, timeout_ms: int, outcome: SendOutcome
+        self,
+        prepared: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int,
+        outcome: SendOutcome,
+        soon: Soon,
     ) -> bool:
         """Send a message without waiting for anybody; return False if there is no room for it.
 
-        Where a route has to be asked for, or a broker to be connected, a thread does so.
+        It is written when ``soon`` calls what it is given, with all that gather until then. Where a
+        route has to be asked for, or a broker to be connected, a thread does so, and writes.
         """
         try:
             if not self.pending.enter(outcome, len(prepared.body), 0):
                 return False
-            _AsyncSend(self, prepared, fixed, timeout_ms, outcome).attempt(may_wait=False)
+            _AsyncSend(self, prepared, fixed, timeout_ms, outcome).begin(soon)
         except BaseException:
             self.pending.leave(outcome)
             raise
@@ -165,6 +172,12 @@ class _AsyncSend(Waiter):
         self._failed: str | None = None
         self._chosen: MessageQueue | None = None  # the queue of a try that waits for a thread
         self._turn: int | None = None  # the turn of one whose queues are not known yet
+
+    def begin(self, soon: Soon) -> None:
+        """Send the message without waiting, written by ``soon`` in this thread, or by others."""
+        self.soon = soon
+        self.attempt(may_wait=False)
+        self.soon = None  # of this thread alone: other tries are made by others
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""

@@ -130,7 +130,8 @@ def test_each_call_in_another_loop_or_in_none_is_refused_in_one_line(broker, gro
     make, said = KINDS[kind]
     said = said.format(group=group)
     elsewhere = f"{said} belongs to another event loop: make one in this loop"
-    nowhere = f"{said} is used where no event loop runs: use it in a coroutine of its loop"
+    where = "where no event loop of asyncio runs (trio's is none)"
+    nowhere = f"{said} is used {where}: use it in a coroutine of its loop"
 
     async def errors(member):
         return {name: await error_of(call) for name, call in every_call(member)}

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from async_stories import steps, told_in_a_loop, until
 
-from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise, Wakes
+from rmq_spark.client.aio.loop_bridge import PUT_OFF_SECONDS, LoopBridge, Promise, Wakes
+from rmq_spark.client.threads import turns
 
 
 class CountingLoop:
@@ -20,6 +22,13 @@ class CountingLoop:
     def call_soon_threadsafe(self, call):
         self.woken += 1
         return self._loop.call_soon_threadsafe(call)
+
+
+class LargeAction:
+    """Something to call, of which it can be known whether it is kept."""
+
+    def __call__(self):
+        pytest.fail("nobody runs it")
 
 
 @told_in_a_loop
@@ -52,6 +61,56 @@ async def test_what_gathers_while_the_loop_is_busy_wakes_it_once():
 
 
 @told_in_a_loop
+async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_last():
+    loop = CountingLoop(asyncio.get_running_loop())
+    bridge, seen, woken = LoopBridge(loop, lambda: 0.0), [], []
+
+    def hand_over():
+        turns.begin()
+        for number in range(100):
+            bridge.post_with_others(lambda number=number: seen.append(number))
+        woken.append(loop.woken)
+        turns.end()
+        woken.append(loop.woken)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(hand_over).result()
+        threads.submit(bridge.post, lambda: seen.append("other")).result()
+    await steps(2)
+    assert (woken, loop.woken) == ([0, 1], 1)
+    assert seen == [*range(100), "other"]
+
+
+@told_in_a_loop
+async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before():
+    loop, now = CountingLoop(asyncio.get_running_loop()), 0.0
+    bridge, seen = LoopBridge(loop, lambda: now), []
+    turns.begin()
+    bridge.post_with_others(lambda: seen.append("first"))
+    assert loop.woken == 0
+    now = PUT_OFF_SECONDS
+    bridge.post_with_others(lambda: seen.append("second"))
+    assert loop.woken == 1
+    turns.end()
+    assert loop.woken == 1
+    await steps(2)
+    assert seen == ["first", "second"]
+
+
+@told_in_a_loop
+async def test_what_others_do_not_follow_wakes_the_loop_at_once():
+    loop = CountingLoop(asyncio.get_running_loop())
+    bridge, seen = LoopBridge(loop, lambda: 0.0), []
+    turns.begin()
+    bridge.post_with_others(lambda: seen.append("first"))
+    bridge.post(lambda: seen.append("second"))
+    assert loop.woken == 1
+    turns.end()
+    await steps(2)
+    assert (loop.woken, seen) == (1, ["first", "second"])
+
+
+@told_in_a_loop
 async def test_one_that_fails_is_logged_and_harms_no_other(caplog):
     bridge, seen = LoopBridge(asyncio.get_running_loop()), []
     bridge.post(lambda: 1 / 0)
@@ -66,9 +125,12 @@ def test_what_is_posted_to_a_closed_loop_is_dropped():
     bridge = LoopBridge(loop)
     assert not bridge.is_closed
     loop.close()
-    bridge.post(lambda: pytest.fail("nobody runs it"))
-    bridge.post(lambda: pytest.fail("nobody runs it"))
+    kept = [LargeAction(), LargeAction()]
+    gone = [weakref.ref(action) for action in kept]
+    while kept:
+        bridge.post(kept.pop())
     assert bridge.is_closed
+    assert [each() for each in gone] == [None, None]  # nor is any kept
 
 
 @told_in_a_loop

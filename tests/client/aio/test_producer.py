@@ -44,6 +44,51 @@ async def test_thousands_under_way_are_answered_each_with_its_own(broker, topic,
 
 
 @told_in_a_loop
+async def test_futures_of_sends_need_no_tasks_and_have_each_its_own_answer(broker, topic, group):
+    async with aio.Producer(group, broker.address) as producer:
+        await producer.send(Message(topic, b"first"))
+        tasks = asyncio.all_tasks()
+        bodies = [b"%d" % number for number in range(500)]
+        futures = [producer.send_async(Message(topic, body)) for body in bodies]
+        assert asyncio.all_tasks() == tasks
+        results = await asyncio.gather(*futures)
+        where = {(each.queue, each.queue_offset): each.body for each in broker.messages(topic)}
+        assert [where[result.queue, result.queue_offset] for result in results] == bodies
+        keyed = [producer.send_async(Message(topic, b"x", sharding_key="k")) for _ in range(4)]
+        chosen = producer.send_async(Message(topic, b"x"), lambda queues: queues[-1])
+        new = producer.send_async(Message(f"{topic}-new", b"x"))
+        assert len({result.queue for result in await asyncio.gather(*keyed)}) == 1
+        assert (await chosen).queue.queue_id == 1
+        assert (await new).queue.topic == f"{topic}-new"
+
+
+@told_in_a_loop
+async def test_what_cannot_be_sent_is_refused_and_not_by_the_future(broker, topic, group):
+    async with aio.Producer(group, broker.address) as producer:
+        with pytest.raises(MessageRejected):
+            producer.send_async(Message(topic, b""))
+        with pytest.raises(MessageRejected, match="timeout_ms"):
+            producer.send_async(Message(topic, b"x"), timeout_ms=-1)
+        with pytest.raises(SendFailed), broker.away():
+            await producer.send_async(Message(topic, b"x"), timeout_ms=200)
+    with pytest.raises(ClientShutDown, match="was closed"):
+        producer.send_async(Message(topic, b"x"))
+
+
+@told_in_a_loop
+async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broker, topic, group):
+    async with aio.Producer(group, broker.address, pending_max=4) as producer:
+        futures = [producer.send_async(Message(topic, b"%d" % number)) for number in range(12)]
+        for future in futures[::3]:
+            future.cancel()
+        del future
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        cancelled = [isinstance(each, asyncio.CancelledError) for each in results]
+        assert cancelled == [number % 3 == 0 for number in range(12)]
+        assert producer.health().pending_sends == 0
+
+
+@told_in_a_loop
 async def test_sends_that_are_awaited_one_by_one_are_stored_in_their_order(broker, topic, group):
     queue = MessageQueue(topic, "broker-a", 1)
     async with aio.Producer(group, broker.address) as producer:

@@ -89,10 +89,10 @@ def test_what_is_given_up_before_it_gathers_is_not_kept(connect, monkeypatch):
         connection = connect(server.address)
         gather, withdrawn = connection._writer.gather, []
 
-        def late(command):
+        def late(command, soon):
             answer.cancel()
             connection.forget(answer)
-            gather(command)
+            gather(command, soon)
 
         monkeypatch.setattr(connection._writer, "gather", late)
         monkeypatch.setattr(connection._writer, "withdraw", withdrawn.append)

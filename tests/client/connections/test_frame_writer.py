@@ -291,3 +291,115 @@ def test_who_is_interrupted_before_anything_is_sent_leaves_the_connection_as_it_
     with pytest.raises(KeyboardInterrupt):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
     assert room.ended == []
+
+
+# ---- written by the asking thread, at the end of its turn
+
+
+class Counting:
+    """A socket that notes each send."""
+
+    def __init__(self, sock, sends):
+        self._sock, self._sends = sock, sends
+        self.fileno = sock.fileno
+
+    def send(self, data):
+        self._sends.append(len(data))
+        return self._sock.send(data)
+
+
+def test_what_gathers_in_a_turn_is_written_together_by_its_end(room):
+    sends, turn = [], []
+    room.writer._socket = Counting(room.mine, sends)
+    for opaque in range(100):
+        room.writer.gather(ASK._replace(opaque=opaque), turn.append)
+    assert (len(turn), sends) == (1, [])
+    turn.pop()()
+    assert room.received(100) == list(range(100))
+    assert len(sends) == 1
+    room.writer.gather(ASK._replace(opaque=100), turn.append)
+    assert len(turn) == 1
+
+
+def test_much_is_begun_before_the_turn_ends(room):
+    turn = []
+    for opaque in range(10):
+        room.writer.gather(ASK._replace(opaque=opaque, body=bytes(30_000)), turn.append)
+    assert room.received(9)[:3] == [0, 1, 2]
+    turn[0]()
+
+
+def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_thread(room):
+    turn, count = [], 100
+    for opaque in range(count):
+        room.writer.gather(ASK._replace(opaque=opaque, body=bytes(60_000)), turn.append)
+    began = time.monotonic()
+    while turn:
+        turn.pop()()
+    assert not room.is_writable
+    assert room.writer.unwritten_bytes > 0
+    room.writer.gather(ASK._replace(opaque=count), turn.append)
+    assert time.monotonic() - began < 10  # nobody has waited for the peer
+    assert room.received(count + 1) == list(range(count + 1))
+    wait_until("all written", lambda: room.writer.unwritten_bytes == 0)
+    assert room.ended == []
+
+
+def test_a_request_of_which_a_rest_is_kept_is_released_when_that_is_written(room):
+    turn, released = [], []
+    room.writer.gather(ASK._replace(opaque=1, body=bytes(15 << 20)), turn.append)
+    for action in turn:
+        action()
+    room.writer.withdraw(1, lambda: released.append(1))
+    assert released == []
+    assert room.received(1) == [1]
+    wait_until("released", lambda: released == [1])
+
+
+def test_a_turn_that_does_not_end_is_not_waited_for(room):
+    room.writer.gather(ASK._replace(opaque=1), lambda _: None)
+    assert room.received(1) == [1]
+
+
+def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
+    turn, released = [], []
+    for opaque in (1, 2):
+        room.writer.gather(ASK._replace(opaque=opaque), turn.append)
+    room.writer.withdraw(1, lambda: released.append(1))
+    assert released == [1]
+    turn.pop()()
+    assert room.received(1) == [2]
+
+
+def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
+    turn = []
+    writing = threading.Thread(
+        target=room.writer.write,
+        args=(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 10, 10_000),
+    )
+    writing.start()
+    wait_until("its buffer is full", lambda: not room.is_writable)
+    room.writer.gather(ASK._replace(opaque=2), turn.append)
+    turn.pop()()
+    assert writing.is_alive()
+    assert room.received(2) == [1, 2]
+    writing.join(10)
+
+
+def test_a_peer_that_has_gone_ends_the_connection_and_no_turn(room):
+    room.theirs.close()
+    turn = []
+    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    turn.pop()()
+    assert [type(error) for error in room.ended] == [ConnectionClosed]
+
+
+def test_an_interruption_at_the_end_of_a_turn_ends_the_connection(room):
+    turn = []
+    room.writer._socket = interrupted = Interrupted(KeyboardInterrupt())
+    interrupted.fileno = room.mine.fileno
+    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    with pytest.raises(KeyboardInterrupt):
+        turn.pop()()
+    (ended,) = room.ended
+    assert "interrupted in the middle" in str(ended)
