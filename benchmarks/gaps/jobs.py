@@ -68,7 +68,7 @@ def _delete_left(left: LeftTopics) -> None:
     for queue_id in range(FILES_AT_A_TIME // 2):
         (topic / str(queue_id)).mkdir(parents=True)
         (topic / str(queue_id) / "00000000000000000000").touch()
-    left.add(topic, ())
+    left.add(topic, {})
     left.delete_some()
 
 
