@@ -11,6 +11,7 @@ they are in what it stands on. This knows the controller that it is handed, and 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -27,6 +28,8 @@ from rocketpoll.broker.embedded.network import EmbeddedNetwork
 from rocketpoll.broker.embedded.time_ahead import TimeAhead
 
 _SLOW_SECONDS_MAX: Final = 3_600.0
+_TRIES_MAX: Final = 50
+_TRY_SECONDS: Final = 0.01
 _WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
 
 Work: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
@@ -200,13 +203,23 @@ class BrokerFaults(ABC):
             await controller.housekeeping.all_done()
             controller.housekeeping.clean()  # which looks at the disk
             await controller.housekeeping.all_done()
-            controller.housekeeping.try_again()
-            await controller.housekeeping.all_done()
+            if not is_full:
+                await _go_on(controller)
         is_away = any(fault.is_away for fault in faults)
         if is_away and not server.is_away:
             server.go_away()
         elif server.is_away and not is_away:
             await server.come_back()
+
+
+async def _go_on(controller: BrokerController) -> None:
+    """Have a broker do what its full disk has kept it from; one thing may wait for another."""
+    for _ in range(_TRIES_MAX):
+        controller.housekeeping.try_again()
+        await controller.housekeeping.all_done()
+        if not (controller.store.is_opening or controller.store.is_reput_hindered):
+            return
+        await asyncio.sleep(_TRY_SECONDS)
 
 
 def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:

@@ -3,6 +3,7 @@ import threading
 from concurrent.futures import wait
 
 import pytest
+from broker_kinds import wait_until
 from fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.connections.connection import Connection, parse_address
@@ -80,7 +81,7 @@ def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
         assert kept.result(30)
         assert last.result(30)
         assert found == [b"kept", b"last"]
-        assert connection.unwritten_bytes == 0
+        wait_until("all is counted as written", lambda: not connection.unwritten_bytes)
 
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)

@@ -246,7 +246,7 @@ class Outcome:
 
 def begun(producer, outcome, timeout_ms=10_000):
     prepared = sender_of(producer).prepared(X)
-    return producer._async_sends.begin(prepared, None, timeout_ms, outcome)
+    return producer._async_sends.begin(prepared, None, timeout_ms, outcome, lambda action: action())
 
 
 def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
