@@ -182,7 +182,7 @@ def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(pl
     store.shutdown()
     given = place.config
     place.config = dataclasses.replace(given, **OTHER_SIZES[what])
-    with pytest.raises(AssertionError, match="length not matched"):
+    with pytest.raises(AssertionError, match="BrokerStartup has ended with 253"):
         place.java_broker().__enter__()
     place.config = given
     store = place.our_store()
