@@ -263,6 +263,7 @@ def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
         await broker.until(lambda: len(told) == 3)
         assert told[0] != threading.get_ident()
         assert told[1:] == [threading.get_ident(), "no room"]
+        await broker.until(lambda: not broker.controller.housekeeping.is_at_work)
 
     tell(story, tmp_path)
 

@@ -8,6 +8,7 @@ import pytest
 from broker_stories import tell
 from logged_lines import lines_of
 
+from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
@@ -132,6 +133,18 @@ def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_pa
         assert topics.get("T") is None
         topics.save()
         assert lost_topics.make_again("T", 1) == 2
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(("read", "write"), [(1, 4), (4, 1)])
+def test_an_older_table_does_not_narrow_a_topic_to_less_than_its_messages(tmp_path, read, write):
+    async def story(broker):
+        topics = broker.controller.tables.topics
+        topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
+        LostTopics(broker.controller.tables, default_queue_nums=2).find({"T": 3})
+        found = topics.get("T")
+        assert min(found.read_queue_nums, found.write_queue_nums) == 3
 
     tell(story, tmp_path)
 

@@ -40,5 +40,6 @@ class Carrying:
                 failed = "carrying messages to their consume queues failed"
                 _log.exception(failed)
                 self._fail(StoreFailed(f"{failed}: {error!r}"))
-        self.hindrance.end()
+        if not self._reput.has_ended:  # else nobody has tried what was hindered
+            self.hindrance.end()
         return is_all

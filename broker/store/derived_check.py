@@ -28,6 +28,7 @@ from rocketpoll.broker.store.entry_check import EntryCheck, WrongEntry
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.index_service import IndexService, Keys, hashed, hashed_few
 from rocketpoll.broker.store.keyed_messages import key_columns, keyed
+from rocketpoll.broker.store.lacks import may_be_given_later
 from rocketpoll.broker.store.offsets import FIRST_IN_QUEUE, PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
 
@@ -90,7 +91,9 @@ def _holds(index: IndexService, keys: list[Keys], between: range) -> bool:
     )
     try:
         return index.holds(hashes, places, times, between)
-    except UnreadableFile:
+    except UnreadableFile as error:
+        if may_be_given_later(error):
+            raise
         return False
 
 
@@ -143,7 +146,9 @@ class _Comparison:
         while done < count:
             try:
                 found = queue.read(run.queue_offset + done, min(count - done, READ_ENTRIES_MAX))
-            except UnreadableFile:
+            except UnreadableFile as error:
+                if may_be_given_later(error):
+                    raise
                 return False
             expected = entries[done * ENTRY_BYTES :][: len(found)]
             if not len(found) or not _are_same(found, expected, has_codes=queue.has_codes):
@@ -158,7 +163,9 @@ class _Comparison:
         """Return whether a queue has other entries than those, but for blank and expiring ones."""
         try:
             return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
-        except (WrongEntry, UnreadableFile):
+        except (WrongEntry, UnreadableFile) as error:
+            if may_be_given_later(error):
+                raise
             return True
 
     def _count(

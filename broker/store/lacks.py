@@ -61,6 +61,11 @@ def has_lost_content(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT
 
 
+def may_be_given_later(error: BaseException) -> bool:
+    """Return whether a disk refuses to read what it may still hold: for now, or to this user."""
+    return isinstance(error.__cause__, OSError) and not has_lost_content(error)
+
+
 def lacks_means(error: UnreadableFile) -> bool:
     """Return whether something is lacking to read with, so that nothing says what lies there."""
     return error.__cause__ is not None and is_lack(error.__cause__)
@@ -85,6 +90,10 @@ def what_is_wrong(error: BaseException) -> str:
         return f"too many files and connections are open: {error}"
     if number == errno.EROFS:
         return f"the disk is read-only: {error}"
+    if number == errno.EFBIG:
+        return f"the broker may not write as far into a file (ulimit -f): {error}"
+    if number == errno.EPERM:
+        return f"it is not permitted, perhaps by an attribute of the file (lsattr): {error}"
     if number == errno.ENOMEM:
         return f"the machine is short of memory: {error}"
     if isinstance(error, MemoryError):

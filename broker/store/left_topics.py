@@ -11,7 +11,7 @@ counts as deleted, nor who calls `delete_some` again and again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,7 +37,8 @@ class _Left(NamedTuple):
     """The files of one deleted topic, and its queues, whose readers may have them open."""
 
     directory: Path
-    queues: Collection[ConsumeQueue]
+    queues: Mapping[Path, ConsumeQueue]
+    """The queues, by their directories."""
 
 
 class LeftTopics:
@@ -56,7 +57,7 @@ class LeftTopics:
     def load(self) -> None:
         """Find what an earlier life has left."""
         self._left.extend(
-            _Left(self._directory / name, ()) for name in self._disk.names(self._directory)
+            _Left(self._directory / name, {}) for name in self._disk.names(self._directory)
         )
 
     def free_place(self) -> Path:
@@ -69,9 +70,10 @@ class LeftTopics:
         self._disk.make_directory(self._directory)
         return self._directory / str(next(n for n in count() if str(n) not in taken))
 
-    def add(self, directory: Path, queues: Collection[ConsumeQueue]) -> None:
-        """Have the files of a topic that was moved here deleted by and by."""
-        self._left.append(_Left(directory, queues))
+    def add(self, directory: Path, queues: Mapping[int, ConsumeQueue]) -> None:
+        """Have the files of a topic that was moved here deleted by and by, queue by queue."""
+        by_path = {directory / str(queue_id): queue for queue_id, queue in queues.items()}
+        self._left.append(_Left(directory, by_path))
 
     def delete_some(self) -> None:
         """Delete some files; the next call goes on, until none is left.
@@ -82,12 +84,12 @@ class LeftTopics:
         room, refusal = FILES_AT_A_TIME, None
         for _ in range(len(self._left)):
             directory, queues = self._left[0]
-            for queue in queues:
-                queue.close()
             try:
                 for path in files_of(self._disk, directory):
                     if not room:
                         break
+                    if path.parent in queues:  # a file, which a reader may have opened
+                        queues[path.parent].close()
                     self._disk.delete(path)
                     room -= 1
                 else:

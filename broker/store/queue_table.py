@@ -283,7 +283,7 @@ class QueueTable:
                 self._group.names_changed(path.parent)
                 for queue_id, queue in queues.items():
                     queue.moved_to(directory / str(queue_id))
-            self.left_topics.add(directory, queues.values())
+            self.left_topics.add(directory, queues)
         for queue_id in queues:
             del self._queues[topic, queue_id]
 

@@ -104,7 +104,8 @@ class ReputMessageService:
         """The places in the log where no record was found, by recovery or since."""
         self.made_again = MadeAgain(log, dispatcher)
         """The topics that were deleted and made again, as only the log has told."""
-        self._has_ended = False
+        self.has_ended = False
+        """True if nothing is carried any more."""
         self._found_end = LOG_START
         self._held_from: PhysicalOffset | None = None
         self._together_until = LOG_START
@@ -158,7 +159,7 @@ class ReputMessageService:
         ``is_over`` is asked after each piece whether the rest has to wait for another call.
         """
         with self._lock:
-            if self._has_ended:
+            if self.has_ended:
                 return True
             while self._next_offset < self.visible_offset():
                 try:
@@ -177,7 +178,7 @@ class ReputMessageService:
         The files are about to be closed, and may soon be another broker's.
         """
         with self._lock:
-            self._has_ended = True
+            self.has_ended = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -33,6 +33,7 @@ from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
+from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
 
@@ -136,6 +137,58 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
     found["Orders", 0]["maxOffset"] -= 1
     check_same(without_late(found), without_late(ours))
     assert late in found["Late", 0]["messages"]
+
+
+OTHER_SIZES = {
+    "files of the log": {"mapped_file_size_commit_log": 1 << 21},
+    "files of queues": {"mapped_file_size_consume_queue": 300 * 20},
+    "slots of the index": {"max_hash_slot_num": 200},
+    "entries of the index": {"max_index_num": 400},
+}
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("sizes", OTHER_SIZES.values(), ids=OTHER_SIZES)
+def test_what_java_wrote_in_files_of_another_size_is_refused_and_stays_as_it_is(place, sizes):
+    with place.java_broker() as broker:
+        sent = [to_send(b"x" * 50_000, keys=f"k{number}") for number in range(30)]
+        for number, each in enumerate(sent):
+            broker.ask("send", topic="Orders", queueId=number % 4, messages=[each])
+        theirs = java_queues(broker, QUEUES)
+        broker.stop()
+    before = written_bytes(place.root)
+    given = place.config
+    place.config = dataclasses.replace(given, **sizes)
+    with pytest.raises(ForeignFile, match="start with the"):
+        place.our_store()
+    assert written_bytes(place.root) == before
+    place.config = given
+    store = place.our_store()
+    check_same(all_queues(store, QUEUES), theirs)
+    assert [len(store.query_message("Orders", f"k{n}", 9, 0, FOR_EVER)) for n in range(30)] == [
+        1
+    ] * 30
+    store.shutdown()
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("what", ["files of the log", "files of queues"])
+def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(place, what):
+    """Files of an index Java makes as long as it wants them."""
+    clock = SteppingClock(now_ms() - 300_000)
+    store = place.our_store(clock)
+    put_all_kinds(store, clock, place.host, Random(1))
+    ours = all_queues(store, ALL_QUEUES)
+    store.shutdown()
+    given = place.config
+    place.config = dataclasses.replace(given, **OTHER_SIZES[what])
+    with pytest.raises(AssertionError, match="length not matched"):
+        place.java_broker().__enter__()
+    place.config = given
+    store = place.our_store()
+    assert not store.state().recovered_from_crash
+    check_same(all_queues(store, ALL_QUEUES), ours)
+    store.shutdown()
 
 
 def without_late(queues: Queues) -> Queues:

@@ -106,6 +106,17 @@ def test_messages_that_have_expired_unread_are_lag(looking, monkeypatch):
     assert [lag.messages for lag in looking.look()] == [2]
 
 
+def test_the_age_of_what_waits_is_that_of_the_first_message_that_is_there(looking, monkeypatch):
+    looking.room.offsets.commit("G", "T", 0, 0)
+    looking.room.offsets.commit("G", "T", 1, 0)
+    monkeypatch.setattr(
+        looking.room.store,
+        "queue_offsets",
+        lambda _, queue_id: QueueBounds(0, 0) if queue_id else QueueBounds(2, 3),
+    )
+    assert [lag.latency_ms for lag in looking.look()] == [8_000]
+
+
 def test_many_groups_in_a_topic_of_many_queues_cost_what_they_have_committed(looking):
     room, groups, queues = looking.room, 50, 300
     room.create_topic("W", queue_nums=queues)

@@ -212,6 +212,10 @@ def test_this_machine_is_always_let_in(address):
             {"mappedFileSizeCommitLog": "65536"},
             "maxMessageSize=4194304 does not fit into mappedFileSizeCommitLog=65536",
         ),
+        (
+            {"mappedFileSizeCommitLog": "65536", "maxMessageSize": "65537"},
+            "maxMessageSize=65537 does not fit into mappedFileSizeCommitLog=65536",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, fault):

@@ -50,6 +50,16 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
     assert len(asked) == 2
 
 
+def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
+    rocketpoll_topic, addresses, monkeypatch
+):
+    known = BrokerData(broker_name="a", broker_addrs={2: "10.0.0.2:1", 0: "10.0.0.9:1", 1: "z:1"})
+    monkeypatch.setattr(
+        NameServerCalls, "cluster_info", lambda _: ClusterInfo(broker_addr_table={"a": known})
+    )
+    assert addresses.of(MessageQueue(rocketpoll_topic, "a", 0)) == "10.0.0.9:1"
+
+
 def test_in_doubt_the_route_counts_if_no_name_server_says_more():
     """A fake that knows routes, and nothing of clusters."""
     with FakeCluster(a=lambda _: 0) as cluster:

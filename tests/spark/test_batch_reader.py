@@ -56,6 +56,8 @@ def test_a_later_action_does_not_read_a_topic_that_was_made_again(
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     found = reader(rocketpoll_broker, rocketpoll_topic, maxRecordsPerPartition="2")
     pieces = found.partitions()
+    marks = [each.last_mark for bundle in pieces for each in bundle.pieces]
+    assert None not in marks  # which tell what was stored in the same millisecond
     rocketpoll_broker.delete_topic(rocketpoll_topic)
     rocketpoll_broker.create_topic(rocketpoll_topic, 1)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"ABCDEFG")
@@ -83,13 +85,15 @@ def test_what_makes_no_batch_is_refused(rocketpoll_broker, rocketpoll_topic, mor
         reader(rocketpoll_broker, rocketpoll_topic, **more)
 
 
-def test_an_end_before_the_start_is_refused(rocketpoll_broker, rocketpoll_topic):
+@pytest.mark.parametrize("end", [0, 1])
+def test_an_end_before_the_start_is_refused(rocketpoll_broker, rocketpoll_topic, end):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     more = {
-        "endingOffsets": f'{{"{rocketpoll_topic}": 0}}',
+        "endingOffsets": f'{{"{rocketpoll_topic}": {{"0": {end}, "*": -1}}}}',
         "startingOffsets": f'{{"{rocketpoll_topic}": {{"0": 2, "*": -2}}}}',
     }
     with pytest.raises(
-        OptionError, match=r"option endingOffsets: queue 0 .* would end at 0, before it starts at 2"
+        OptionError,
+        match=rf"option endingOffsets: queue 0 .* would end at {end}, before it starts at 2",
     ):
         reader(rocketpoll_broker, rocketpoll_topic, **more).partitions()

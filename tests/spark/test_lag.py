@@ -4,10 +4,11 @@ from types import SimpleNamespace
 import pytest
 from source_parts import query, queue_of, send
 
-from rmq_spark.spark.lag import Lag, LagListener, QueueLag, lag_now, lag_of
+from rmq_spark.spark.lag import Lag, LagListener, QueueLag, lag_between, lag_now, lag_of
 from rmq_spark.spark.micro_batches import NO_LIMITS
 from rmq_spark.spark.options import Limits
-from rmq_spark.spark.source_offset import with_sizes
+from rmq_spark.spark.source_offset import QueuePosition, SourceOffset, with_sizes
+from rmq_spark.wire.message_queue import MessageQueue
 
 
 @pytest.fixture
@@ -74,6 +75,35 @@ def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, h
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         assert lag_now(batches.latest(end, NO_LIMITS), rocketpoll_broker.address).messages == 0
     assert lag_now({"v": 1, "offsets": {}}, rocketpoll_broker.address) == Lag(())
+
+
+def positions(broker="a", **next_offsets):
+    """An offset of the topic T: of q0 so many messages are read, and so on."""
+    return SourceOffset(
+        {
+            MessageQueue("T", broker, int(name[1:])): QueuePosition(number)
+            for name, number in next_offsets.items()
+        }
+    )
+
+
+def test_a_queue_that_has_come_since_is_behind_by_all_and_no_size_is_guessed():
+    found = lag_between(positions(q0=3), positions(q0=5, q1=4), {MessageQueue("T", "a", 1): 10.0})
+    assert [(each.messages, each.bytes, each.ms) for each in found] == [
+        (2, None, None),
+        (4, 40, None),
+    ]
+
+
+def test_where_a_broker_was_renamed_its_lag_is_that_of_the_one_before(
+    rocketpoll_broker, rocketpoll_topic
+):
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    (name,) = {queue.broker_name for queue in [queue_of(rocketpoll_topic)]}
+    before = SourceOffset({MessageQueue(rocketpoll_topic, "old", 0): QueuePosition(2)})
+    names = json.dumps({"old": name})
+    lag = lag_now(before, rocketpoll_broker.address, brokerNames=names)
+    assert [each.messages for each in lag.queues if each.queue == queue_of(rocketpoll_topic)] == [1]
 
 
 def test_a_listener_knows_the_lag_of_each_query(half_read):

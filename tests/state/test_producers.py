@@ -63,6 +63,14 @@ def test_who_is_silent_for_too_long_is_expelled(producers, one, two):
     assert list(producers.groups) == ["p"]
 
 
+def test_who_is_silent_in_one_group_has_forgotten_it_and_is_expelled(producers, one):
+    """A heartbeat names all groups of a client: RocketMQ closes it as well."""
+    producers.register("p", channel(one, 1_000))
+    producers.register("q", channel(one, 3_000))
+    assert expelled(producers, 2_000) == [one]
+    assert producers.groups == {}
+
+
 def test_a_client_is_found_by_its_id_as_long_as_it_is_in_a_group(producers, one):
     producers.register("p", channel(one))
     producers.register("q", channel(one))

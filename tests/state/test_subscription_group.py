@@ -167,3 +167,25 @@ def test_an_entry_by_another_name_than_its_group_is_the_group_that_is_asked_for(
     assert "had a group H under the name G: it is G now" in caplog.text
     groups.save()
     assert json.loads(path.read_text())["subscriptionGroupTable"]["G"]["groupName"] == "G"
+
+
+def test_a_list_may_have_groups_that_are_there_though_there_is_room_for_no_more(tmp_path, clock):
+    groups = groups_in(tmp_path, clock, max_groups=8)
+    groups.find_or_create("g")
+    known, new = (SubscriptionGroupConfig(group_name=name) for name in ("g", "new"))
+    for _ in groups.check_list([known, known]):
+        pass
+    with pytest.raises(TooMany, match="there are 8 groups already"):
+        for _ in groups.check_list([known, new]):
+            pass
+
+
+def test_a_group_that_is_taken_back_before_it_was_saved_is_not_saved_by_others(tmp_path, clock):
+    groups = groups_in(tmp_path, clock)
+    with groups.changes.begin() as change:
+        groups.put(SubscriptionGroupConfig(group_name="refused"), change)
+    groups.save()
+    change.refused()
+    assert groups.is_dirty
+    groups.save()
+    assert "refused" not in groups_in(tmp_path, clock).groups

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,17 @@ def test_rows_of_a_queue_that_follow_each_other_are_one_span_also_with_others_be
 def test_rows_of_others_between_keep_spans_apart():
     put = spans_of([(0, 0, 10, 100, 1), (0, 1, 20, 200, 2)])
     assert joined(put) == tuple(put)
+
+
+@pytest.mark.parametrize(
+    ("rows", "body_bytes", "is_one"),
+    [(25_000, 1 << 21, True), (25_001, 1 << 21, False), (25_000, (1 << 21) + 1, False)],
+)
+def test_a_span_has_so_many_rows_and_bytes_at_most(rows, body_bytes, is_one):
+    put = spans_of([(0, 0, 25_000, 1 << 21, 1), (0, 0, rows, body_bytes, 1)])
+    assert len(joined(put)) == (1 if is_one else 2)
+
+
+def test_a_sum_of_sums_has_32_bits():
+    (found,) = joined(spans_of([(0, 0, 1, 1, 0xFFFF_FFFF), (0, 0, 1, 1, 3)]))
+    assert found.crc == 2

@@ -11,6 +11,7 @@ class Reput:
 
     def __init__(self):
         self.outcomes = []
+        self.has_ended = False
 
     def run(self, is_over):
         outcome = self.outcomes.pop(0)
@@ -48,6 +49,14 @@ def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
     assert "not carried to their consume queues" in carrying.hindrance.text
     assert carrying.run(lambda: False)
     assert (carrying.hindrance.text, failures) == (None, [])
+
+
+def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failures):
+    reput.outcomes = [MemoryError(), True]
+    carrying.run(lambda: False)
+    reput.has_ended = True
+    carrying.run(lambda: False)
+    assert "not carried to their consume queues" in carrying.hindrance.text
 
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk"), ValueError("a mistake of ours")])

@@ -371,3 +371,21 @@ def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_pa
     assert log.flush() == end
     assert log.flushing.text is None
     assert append(log, "back").physical_offset == end
+
+
+def test_a_try_whether_a_disk_takes_messages_wipes_what_it_took_of_the_last_ones(tmp_path, clock):
+    """Nobody may send any more, and be killed."""
+    disk = FaultyDisk(LocalDisk())
+    log = log_on(tmp_path, clock, disk)
+    end = append(log, "first").end_offset
+    torn = Fault(len(disk.operations), kinds={"write"}, error=errno.EROFS, prefix=LOG_FILE_BYTES)
+    disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.EROFS))
+    with pytest.raises(Lacking):
+        append(log, "refused")
+    log.try_again()
+    assert log.why_unwritten is not None
+    assert any(log.read(end, 100))
+    disk.plan = ()
+    log.try_again()
+    assert log.why_unwritten is None
+    assert not any(log.read(end, LOG_FILE_BYTES - end))

@@ -99,18 +99,19 @@ def test_entries_that_cannot_be_right_are_seen_without_their_records(count, piec
     good = [(FIRST + 100 * number, 100, 7) for number in range(count)]
     good[3:5] = [(0, BLANK_SIZE, 0)] * 2
     assert seen(good, pieces=pieces) is None
-    middle = count // 2
-    place, size, code = good[middle]
-    for wrong in (
-        (0, 0, 0),
-        (place, 0, code),
-        (place, size + 1, code),
-        (place - 200, size, code),
-        (place, size, code | 1 << 31),
-        (place, size, code | 1 << 62),
-    ):
-        bad = [*good[:middle], wrong, *good[middle + 1 :]]
-        assert seen(bad, pieces=pieces) is not None, wrong
+    for at in (count // 2, count * 2 // 3):  # the last is the first of a piece
+        place, size, code = good[at]
+        for wrong in (
+            (0, 0, 0),
+            (place, 0, code),
+            (place, size + 1, code),
+            (place - 200, size, code),
+            (place - 1, size, code),
+            (place, size, code | 1 << 31),
+            (place, size, code | 1 << 62),
+        ):
+            bad = [*good[:at], wrong, *good[at + 1 :]]
+            assert seen(bad, pieces=pieces) is not None, (at, wrong)
     assert seen(good, pieces=pieces, expired_before=FIRST + 1) == FIRST
     timed = [(place, size, 1_700_000_000_000) for place, size, _ in good]
     assert seen(timed, has_codes=False, pieces=pieces) is None
@@ -135,3 +136,15 @@ def test_of_each_run_the_first_and_the_last_record_are_looked_at_in_their_order(
         assert not are_ends_right(damaged, *given), changed
     if len(slices) == 2:
         assert not are_ends_right(pieces[::-1], slices[::-1], *given[1:])
+
+
+@pytest.mark.parametrize("second", [4, 5, 6, 9])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_offsets_ascend_within_a_run_and_from_one_to_the_next(pieces, second):
+    records = [record(40, 5, 100), record(40, second, 140)]
+    found = [b"".join(records)] if pieces == 1 else records
+    runs = [slice(0, 2)] if pieces == 1 else [slice(0, 1), slice(1, 2)]
+    given = [100, 140], [40, 40], range(5, 9)
+    is_right = second == 6
+    assert both(found, *given) == ((None, None) if is_right else (1, 1))
+    assert are_ends_right(found, runs, *given) is is_right

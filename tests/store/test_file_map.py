@@ -54,6 +54,8 @@ def test_a_part_that_has_to_come_from_the_disk_is_not(path):
     os.close(descriptor)
     assert found.in_memory(SIZE // 2, 4096) is not None
     assert found.in_memory(0, SIZE) is None
+    last = max(at for at in range(0, SIZE, 4096) if found.in_memory(at, 1) is not None)
+    assert found.in_memory(last, 4097) is None
 
 
 def test_a_map_takes_no_descriptor_and_goes_with_its_last_slice(path):

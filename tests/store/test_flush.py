@@ -104,13 +104,16 @@ def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
     assert log.flushes == [5, 9]
 
 
-def test_whoever_waits_when_a_flush_fails_is_told_so(service, log):
+def test_whoever_waits_when_a_flush_fails_is_told_so_and_the_owner_before(service, log, failures):
     log.error = StoreFailed("no disk")
     log.written = 5
     future = service.flushed(5)
+    known = []
+    future.add_done_callback(lambda _: known.extend(failures))
     log.gate.release()
     with pytest.raises(StoreFailed, match="no disk"):
         future.result(SECONDS_MAX)
+    assert known == failures == [log.error]  # nothing is taken any more when the first hears of it
 
 
 @pytest.mark.parametrize("place", ["flush", "behind it"])

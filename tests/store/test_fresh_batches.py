@@ -51,3 +51,16 @@ def test_a_step_has_not_many_more_than_a_thousand_messages():
     kept = FreshBatches()
     kept.keep(rows_at(start, 100) for start in range(0, 40_000, 1_000))
     assert len(kept.next_stretch(0, 40_000)) == 11
+
+
+def test_a_stretch_ends_before_what_is_not_carried_yet():
+    kept = FreshBatches()
+    kept.keep([rows_at(0, 200), rows_at(2_000, 200)])
+    assert kept.next_stretch(0, 3_999) == [rows_at(0, 200)]
+    assert kept.next_stretch(0, 4_000) == [rows_at(0, 200), rows_at(2_000, 200)]
+
+
+def test_a_batch_of_which_the_index_has_a_part_is_not_given_again():
+    kept = FreshBatches()
+    kept.keep([rows_at(0, 200), rows_at(2_000, 200)])
+    assert kept.next_stretch(10, 9_999) == [rows_at(2_000, 200)]

@@ -12,6 +12,7 @@ from unreadable_disks import UnreadableDisk
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store import dump, stat, verify
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.inspection import StoreInspection
 
@@ -251,3 +252,24 @@ def test_a_directory_without_a_store_is_named(tmp_path, capsys):
     assert "commitlog" in capsys.readouterr().err
     with pytest.raises(ForeignFile):
         StoreInspection(tmp_path)
+
+
+def test_entries_that_are_missing_at_the_end_are_named(root, capsys):
+    path = max((root / "consumequeue" / "T" / "1").iterdir())
+    data = path.read_bytes().rstrip(b"\0")
+    last = (len(data) - 1) // ENTRY_BYTES * ENTRY_BYTES
+    path.write_bytes(data[:last].ljust(path.stat().st_size, b"\0"))
+    assert verify.main([str(root)]) == 1
+    assert "queue T/1: 1 entry is missing, the first 19" in capsys.readouterr().out
+
+
+def test_figures_count_messages_of_a_deleted_topic_apart_from_the_first_of_the_next(tmp_path):
+    store = open_store(tmp_path)
+    for number in range(3):
+        store.put_message(message(f"old {number}"))
+    store.delete_topic("T")
+    store.put_message(message("first of the next"))
+    store.shutdown()
+    found = stat.figures(tmp_path)
+    assert found["deleted_messages"] == 3
+    assert [(each["topic"], each["messages"]) for each in found["topics"]] == [("T", 1)]

@@ -14,6 +14,7 @@ from rocketpoll.broker.store.java_hash import (
     hash_texts,
     hash_words,
     index_hashes,
+    rows_within,
 )
 
 ascii_text = st.text(st.characters(max_codepoint=127), max_size=40)
@@ -101,3 +102,9 @@ def test_long_columns_hash_as_short_ones_do():
 def test_the_index_files_by_absolute_values(text, expected):
     assert index_hash(text) == expected
     assert index_hashes(hash_texts(column_of([text])).values).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("words_max", "rows"), [(0, 0), (2, 1), (3, 1), (4, 3), (9, 4)])
+def test_so_many_rows_have_so_many_words_at_most(words_max, rows):
+    keys = pa.array(["a b", "c d", None, "e f g"])
+    assert rows_within(keys, words_max) == rows

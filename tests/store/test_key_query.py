@@ -76,3 +76,14 @@ def test_an_index_that_was_not_kept_for_a_while_is_made_again_and_is_no_damage(t
     assert len(store.query_message("T", "k", 10, 0, 1 << 62)) == 3
     store.shutdown()
     assert lines_of(caplog, "rocketpoll.broker.store") == []
+
+
+def test_a_message_is_found_once_though_its_key_stands_twice(store):
+    store.put_message(message("twice", keys="double double", topic="T"))
+    assert query(store, "T", "double") == ["twice"]
+
+
+def test_others_whose_keys_have_the_same_hash_do_not_count(store):
+    for text, key in (("wanted", "Aa"), ("another", "BB"), ("and another", "BB")):
+        store.put_message(message(text, keys=key, topic="T"))
+    assert query(store, "T", "Aa", 1) == ["wanted"]

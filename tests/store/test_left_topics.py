@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from pathlib import Path
 
 import pytest
 from disks import FaultIn, FaultyDisk
 from stores import bodies, crash, message, open_store
 
+from rocketpoll.broker.store.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.disk import LocalDisk
 
 
@@ -113,3 +115,20 @@ def test_no_checkpoint_misses_what_goes(tmp_path, few):
     assert not again.state().recovered_from_crash
     assert (bodies(again, "K"), bodies(again)) == (["kept"], [])
     again.shutdown()
+
+
+def test_each_queue_is_closed_once_as_its_files_go_and_none_stays_open(tmp_path, few, monkeypatch):
+    closed, close = [], ConsumeQueue.close
+
+    def note_and_close(queue):
+        closed.append(queue.directory.name)
+        close(queue)
+
+    monkeypatch.setattr(ConsumeQueue, "close", note_and_close)
+    store = open_store(tmp_path)
+    with_deleted(store, "T", queues=6)
+    assert len(deleted(store, tmp_path)) > 2
+    assert sorted(closed) == [*"012345"]
+    opened = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [each for each in opened if str(tmp_path) in each and each.endswith("(deleted)")]
+    store.shutdown()

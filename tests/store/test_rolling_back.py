@@ -8,7 +8,7 @@ from stores import bodies, crash, message, open_store
 
 from rmq_spark.wire.record import decode_record
 from rmq_spark.wire.record_checksum import is_intact
-from rocketpoll.broker.store.rolling_back import roll_back
+from rocketpoll.broker.store.rolling_back import first_row, newest_row, roll_back
 
 MARK = 77
 
@@ -65,3 +65,20 @@ def test_damage_between_is_passed_over(store):
     store._log.files.write(damaged + 4, b"\0" * 40)
     roll_back(store._log, 0, MARK)
     assert decode_record(store._log.record(at)).sys_flag & 0xC == 0xC
+
+
+def test_the_first_row_of_a_commit_is_one_that_was_not_taken_back(store):
+    at = put_marked(store, "a", "b")
+    assert first_row(store._log, 0, MARK) == at
+    roll_back(store._log, 0, MARK)
+    assert first_row(store._log, 0, MARK) is None
+    again = put_marked(store, "c")
+    assert first_row(store._log, 0, MARK) == again
+
+
+def test_the_newest_commit_is_that_of_the_highest_mark_wherever_it_lies(store):
+    at = put_marked(store, "a" * 3_000, mark=MARK + 1)
+    put_marked(store, "b" * 3_000)  # in the next file of the log
+    assert newest_row(store._log, 0) == (MARK + 1, at)
+    roll_back(store._log, 0, MARK + 1)
+    assert newest_row(store._log, 0)[0] == MARK

@@ -197,6 +197,14 @@ def test_rows_are_forgotten_with_the_next_message_of_their_queue():
     assert taken_back.numbers(999) == noted
 
 
+def test_rows_whose_offsets_are_given_again_are_forgotten_with_the_first_that_is():
+    taken_back = TakenBack()
+    taken_back.note(KEY, rows(5, 8, 100, 110))
+    taken_back.forget(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
+    assert taken_back.before(KEY, 8, 400, ()) == []
+    assert taken_back.numbers(999) == {}
+
+
 def test_rows_count_unless_a_hole_behind_them_has_room_for_others_with_their_offsets():
     taken_back = TakenBack()
     taken_back.note(KEY, rows(5, 8, 1_000, 1_200))

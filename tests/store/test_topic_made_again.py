@@ -10,6 +10,7 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.topic_made_again import MadeAgain
 
 QUEUES = range(3)
 TOPICS = ("T", "U")
@@ -297,3 +298,35 @@ def test_whatever_came_before_all_of_the_living_topics_is_served_and_the_next_st
         again.shutdown()
         assert_next_start_is_quiet(root, caplog, found)
         shutil.rmtree(root)
+
+
+class QueueOfAnother:
+    """A queue whose last entry leads to a record of another queue of its topic."""
+
+    def __init__(self, record):
+        self.record = record
+        self.is_cleared = False
+
+    def last_entry(self):
+        return self.record
+
+    def clear(self):
+        self.is_cleared = True
+
+
+@pytest.mark.parametrize("queue_id", [0, 1])
+def test_only_the_record_of_the_last_entry_itself_tells_where_the_old_topic_ends(
+    tmp_path, queue_id
+):
+    store = open_store(tmp_path)
+    put(store, *named("x", 5), queue_id=1)
+    place = store.state().written_offset
+    put(store, "last", queue_id=1)
+    size = store.state().written_offset - place
+    queue = QueueOfAnother((5, place, size))
+    entries = ENTRY_STRUCT.pack(place + size, size, 0)
+    made_again = MadeAgain(store._log, store._parts.dispatcher)
+    made_again.begin_anew("T", queue_id, queue, entries)
+    assert queue.is_cleared == (queue_id == 1)
+    assert made_again.topics == ({"T"} if queue_id == 1 else set())
+    store.shutdown()

@@ -96,3 +96,10 @@ def test_a_name_within_a_namespace(name, whole):
 def test_a_name_that_went_into_a_namespace_comes_out_as_it_was(namespace, name):
     for each in (name, retry_topic(name), dlq_topic(name)):
         assert without_namespace(namespace, in_namespace(namespace, each)) == each
+
+
+def test_a_dead_letter_topic_may_be_as_long_as_the_group_that_it_is_of():
+    longest = "g" * GROUP_CHARACTERS_MAX
+    for topic in (retry_topic(longest), dlq_topic(longest)):
+        assert topic_fault(topic) is None
+    assert "over 127" in topic_fault(longest)

@@ -290,6 +290,35 @@ def test_a_strategy_that_returns_no_queues_of_one_topic_lets_the_others_go_on(cl
     member.leave()
 
 
+def test_who_shuts_a_consumer_down_waits_for_no_start_of_it(cluster, monkeypatch):
+    joins, may_go_on, ended = threading.Event(), threading.Event(), []
+    consumer = LitePullConsumer(cluster.group(), cluster.name_server)
+    member = consumer._member
+    join = member._join
+
+    def late():
+        joins.set()
+        assert may_go_on.wait(STOP_SECONDS_MAX)
+        join()
+
+    def start():
+        with pytest.raises(ClientShutDown):
+            consumer.start()
+        ended.append("start")
+
+    monkeypatch.setattr(member, "_join", late)
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert joins.wait(STOP_SECONDS_MAX)
+    leaving = threading.Thread(target=lambda: (consumer.shutdown(), ended.append("shutdown")))
+    leaving.start()
+    leaving.join(STOP_SECONDS_MAX)
+    assert ended == ["shutdown"]
+    may_go_on.set()
+    starting.join(STOP_SECONDS_MAX)
+    assert ended == ["shutdown", "start"]
+
+
 def test_one_client_has_one_consumer_of_a_group(cluster):
     topic, group, instance = cluster.topic(), cluster.group(), cluster.instance()
     first, second = LitePullConsumer(group, instance), LitePullConsumer(group, instance)

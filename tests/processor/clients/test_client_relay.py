@@ -191,6 +191,9 @@ def test_who_is_not_online_or_too_old_cannot_be_asked(processor, consumers, admi
     assert code == Answer.SYSTEM_ERROR
     assert "too old" in remark
     assert old.asked == []
+    eldest = join(consumers, "g", "eldest", "T", version=62)
+    processor.get_consumer_running_info(admin, running_info(admin, "eldest"))
+    assert len(eldest.asked) == 1
 
 
 def directly(admin, msg_id, client_id="c"):

@@ -11,6 +11,7 @@ from rmq_spark.wire.bodies.stats import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.store.consume_queue import QueueBounds
 
 START = 1_700_000_000_000
 
@@ -147,6 +148,18 @@ def test_the_lag_of_every_group_is_added_up(stocked):
     )
 
 
+def test_of_all_groups_every_queue_that_can_be_written_is_shown(room):
+    """As RocketMQ has it, which shows one group the queues that it can read."""
+    room.create_topic("T", read_queue_nums=1, write_queue_nums=3)
+    room.put("x", topic="T", queue_id=2)
+    room.groups.find_or_create("G")
+    room.offsets.commit("G", "T", 0, 0)
+    found = of_broker(room)
+    assert found.total_diff == 1
+    ((stats,),) = [stats for each in found.consume_stats_list for stats in each.values() if stats]
+    assert lags(stats) == {"T/0": 0, "T/1": 0, "T/2": 1}
+
+
 def test_only_topics_in_order_can_be_asked_for(stocked):
     stocked.create_topic("T", queue_nums=1, order=True)
     found = of_broker(stocked, is_order=True)
@@ -185,6 +198,16 @@ def test_a_group_that_has_not_begun_waits_since_the_first_message(stocked):
     stocked.clock.now_ms = START + 60_000
     (span,) = time_spans(stocked, "new")
     assert (span.consume_time_stamp, span.delay_time) == (START, 60_000)
+
+
+def test_a_group_whose_next_messages_have_expired_waits_since_the_first_that_is_there(
+    stocked, monkeypatch
+):
+    stocked.clock.now_ms = START + 60_000
+    monkeypatch.setattr(stocked.store, "queue_offsets", lambda *_: QueueBounds(2, 3))
+    stocked.offsets.commit("G", "T", 0, 0)
+    (span,) = time_spans(stocked)
+    assert span.delay_time == 58_000
 
 
 def test_an_empty_queue_has_no_times(room):

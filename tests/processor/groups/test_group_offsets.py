@@ -3,6 +3,7 @@ from broker_connections import FakeConnection, body_in, finished
 from brokers import open_parts, refused
 from members import join, room
 
+from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
@@ -15,6 +16,7 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.table import HEADERS
 from rocketpoll.broker.processor.groups.group_offsets import NO_CORRECTION, GroupOffsetsProcessor
 from rocketpoll.broker.state.consumers import ConsumerManager
+from rocketpoll.broker.store.consume_queue import QueueBounds
 
 ADMIN = FakeConnection("admin")
 RESET = Code.INVOKE_BROKER_TO_RESET_OFFSET
@@ -214,6 +216,26 @@ def test_a_group_is_told_how_far_behind_the_others_are(processor, parts, story):
         2: 0,
     }
     assert parts.offsets.query("left out", "T", 0) == 0  # RocketMQ removes what it filters
+
+
+def test_an_offset_whose_messages_have_expired_corrects_nobody(processor, parts, monkeypatch):
+    parts.offsets.commit("h", "T", 0, 2)
+    parts.offsets.commit("i", "T", 0, 4)
+    monkeypatch.setattr(parts.store, "queue_offsets", lambda *_: QueueBounds(3, 5))
+    header = headers.QueryCorrectionOffsetRequestHeader("T", "g", None)
+    answer = finished(
+        processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))
+    )
+    assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {0: 4}
+
+
+def test_queues_that_are_only_read_or_only_written_are_reset_as_well(processor, parts, consumers):
+    join(consumers, "g", "c", "T")
+    parts.put("x", queue_id=3)
+    parts.offsets.commit("g", "T", 3, 1)
+    for read, write in ((4, 1), (1, 4)):
+        parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
+        assert reset(processor, 0, force=True) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_a_topic_without_groups_needs_no_correction(processor):

@@ -318,6 +318,22 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     assert len(room.connection.sent) == 3
 
 
+def test_a_batch_has_so_many_messages_at_most_or_nothing_of_it_is_stored(parts, monkeypatch):
+    """One that is as long as it may be is refused here for its bytes alone."""
+    room = Room(parts)
+    monkeypatch.setattr(batch_puts, "BATCH_MESSAGES_MAX", 512)
+
+    def send(count):
+        request = batch_request(*("x" * 100 for _ in range(count)))
+        finished(room.processor.send_message(room.connection, request))
+        return room.connection.sent.pop().remark
+
+    with pytest.raises(RequestRejected, match="a batch of over 512 messages"):
+        send(513)
+    assert "into one file" in send(512)
+    assert parts.store.state().written_offset == 0
+
+
 class CountedEven:
     """A store that counts the batches that come to it as tables."""
 

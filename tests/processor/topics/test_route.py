@@ -76,6 +76,13 @@ def test_what_the_broker_may_not_do_its_topics_may_not(tmp_path):
     room.shutdown()
 
 
+def test_a_broker_from_which_nobody_may_read_says_so_of_its_topics(tmp_path):
+    room = AdminRoom(tmp_path, broker_permission=2)
+    room.create_topic("T", perm=6)
+    assert route_of(room, "T").queue_datas[0].perm == 2
+    room.shutdown()
+
+
 def test_the_cluster_is_this_one_broker(room):
     answer = room.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert bytes(answer.body).decode() == (

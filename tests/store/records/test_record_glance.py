@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stores import message
 
@@ -29,6 +29,7 @@ pieces = st.sampled_from(
 texts = st.lists(pieces, max_size=6).map("\x02".join)
 
 
+@example("xTAGS\x01b", "TAGS")
 @given(texts, st.sampled_from(["TAGS", "KEYS", "标", "missing"]))
 def test_a_property_is_what_reading_all_of_them_finds(text, name):
     found = property_of(text.encode(), pattern_of(name))

@@ -10,6 +10,7 @@ import json
 import random
 
 from world.cluster.name_server import ADDRESS
+from world.spark.other_words import with_other_words
 from world.spark.producers import COLOURS
 from world.spark.rarities import with_rarities
 from world.story import Client, Step, Story, Trouble
@@ -81,9 +82,10 @@ def draw(seed):
         flush_seconds=dice.choice([0.000_2, 0.002]),
         preemption=dice.choice([0, 0, 0.02]),
     )
-    return with_rarities(
+    story = with_rarities(
         story, TROUBLES_SECONDS, lambda dice, name: _stream(dice, name, kinds).steps[0].arguments
     )
+    return with_other_words(random.Random(f"{seed} other words"), story, QUEUES)
 
 
 # ---- queries

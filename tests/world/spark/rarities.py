@@ -131,7 +131,7 @@ def _options_of_a_life(dice, client):
         dice.choice(({}, {"failOnDataLoss": "false"}, {"failOnDataLoss": "true"})),
         dice.choice(({}, {"localFiles": "false"}, {"localFiles": "true"})),
     ]
-    if _is_plain_stream(client):
+    if is_plain_stream(client):
         kinds.append(dice.choice(({}, {"onBrokerAway": "skip"}, {"onBrokerAway": "wait"})))
         if "united_with" not in client.steps[0].arguments:  # each source has a group of its own
             groups = [{"consumerGroup": f"G-{client.name}-{number}"} for number in range(2)]
@@ -183,7 +183,7 @@ def _with_plain_brokers(dice, story, within_seconds):
 
 def _with_a_union(dice, story, source):
     """One of the streams has more sources."""
-    streams = [each.name for each in story.clients if _is_plain_stream(each)]
+    streams = [each.name for each in story.clients if is_plain_stream(each)]
     name = dice.choice(streams)
     others = []
     for number in range(dice.choice(_SOURCES)):
@@ -264,12 +264,13 @@ def _changed(story, is_meant, more):
     )
 
 
-def _is_plain_stream(client):
+def is_plain_stream(client):
+    """Whether this is a query that reads all that is stored."""
     return client.name.startswith("stream")
 
 
 def _is_reader(client):
-    return _is_plain_stream(client) or (bool(client.steps) and client.steps[0].kind == "read")
+    return is_plain_stream(client) or (bool(client.steps) and client.steps[0].kind == "read")
 
 
 def _is_sink(client):

@@ -217,7 +217,7 @@ class StreamModel(RowModel):
         super().__init__(ledger, query)
         options = query.options
         self.groups = {options.get("consumerGroup")}
-        self._starts_at_first = options["startingOffsets"] == "earliest"
+        self._starts_at_first = options.get("startingOffsets") == "earliest"
         self._is_without_some = options.get("onBrokerAway") == "skip"
         self._rows_max = {}  # by batch, as it was when it was planned
         self._batches = {}  # places by body, by number: as they ran last

@@ -1,0 +1,61 @@
+"""Who reads what was committed by manifests loses nothing where other batches were rolled back: in
+the topic itself, or among its manifests."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from committing_sinks import CommittingSink
+from spark_engine import Engine
+from staged_rows import roll_back_between
+from stores import open_store
+
+from rmq_spark.client.manifest import commits_topic
+from rocketpoll import EmbeddedBroker, read_committed
+
+SMALL = {
+    "mapped_file_size_commit_log": 1 << 23,
+    "mapped_file_size_consume_queue": 6_000,
+    "max_hash_slot_num": 64,
+    "max_index_num": 256,
+}
+
+pytestmark = pytest.mark.usefixtures("own_producers")
+
+
+def broker_on(directory):
+    return EmbeddedBroker(
+        directory,
+        mappedFileSizeCommitLog=SMALL["mapped_file_size_commit_log"],
+        mappedFileSizeConsumeQueue=SMALL["mapped_file_size_consume_queue"],
+        maxHashSlotNum=SMALL["max_hash_slot_num"],
+        maxIndexNum=SMALL["max_index_num"],
+    )
+
+
+def roll_back_in(directory, topic):
+    """While no broker runs, leave a gap in the first queue of a topic."""
+    store = open_store(directory, clock=lambda: time.time_ns() // 1_000_000, **SMALL)
+    roll_back_between(store, 0, topic=topic, while_others_send=False)
+    store.shutdown()
+
+
+@pytest.mark.parametrize("of", [str, commits_topic], ids=["rows", "manifests"])
+def test_all_that_was_committed_is_read_once_before_behind_and_between(monkeypatch, tmp_path, of):
+    rows = []
+    for batch in range(3):
+        with broker_on(tmp_path) as broker:
+            if not batch:
+                broker.create_topic("T", 1)
+            sink = CommittingSink(monkeypatch, broker, "T")
+            rows += sink.write(batch, sink.rows(3))
+        roll_back_in(tmp_path, of("T"))
+    with broker_on(tmp_path) as broker:
+        found = read_committed("T", broker.address)["body"].to_pylist()
+        assert sorted(found) == sorted(row.encode() for row in rows)
+        query = Engine(broker.address, topic="T", isolation="committed", maxOffsetsPerTrigger=1)
+        query.start()
+        query.run()
+        query.stop()
+        assert sorted(row.body for row in query.rows()) == sorted(rows)

@@ -1,0 +1,24 @@
+"""Places and sizes within borders, and which record of many cannot be read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from stores import encoded, message
+
+from rocketpoll.broker.store.records.record_checks import first_unreadable, lie_in
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_the_least_is_within_and_the_end_is_not(kind):
+    assert lie_in(kind([3, 9]), 3, 10)
+    assert not lie_in(kind([2, 9]), 3, 10)
+    assert not lie_in(kind([3, 10]), 3, 10)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_the_first_that_cannot_be_read_is_told(number):
+    records = [bytearray(encoded(message(f"{each}"))) for each in range(4)]
+    records[number][4:8] = b"none"
+    sizes = np.array([len(each) for each in records])
+    assert first_unreadable(b"".join(records), sizes) == number

@@ -1,0 +1,152 @@
+"""Files that may not be changed, opened or made longer: what a broker cannot do is said with the
+file's name, and all that it has acknowledged is there when it may."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+
+import pytest
+from breadth import some
+from broker_clients import BrokerClients, pull_request, send_request
+from broker_processes import BrokerProcess
+from test_broker_bad_stores import (
+    BOUND_BY_PERMISSIONS,
+    FIRST_LOG,
+    FIRST_QUEUE,
+    IS_ROOT,
+    QUEUE,
+    SIZES,
+    answer_to,
+    found_in,
+    refusal,
+    served,
+)
+
+CHATTR = shutil.which("chattr")
+QUICK = {**SIZES, "checkpointIntervalMills": "200"}
+BEFORE = [f"before {number} " + "x" * 3_000 for number in range(5)]
+
+
+async def sent(broker, count, prefix):
+    """What is acknowledged of so many messages, and what is said of the others."""
+    taken, refused = [], []
+    async with BrokerClients(broker.port) as clients:
+        client = await clients.connect()
+        for number in range(count):
+            body = f"{prefix} {number} " + "x" * 3_000
+            answer = await client.call(send_request(body))
+            (refused if answer.code else taken).append(answer.remark if answer.code else body)
+    return taken, refused
+
+
+@pytest.fixture
+def store(tmp_path):
+    """What a broker has left that was stopped."""
+    with BrokerProcess(tmp_path, **QUICK) as broker:
+        assert asyncio.run(sent(broker, len(BEFORE), "before")) == (BEFORE, [])
+        broker.stop()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def attributes(tmp_path):
+    """Sets an attribute of files, or takes it away; none is left."""
+
+    def change(sign, paths):
+        for path in paths:
+            subprocess.run([CHATTR, sign, str(path)], check=True, capture_output=True)
+
+    tried = tmp_path / "tried"
+    tried.touch()
+    try:
+        change("+i", [tried])
+        change("-i", [tried])
+    except (OSError, TypeError, subprocess.CalledProcessError):
+        pytest.skip("nobody may set attributes of files here")
+    yield change
+    subprocess.run([CHATTR, "-R", "-f", "-i", "-a", str(tmp_path)], check=False)
+
+
+def live_on(tmp_path):
+    """Start, send, and stop; what is acknowledged, and all that is said to clients and logged."""
+    with BrokerProcess(tmp_path, **QUICK) as broker:
+        taken, refused = asyncio.run(sent(broker, 45, "then"))
+        broker.stop()
+        return taken, refused + broker.log()
+
+
+SERVED = {
+    "the checkpoint": "checkpoint",
+    "the tables": "config",
+    "the manifest": "config/manifest.json",
+    "a queue": QUEUE,
+}
+REFUSED = {"the store": ".", "the lock": "lock", "a file of the log": FIRST_LOG}
+ATTRIBUTES = {"never changed": "i", "only made longer": "a"}
+
+
+@pytest.mark.parametrize(
+    ("place", "attribute"),
+    some(
+        [
+            pytest.param(place, attribute, id=f"{name}, {what}")
+            for what, attribute in ATTRIBUTES.items()
+            for name, place in SERVED.items()
+            if (place, attribute) != (QUEUE, "a")  # where all that is needed may be done
+        ],
+        "ROCKETPOLL_PROTECTED",
+        3,
+    ),
+)
+def test_what_is_protected_from_changes_hinders_and_all_is_there(
+    store, attributes, place, attribute
+):
+    attributes(f"+{attribute}", [store / place])
+    taken, said = live_on(store.parent)
+    attributes(f"-{attribute}", [store / place])
+    assert taken
+    assert any("(lsattr)" in line and str(store / place) in line for line in said)
+    assert not any("Traceback" in line or "it is over" in line for line in said)
+    assert served(store.parent) == (BEFORE + taken, [])
+
+
+@pytest.mark.parametrize("place", REFUSED.values(), ids=REFUSED)
+def test_a_store_that_is_protected_from_changes_is_not_started_on(store, attributes, place):
+    attributes("+i", [store / place])
+    said = refusal(store)
+    attributes("-i", [store / place])
+    assert "Operation not permitted" in said
+    assert str(store / place) in said
+    assert served(store.parent) == (BEFORE, [])
+
+
+@pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
+def test_a_queue_that_may_not_be_opened_is_named_and_not_taken_for_damaged(store):
+    (store / FIRST_QUEUE).chmod(0)
+    with BrokerProcess(store.parent, by=BOUND_BY_PERMISSIONS, **QUICK) as broker:
+        answer = answer_to(broker, pull_request(0))
+        assert (answer.code, "Permission denied" in answer.remark) == (14, True)
+        taken, _ = asyncio.run(sent(broker, 3, "then"))
+        assert broker.stop() == 0
+        said = broker.log()
+    assert f"{store / FIRST_QUEUE} cannot be read: Permission denied" in said[0]
+    assert "are not compared with the log" in said[0]
+    assert not any("damaged" in line or "it is over" in line for line in said)
+    (store / FIRST_QUEUE).chmod(0o600)
+    assert served(store.parent) == (BEFORE + taken, [])
+
+
+@pytest.mark.parametrize("blocks", [8, 100])
+def test_a_broker_that_may_write_no_long_files_says_so_and_keeps_what_it_took(store, blocks):
+    """As `ulimit -f` of a shell has it, or LimitFSIZE= of a service."""
+    by = ["sh", "-c", f'ulimit -f {blocks} && exec "$@"', "sh"]
+    with BrokerProcess(store.parent, by=by, **QUICK) as broker:
+        taken, refused = asyncio.run(sent(broker, 25, "then"))
+        assert found_in(broker) == BEFORE + taken
+        broker.stop()
+    log = store / "commitlog" / ("0" * 20)
+    assert refused
+    assert all("(ulimit -f)" in each and str(log) in each for each in refused)
+    assert served(store.parent) == (BEFORE + taken, [])

@@ -1,0 +1,88 @@
+"""Queries that say in other words what they read and from where: by a time, by a tree of positions,
+by a consumer group, by the queues themselves; and some whose bodies nobody checks.
+
+Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from world.spark.rarities import is_plain_stream
+from world.story import Step
+from world.threads import EPOCH_SECONDS
+
+_OTHER_WORDS = 0.3
+_AFTER_SECONDS = (-3_600, 0, 1, 3)
+_LEAVES = ("earliest", "latest", "-2 messages", "-1s", 0)
+_CHANGES_QUEUES = frozenset({"make again", "change queues", "rename"})
+"""Troubles behind which queues that were named are others, or none."""
+
+_NONE_SO_NEW = {"startingOffsetsByTimestampStrategy": "latest"}
+
+
+def with_other_words(dice, story, queues):
+    """The story with such queries, or as it is; ``queues`` are so many of each topic."""
+    if dice.random() >= _OTHER_WORDS:
+        return story
+    brokers = [each.name for each in story.clients if each.name.startswith("broker")]
+    befalls = {each.kind for each in story.troubles} | {
+        step.arguments["trouble"]
+        for each in story.clients
+        for step in each.steps
+        if step.kind == "at"
+    }
+    assigned = None
+    if not befalls & _CHANGES_QUEUES:
+        assigned = {broker: list(range(queues)) for broker in brokers}
+    return replace(
+        story,
+        clients=tuple(
+            _in_other_words(dice, each, assigned) if is_plain_stream(each) else each
+            for each in story.clients
+        ),
+    )
+
+
+def _in_other_words(dice, client, assigned):
+    first, *rest = client.steps
+    arguments = dict(first.arguments)
+    arguments["options"] = _said_otherwise(dice, arguments, client.name, assigned)
+    if "united_with" in arguments:
+        arguments["united_with"] = [
+            {**each, "options": _said_otherwise(dice, each, f"{client.name}-{number}", assigned)}
+            for number, each in enumerate(arguments["united_with"])
+        ]
+    return replace(client, steps=(Step(first.kind, arguments), *rest))
+
+
+def _said_otherwise(dice, source, name, assigned):
+    topics, options = source["topics"], dict(source["options"])
+    start = options.pop("startingOffsets")
+    options |= dice.choice([{"startingOffsets": start}, *_starts(dice, topics, name)])
+    if assigned is not None and "endingOffsets" not in options and dice.random() < 0.3:
+        for other in ("topic", "subscribePattern"):
+            options.pop(other, None)
+        options["assign"] = json.dumps(dict.fromkeys(topics, assigned))
+    if "onBadRecord" not in options and dice.random() < 0.3:
+        options["checkCrc"] = "false"
+    return options
+
+
+def _starts(dice, topics, name):
+    ms = (EPOCH_SECONDS + dice.choice(_AFTER_SECONDS)) * 1_000
+    return (
+        {"startingTimestamp": str(ms), **_NONE_SO_NEW},
+        {"startingOffsetsByTimestamp": json.dumps(_of_all(topics, lambda: ms)), **_NONE_SO_NEW},
+        {"startingOffsets": json.dumps(_of_all(topics, lambda: dice.choice(_LEAVES)))},
+        {
+            "startingOffsets": dice.choice(("group", "group:latest")),
+            "consumerGroup": f"G-{name}",
+        },
+    )
+
+
+def _of_all(topics, leaf):
+    """A tree of positions that has one for all queues of each topic."""
+    return {topic: {"*": {"*": leaf()}} for topic in topics}
