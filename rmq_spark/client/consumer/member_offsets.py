@@ -73,6 +73,9 @@ class MemberOffsets:
         for queue in those_known(known, self._message_at):
             if queue not in self._moved:
                 self._store.persist_all((queue,))
+            if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
+                with suppress(ClientError):  # whoever moves it has it stored as well, and says so
+                    self._store.persist(queue, offset)
 
     def persist_soon(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
