@@ -10,6 +10,7 @@ queues the member has, and what of them counts as consumed, is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 
@@ -19,6 +20,7 @@ from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, those_known
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.wire.message_queue import MessageQueue
