@@ -56,7 +56,7 @@ class MemberOffsets:
         self._last_known = last_known
         self._message_at = message_at
         self._given_up: dict[MessageQueue, float] = {}  # until when it counts as just given up
-        self._moved: set[MessageQueue] = set()  # of which what was consumed is not to be stored
+        self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
@@ -109,10 +109,10 @@ class MemberOffsets:
         """Store where an operator moves a queue, if that was given up just now, in its lane."""
         if not self._is_given_up(queue):
             return
-        self._moved.add(queue)
+        self._moved[queue] = offset
 
         def store() -> None:  # behind `forget`, and before the queue may begin anew
-            self._moved.discard(queue)
+            self._moved.pop(queue, None)
             self._store.persist(queue, offset)
             self._store.remove_offset(queue)
 
@@ -126,7 +126,7 @@ class MemberOffsets:
         """
         if queue not in self._last_known() and not self._is_given_up(queue):
             return False
-        self._moved.add(queue)
+        self._moved[queue] = offset
         self._store.persist(queue, offset)
         return True
 
