@@ -37,6 +37,7 @@ from rmq_spark.client import (
     PushSettings,
 )
 from rmq_spark.client.connections.waiters import OwnFuture
+from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
@@ -238,6 +239,9 @@ def lite_started_before(address):
                 consumer.start,
                 lambda: consumer.subscribe("U"),
                 lambda: consumer.unsubscribe(TOPIC),
+                lambda: consumer.register_topic_message_queue_change_listener(
+                    TOPIC, lambda *_: None
+                ),
             )
         ]
         consumer.shutdown()
@@ -260,6 +264,54 @@ def lite_started_before(address):
         members = len(admin.members(GROUP))
     consumer.shutdown()
     return {"child": said, "sent": sent, "seen": found, "members": members}
+
+
+def lite_whose_end_was_asked_for(address):
+    """A thread of the parent has asked for the end, which has yet to begin: it is the parent's."""
+    consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
+    consumer.subscribe(TOPIC)
+    consumer.start()
+    until(consumer.assignment)
+    consumer._member._life.change(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+
+    def work():
+        consumer.shutdown()
+        return consumer.is_running
+
+    child = Child(work).said()
+    with Admin(address) as admin:
+        members = [len(admin.members(GROUP))]
+        consumer.shutdown()
+        until(lambda: not admin.members(GROUP))
+    return {"child": child, "members": members}
+
+
+def lite_that_another_thread_changes(address):
+    """A thread of the parent is in the midst of `assign`: the child's copy is free."""
+    consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
+    consumer.assign([QUEUE])
+    member = consumer._member
+    locks = (member._changing_tasks, member._assigned._mutex, member._auto_commit._mutex)
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold():
+        with locks[0], locks[1], locks[2]:
+            is_held.set()
+            may_go.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait(PATIENCE_S)
+
+    def work():
+        before = sorted(consumer.assignment())
+        consumer.assign([QUEUE, MessageQueue(TOPIC, "broker-a", 1)])
+        return [len(before), len(consumer.assignment())]
+
+    said = Child(work).said()
+    may_go.set()
+    thread.join()
+    return {"child": said, "parent": len(consumer.assignment())}
 
 
 def push_started_before(address):

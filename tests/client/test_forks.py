@@ -125,6 +125,14 @@ def test_a_consumer_that_runs_is_the_parents_and_says_so_in_a_child(run, program
     assert found["members"] == 1
 
 
+def test_an_end_that_the_parent_has_asked_for_is_not_carried_out_by_a_child(run):
+    assert run("lite_whose_end_was_asked_for") == {"child": False, "members": [1]}
+
+
+def test_a_consumer_that_another_thread_is_changing_can_be_changed_in_a_child(run):
+    assert run("lite_that_another_thread_changes") == {"child": [1, 2], "parent": 1}
+
+
 def test_a_child_that_a_listener_has_forked_consumes_nothing_and_gives_nothing_back(run):
     found = run("listener_that_forks")
     assert sorted(found["calls"]) == sorted(found["sent"])

@@ -23,7 +23,8 @@ def judge(notes, stored, parent):
     return [
         *_of_births(notes),
         *_of_steps(notes, parent),
-        *_of_ends(notes, parent),
+        *_of_ends(notes),
+        *_of_what_was_heard(notes, parent),
         *_of_clients(notes),
         *_of_messages(notes, stored),
         *_of_groups(notes, stored, parent),
@@ -83,7 +84,7 @@ def _needed(note):
     return "ok" if step in _ALWAYS_WORK or (step == "poll" and state == "running") else None
 
 
-def _of_ends(notes, parent):
+def _of_ends(notes):
     how = {note["pid"]: note["how"] for note in _of(notes, "lived")}
     lives = {note["pid"] for note in _of(notes, "lives")}
     goes_on = {note["pid"] for note in _of(notes, "goes on")}
@@ -99,6 +100,9 @@ def _of_ends(notes, parent):
             yield f"{told} ended by {how[child]} with {code}"
         elif child not in how and child not in goes_on:
             yield f"{told} ended with {code}, and has not lived"
+
+
+def _of_what_was_heard(notes, parent):
     for note in _of(notes, "strays"):
         yield f"child {note['pid']} went on where its parent does"
     for note in _of(notes, "hangs"):

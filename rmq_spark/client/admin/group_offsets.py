@@ -38,6 +38,9 @@ from rmq_spark.wire.headers.operators import (
 )
 from rmq_spark.wire.message_queue import MessageQueue
 
+_RESETS_MAX: Final = 3
+"""Most times that a group is moved, while members of it leave."""
+
 LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
 
@@ -144,14 +147,23 @@ class GroupOffsets(ClusterLookups):
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            stored = self._store(name, address, header)
-            found.update(stored)
-            if self._api.consumer_ids(address, group):  # those that begin from now on go on there
-                told = self._tell_of_time(address, header)
-                found.update(told)
-                for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
-                    self._api.update_consumer_offset(address, group, queue, told[queue])
+            for _ in range(_RESETS_MAX):
+                members = self._api.consumer_ids(address, group)
+                found.update(self._reset_once(name, address, header))
+                if not set(members) - set(self._api.consumer_ids(address, group)):
+                    break  # else the last offsets of one that has left may have come behind this
         return found
+
+    def _reset_once(
+        self, name: str, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
+        stored = self._store(name, address, header)
+        if not self._api.consumer_ids(address, header.group):
+            return stored  # those that begin from now on go on there
+        told = self._tell_of_time(address, header)
+        for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
+            self._api.update_consumer_offset(address, header.group, queue, told[queue])
+        return {**stored, **told}
 
     def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
         """Give a consumer group the offsets of another, so that it goes on where that one is.

@@ -10,6 +10,7 @@ queues the member has, and what of them counts as consumed, is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 
@@ -19,6 +20,7 @@ from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, those_known
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.wire.message_queue import MessageQueue
@@ -54,7 +56,7 @@ class MemberOffsets:
         self._last_known = last_known
         self._message_at = message_at
         self._given_up: dict[MessageQueue, float] = {}  # until when it counts as just given up
-        self._moved: set[MessageQueue] = set()  # of which what was consumed is not to be stored
+        self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets: each broker is told in its lane, and waited for a moment."""
@@ -73,6 +75,9 @@ class MemberOffsets:
         for queue in those_known(known, self._message_at):
             if queue not in self._moved:
                 self._store.persist_all((queue,))
+            if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
+                with suppress(ClientError):  # whoever moves it has it stored as well, and says so
+                    self._store.persist(queue, offset)
 
     def persist_soon(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
@@ -104,10 +109,10 @@ class MemberOffsets:
         """Store where an operator moves a queue, if that was given up just now, in its lane."""
         if not self._is_given_up(queue):
             return
-        self._moved.add(queue)
+        self._moved[queue] = offset
 
         def store() -> None:  # behind `forget`, and before the queue may begin anew
-            self._moved.discard(queue)
+            self._moved.pop(queue, None)
             self._store.persist(queue, offset)
             self._store.remove_offset(queue)
 
@@ -121,7 +126,7 @@ class MemberOffsets:
         """
         if queue not in self._last_known() and not self._is_given_up(queue):
             return False
-        self._moved.add(queue)
+        self._moved[queue] = offset
         self._store.persist(queue, offset)
         return True
 

@@ -85,6 +85,52 @@ def test_who_is_told_while_it_shuts_down_stores_nothing_else(
     assert cluster.stored_offset(group, topic) == 0
 
 
+def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
+    cluster, topic, busy, monkeypatch
+):
+    group = cluster.group()
+    busy.may_end.set()
+    consumer = busy_member(cluster, group, topic, busy, KINDS[0])
+    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    real = Admin._store
+
+    def leaves_behind(*arguments):
+        stored = real(*arguments)
+        consumer.shutdown()
+        wait_until("nobody is told", lambda: not cluster.members(group), PATIENCE_S)
+        return stored
+
+    monkeypatch.setattr(Admin, "_store", leaves_behind)
+    reset(cluster, group, topic)
+    assert cluster.stored_offset(group, topic) == 0
+
+
+def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it(
+    cluster, topic, busy, monkeypatch
+):
+    group = cluster.group()
+    busy.may_end.set()
+    consumer = busy_member(cluster, group, topic, busy, KINDS[0])
+    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    store, told = consumer._member._offset_store, []
+    real, stop_consuming = store._tell, consumer._member._stop_consuming
+
+    def tells_behind_a_reset(queue, offset):
+        if queue.topic == topic and not told:
+            told.append(offset)
+            reset(cluster, group, topic)
+        real(queue, offset)
+
+    def stops():
+        monkeypatch.setattr(store, "_tell", tells_behind_a_reset)
+        stop_consuming()
+
+    monkeypatch.setattr(consumer._member, "_stop_consuming", stops)
+    consumer.shutdown()
+    assert told == [4]
+    assert cluster.stored_offset(group, topic) == 0
+
+
 def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
     cluster, topic, busy, caplog
 ):

@@ -139,3 +139,14 @@ def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(c
     stuck.set()
     assert callbacks.wait_for_room(10)
     wait_until("all have run", lambda: found == [True] * 4)
+
+
+def test_behind_a_fork_none_of_the_parents_callbacks_runs_and_the_thread_ends():
+    callbacks, ran, may_go_on = Callbacks("forking callbacks", 10), [], threading.Event()
+    callbacks.call(lambda: (may_go_on.wait(10), callbacks.forked(), ran.append("the one")))
+    callbacks.call(lambda: ran.append("another"))
+    (thread,) = [each for each in threading.enumerate() if each.name == "forking callbacks"]
+    may_go_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert ran == ["the one"]

@@ -144,6 +144,15 @@ def test_a_task_may_stop_its_scheduler():
 # ---- repeated
 
 
+def test_what_is_started_twice_is_repeated_once():
+    tasks, at = MovedTasks(), []
+    repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
+    repeated.start(10)
+    repeated.start(30)
+    tasks.move(220)
+    assert at == [10, 110, 210]
+
+
 def test_what_is_repeated_comes_after_each_period():
     tasks, at = MovedTasks(), []
     repeated = Repeated(tasks, lambda: at.append(tasks.now_ms), 100)
