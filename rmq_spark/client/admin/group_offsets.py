@@ -6,7 +6,7 @@ answer would look like a whole one. This module must not know how topics and gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -114,11 +114,12 @@ class GroupOffsets(ClusterLookups):
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
-        if self._api.consumer_ids(address, group):
-            self._check_can_tell(address)
-        self._api.update_consumer_offset(address, group, queue, queue_offset)
-        if self._api.consumer_ids(address, group):  # those that begin from now on go on there
-            self._tell(group, address, queue, queue_offset)
+        for members in self._while_some_leave(address, group):
+            if members:
+                self._check_can_tell(address)
+            self._api.update_consumer_offset(address, group, queue, queue_offset)
+            if self._api.consumer_ids(address, group):  # those that begin from now on go on there
+                self._tell(group, address, queue, queue_offset)
 
     def reset_to_time(
         self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
@@ -147,12 +148,20 @@ class GroupOffsets(ClusterLookups):
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            for _ in range(_RESETS_MAX):
-                members = self._api.consumer_ids(address, group)
+            for _ in self._while_some_leave(address, group):
                 found.update(self._reset_once(name, address, header))
-                if not set(members) - set(self._api.consumer_ids(address, group)):
-                    break  # else the last offsets of one that has left may have come behind this
         return found
+
+    def _while_some_leave(self, address: str, group: str) -> Iterator[frozenset[str]]:
+        """Yield the members for a move of the group, and again if one has left meanwhile.
+
+        Its last offsets may have come behind what the move has stored.
+        """
+        for _ in range(_RESETS_MAX):
+            members = frozenset(self._api.consumer_ids(address, group))
+            yield members
+            if members <= frozenset(self._api.consumer_ids(address, group)):
+                return
 
     def _reset_once(
         self, name: str, address: str, header: ResetOffsetRequestHeader

@@ -143,6 +143,30 @@ def test_a_group_that_is_online_is_told(admin, producer, running_broker):
     assert admin.members("G") == ()
 
 
+def test_a_move_counts_though_the_last_offset_of_a_member_comes_in_its_midst(
+    admin, producer, running_broker, monkeypatch
+):
+    fill(producer, b"a", b"b")
+    real, left = BrokerApi.update_consumer_offset, []
+
+    with ClientInstance(running_broker.address) as instance:
+
+        def leaves_behind(api, address, group, queue, offset, **more):
+            real(api, address, group, queue, offset, **more)
+            if not left:
+                left.append(group)
+                real(api, address, group, queue, 2, **more)
+                instance.unregister_consumer(group)
+
+        instance.routes.route("T")
+        instance.register_consumer("G", Consumer())
+        instance.heartbeat()
+        monkeypatch.setattr(BrokerApi, "update_consumer_offset", leaves_behind)
+        admin.set_offset("G", QUEUES[0], 1)
+    assert left == ["G"]
+    assert admin.lag("G", "T")[0].consumer_offset == 1
+
+
 def test_4_9_is_not_asked_for_what_it_would_do_to_all_queues(admin, producer, running_broker):
     fill(producer, b"a", b"b")
     with ClientInstance(running_broker.address) as instance:
