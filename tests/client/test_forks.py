@@ -157,7 +157,8 @@ def test_an_instance_in_a_with_statement_is_in_use_in_the_child_as_well(run):
 def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run):
     found = run("callback_that_forks")
     assert found["ended"]
-    assert found["calls"] == [str(found["pid"])] * 20
+    assert set(found["calls"]) == {str(found["pid"])}
+    assert len(found["calls"]) % 20 == 0
 
 
 def test_a_call_in_which_a_signal_forks_is_refused_in_the_child_and_waits_on_in_the_parent(run):

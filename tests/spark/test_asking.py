@@ -1,11 +1,11 @@
 import json
-import socket
 import threading
 
 import pytest
 from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
+from rmq_spark.client.connections.own_sockets import OWN_SOCKETS
 from rmq_spark.spark.errors import BrokersAway
 from rocketpoll.broker.embedded import EmbeddedBroker
 
@@ -51,12 +51,12 @@ class HostThatIsDown:
     def __init__(self, monkeypatch):
         self.dials = []
         self.gives_up = threading.Event()
-        self._connect = socket.create_connection
-        monkeypatch.setattr(socket, "create_connection", self._dial)
+        self._connect = OWN_SOCKETS.connected
+        monkeypatch.setattr(OWN_SOCKETS, "connected", self._dial)
 
-    def _dial(self, address, *rest, **more):
-        if address != ("127.0.0.1", 9):
-            return self._connect(address, *rest, **more)
+    def _dial(self, host, port, seconds):
+        if (host, port) != ("127.0.0.1", 9):
+            return self._connect(host, port, seconds)
         self.dials.append(threading.current_thread().name)
         self.gives_up.wait(3)
         raise TimeoutError("timed out")

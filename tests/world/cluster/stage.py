@@ -11,6 +11,7 @@ import tempfile
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from broker_stories import make_topic
 from world.cluster.answers import Answers
@@ -22,6 +23,9 @@ from world.network import Weather
 from world.sockets import Sockets
 from world.stage import Stage, forget_earlier_stories
 from world.threads import Threads
+
+from rmq_spark.client.connections import connection
+from rmq_spark.client.connections.own_sockets import OwnSockets
 
 _TWICE = 0.1
 _OF_ANSWERS = frozenset({"twice", "late"})
@@ -56,6 +60,7 @@ class ClusterStage(Stage):
             )  # first: what the others are made of has to be of the world
             for each in (
                 Sockets(self.kernel, self.network),
+                patch.object(connection, "OWN_SOCKETS", OwnSockets()),
                 Identity(self.kernel, self.dice_for("chance")),
                 *self._furniture(),
             ):

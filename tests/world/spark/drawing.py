@@ -85,7 +85,7 @@ def draw(seed):
     story = with_rarities(
         story, TROUBLES_SECONDS, lambda dice, name: _stream(dice, name, kinds).steps[0].arguments
     )
-    return with_other_words(random.Random(f"{seed} other words"), story, QUEUES)
+    return with_other_words(random.Random(f"{seed} other words"), story)
 
 
 # ---- queries

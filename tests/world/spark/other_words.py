@@ -1,5 +1,5 @@
-"""Queries that say in other words what they read and from where: by a time, by a tree of positions,
-by a consumer group, by the queues themselves; and some whose bodies nobody checks.
+"""Queries that say in other words from where they read: by a time, by a tree of positions, by a
+consumer group; and some whose bodies nobody checks.
 
 Dice of their own draw it, so that all else in the story of a seed is as it would be without.
 """
@@ -16,55 +16,36 @@ from world.threads import EPOCH_SECONDS
 _OTHER_WORDS = 0.3
 _AFTER_SECONDS = (-3_600, 0, 1, 3)
 _LEAVES = ("earliest", "latest", "-2 messages", "-1s", 0)
-_CHANGES_QUEUES = frozenset({"make again", "change queues", "rename"})
-"""Troubles behind which queues that were named are others, or none."""
-
 _NONE_SO_NEW = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
-def with_other_words(dice, story, queues):
-    """The story with such queries, or as it is; ``queues`` are so many of each topic."""
+def with_other_words(dice, story):
+    """The story with such queries, or as it is."""
     if dice.random() >= _OTHER_WORDS:
         return story
-    brokers = [each.name for each in story.clients if each.name.startswith("broker")]
-    befalls = {each.kind for each in story.troubles} | {
-        step.arguments["trouble"]
-        for each in story.clients
-        for step in each.steps
-        if step.kind == "at"
-    }
-    assigned = None
-    if not befalls & _CHANGES_QUEUES:
-        assigned = {broker: list(range(queues)) for broker in brokers}
     return replace(
         story,
         clients=tuple(
-            _in_other_words(dice, each, assigned) if is_plain_stream(each) else each
-            for each in story.clients
+            _in_other_words(dice, each) if is_plain_stream(each) else each for each in story.clients
         ),
     )
 
 
-def _in_other_words(dice, client, assigned):
+def _in_other_words(dice, client):
     first, *rest = client.steps
-    arguments = dict(first.arguments)
-    arguments["options"] = _said_otherwise(dice, arguments, client.name, assigned)
+    arguments = {**first.arguments, "options": _said_otherwise(dice, first.arguments, client.name)}
     if "united_with" in arguments:
         arguments["united_with"] = [
-            {**each, "options": _said_otherwise(dice, each, f"{client.name}-{number}", assigned)}
+            {**each, "options": _said_otherwise(dice, each, f"{client.name}-{number}")}
             for number, each in enumerate(arguments["united_with"])
         ]
     return replace(client, steps=(Step(first.kind, arguments), *rest))
 
 
-def _said_otherwise(dice, source, name, assigned):
-    topics, options = source["topics"], dict(source["options"])
+def _said_otherwise(dice, source, name):
+    options = dict(source["options"])
     start = options.pop("startingOffsets")
-    options |= dice.choice([{"startingOffsets": start}, *_starts(dice, topics, name)])
-    if assigned is not None and "endingOffsets" not in options and dice.random() < 0.3:
-        for other in ("topic", "subscribePattern"):
-            options.pop(other, None)
-        options["assign"] = json.dumps(dict.fromkeys(topics, assigned))
+    options |= dice.choice([{"startingOffsets": start}, *_starts(dice, source["topics"], name)])
     if "onBadRecord" not in options and dice.random() < 0.3:
         options["checkCrc"] = "false"
     return options
