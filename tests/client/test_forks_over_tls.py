@@ -46,11 +46,16 @@ producer.start()
 def send(who):
     return [producer.send(Message(topic, f"{who}-{n}".encode())).send_status.name for n in range(9)]
 
+def sockets():
+    links = [os.readlink(each.path) for each in os.scandir("/proc/self/fd") if each.is_symlink()]
+    return sum(link.startswith("socket:") for link in links)
+
 before = send("before")
 own = producer.instance.connections._lines.there(address).connection
+left = [sockets(), in_child(sockets)]
 child = in_child(lambda: send("child"))
 behind = send("behind")
-say(sent=[before, child, behind],
+say(sent=[before, child, behind], left=left,
     is_kept=producer.instance.connections._lines.there(address).connection is own)
 producer.shutdown()
 """
@@ -123,6 +128,8 @@ def test_a_producer_sends_in_both_processes_and_the_parent_keeps_its_connection(
     found, clients, topic = run(SENDS)
     assert found["sent"] == [["SEND_OK"] * 9] * 3
     assert found["is_kept"]
+    of_parent, of_child = found["left"]
+    assert of_parent > of_child == 0  # else no broker notices the end of the parent
     bodies = sorted(message.body.decode() for message in clients.read(topic, 27, queues=1))
     assert bodies == sorted(f"{who}-{n}" for who in ("before", "child", "behind") for n in range(9))
 
