@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from math import inf
+from itertools import takewhile
 
 from rmq_spark.client.consumer.asked_ahead import AskedAhead
 from rmq_spark.client.consumer.clock import monotonic_ms
@@ -23,6 +23,7 @@ from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
+from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.wire.message_queue import MessageQueue
 
 PERSIST_WAIT_MS = 500
@@ -55,7 +56,9 @@ class MemberOffsets:
         self._ahead = AskedAhead(self._first_of, monotonic_ms)
         self._last_known = last_known
         self._message_at = message_at
-        self._given_up: dict[MessageQueue, float] = {}  # until when it counts as just given up
+        self._noting = mutex()
+        self._giving_up: set[MessageQueue] = set()  # whose last offset is still to be stored
+        self._given_up: dict[MessageQueue, float] = {}  # until when it counts, the earliest first
         self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
@@ -86,24 +89,29 @@ class MemberOffsets:
     def forget(self, queue: MessageQueue, last_known: LastKnown) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
         self._ahead.forget(queue)
-        self._note_given_up(queue, inf)
+        with self._noting:
+            self._giving_up.add(queue)
 
         def forget() -> None:
             self._persist_known({queue: last_known})
             self._store.remove_offset(queue)
-            self._note_given_up(queue, monotonic_ms() + TOLD_LATE_MS)
+            self._note_given_up(queue)
 
         self._lanes.of(queue.broker_name).schedule(forget)
 
-    def _note_given_up(self, queue: MessageQueue, until_ms: float) -> None:
-        for each, its_until_ms in list(self._given_up.items()):
-            if its_until_ms <= monotonic_ms():
-                self._given_up.pop(each, None)
-        self._given_up[queue] = until_ms
+    def _note_given_up(self, queue: MessageQueue) -> None:
+        now = monotonic_ms()
+        with self._noting:
+            self._giving_up.discard(queue)
+            self._given_up.pop(queue, None)
+            self._given_up[queue] = now + TOLD_LATE_MS
+            over = [*takewhile(lambda each: self._given_up[each] <= now, self._given_up)]
+            for each in over:
+                del self._given_up[each]
 
     def _is_given_up(self, queue: MessageQueue) -> bool:
         """Return whether a queue was given up just now: its last offset may undo an operator's."""
-        return monotonic_ms() < self._given_up.get(queue, 0)
+        return queue in self._giving_up or monotonic_ms() < self._given_up.get(queue, 0)
 
     def forget_at(self, queue: MessageQueue, offset: int) -> None:
         """Store where an operator moves a queue, if that was given up just now, in its lane."""

@@ -59,6 +59,14 @@ def busy_member(cluster, group, topic, busy, kind, **more):
     return cluster.until_end(consumer)
 
 
+def idle_member(cluster, group, topic, busy, kind):
+    """A member that has consumed all."""
+    busy.may_end.set()
+    consumer = busy_member(cluster, group, topic, busy, kind)
+    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    return consumer
+
+
 def reset(cluster, group, topic):
     with Admin(cluster.name_server) as admin:
         assert admin.reset_to_time(group, topic, 0) == {cluster.queue(topic): 0}
@@ -89,9 +97,7 @@ def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
     cluster, topic, busy, monkeypatch
 ):
     group = cluster.group()
-    busy.may_end.set()
-    consumer = busy_member(cluster, group, topic, busy, KINDS[0])
-    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    consumer = idle_member(cluster, group, topic, busy, KINDS[0])
     real = Admin._store
 
     def leaves_behind(*arguments):
@@ -109,9 +115,7 @@ def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it
     cluster, topic, busy, monkeypatch
 ):
     group = cluster.group()
-    busy.may_end.set()
-    consumer = busy_member(cluster, group, topic, busy, KINDS[0])
-    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    consumer = idle_member(cluster, group, topic, busy, KINDS[0])
     store, told = consumer._member._offset_store, []
     real, stop_consuming = store._tell, consumer._member._stop_consuming
 
@@ -148,9 +152,7 @@ def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_that_is_given_up_stays_where_it_was_moved(cluster, topic, busy, kind, monkeypatch):
     group, tells, may_tell = cluster.group(), threading.Event(), threading.Event()
-    busy.may_end.set()
-    consumer = busy_member(cluster, group, topic, busy, kind)
-    wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
+    consumer = idle_member(cluster, group, topic, busy, kind)
     real = BrokerApi.update_consumer_offset
 
     def late(*arguments, one_way=False, **more):
