@@ -8,11 +8,13 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+from broker_nursery import ROOT, can_be_forked
+from broker_nursery import start as start_forked
 from broker_stories import SMALL
 
-ROOT = Path(__file__).parent.parent
 _READY = re.compile(r"rocketpoll \S+ listens on \S+:(\d+)\n")
 _PATIENCE_SECONDS = 30
 
@@ -23,6 +25,18 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
 
     ``by`` is a command that starts it, such as `setpriv`.
     """
+    if not by and can_be_forked():
+        with tempfile.TemporaryFile("w+") as complaints:
+            forked = start_forked(arguments, complaints)
+            with forked.stdout:
+                try:
+                    code = forked.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    forked.kill()
+                    raise
+                printed = forked.stdout.read()
+            complaints.seek(0)
+            return code, printed, complaints.read()
     ended = subprocess.run(
         [*by, sys.executable, "-m", "rocketpoll.broker", *arguments],
         cwd=ROOT,
@@ -37,20 +51,20 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
 class BrokerProcess:
     """A broker in a directory; what it logs goes to a file there.
 
-    ``by`` is a command that becomes it, such as `unshare`.
+    ``by`` is a command that becomes it, such as `unshare`. Where there is none, it is forked: see
+    `broker_nursery`.
     """
 
     def __init__(self, root, *arguments, descriptors_max=None, by=(), **settings):
         self._log_path = root / "broker.log"
         texts = {**SMALL, "storePathRootDir": str(root / "store"), **settings}
+        words = [*arguments, *(f"{name}={value}" for name, value in texts.items())]
         with self._log_path.open("w") as log:
+            if not by and descriptors_max is None and can_be_forked():
+                self._process = start_forked(words, log)
+                return
             self._process = subprocess.Popen(
-                [
-                    *by,
-                    *(sys.executable, "-m", "rocketpoll.broker"),
-                    *arguments,
-                    *(f"{name}={value}" for name, value in texts.items()),
-                ],
+                [*by, sys.executable, "-m", "rocketpoll.broker", *words],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -212,7 +212,7 @@ def _settings(dice, clients):
             strategy = strategies.setdefault(group, dice.choice([*STRATEGIES]))
             settings = dict(old["settings"])
             settings["broker_suspend_max_time_ms"] = dice.choice([100, 5_000, 15_000])
-            settings["pull_time_delay_ms_when_exception"] = dice.choice([0, 1_000])
+            settings["pull_time_delay_ms_when_exception"] = dice.choice([20, 1_000])
             if old["kind"] != "lite":
                 settings["pull_interval_ms"] = dice.choice([0, 0, 200])
                 settings["await_termination_ms"] = dice.choice([0, 1_000, 1_500])
