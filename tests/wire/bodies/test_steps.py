@@ -47,13 +47,11 @@ def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
-@pytest.mark.parametrize("values_per_step", [1, 2, 5])
-def test_the_body_is_the_one_that_is_read_at_once(body_class, values_per_step, monkeypatch):
-    monkeypatch.setattr(steps, "VALUES_PER_STEP", values_per_step)
-
-    @settings(max_examples=20)
-    @given(values_of(body_class))
-    def in_steps(body):
+def test_the_body_is_the_one_that_is_read_at_once(body_class, monkeypatch):
+    @settings(max_examples=30)
+    @given(values_of(body_class), st.sampled_from([1, 2, 5]))
+    def in_steps(body, values_per_step):
+        monkeypatch.setattr(steps, "VALUES_PER_STEP", values_per_step)
         text = encode_body(body)
         assert taken(decode_body_in_steps(body_class, text))[1] == decode_body(body_class, text)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from body_classes import CLASSES, values_of
-from hypothesis import given
+from hypothesis import given, settings
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody
@@ -15,6 +15,7 @@ from rmq_spark.wire.bodies.unknown import unknown_members
 
 @pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)
 def test_what_we_write_has_no_members_that_we_do_not_know(body_type):
+    @settings(max_examples=20)
     @given(values_of(body_type))
     def check(body):
         assert unknown_members(body_type, encode_body(body)) == []
