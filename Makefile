@@ -21,14 +21,17 @@ test: ROCKETPOLL_DEEP :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test deep wide demo picture pictures site notebooks archive \
-	tour fuzz crash powerloss world clientworld forks sparkworld holds seeded peers matrix cluster \
-	restarts golden vectors fresh image bench releasable release clean
+.PHONY: help check format lint types test collected deep wide demo picture pictures site \
+	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld holds seeded \
+	peers matrix cluster restarts golden vectors fresh image bench releasable release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-check: lint types test  ## what must hold before a commit; CI runs this, and then `make deep`
+# What needs no more than a core is done side by side; nothing is tested where one of these fails
+check: $(READY)  ## what must hold before a commit; CI runs this, and then `make deep`
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types collected $(CLASSES)
+	$(MAKE) --no-print-directory test
 
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +72,13 @@ $(CLASSES): $(READY)
 PATIENCE ?= 400
 SUITE = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	--timeout $(PATIENCE)
+
+# pytest rewrites each file of tests when it first meets it, and keeps that: once for all processes
+# that are about to meet a thousand of them together
+collected: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m pytest --collect-only -qq > build/collected.txt || \
+		{ cat build/collected.txt; false; }
 
 # Tests work with real sockets, processes and clocks, several files at a time, on machines of all
 # kinds. What fails is run once more, alone and by name: a fault fails again, and what passes then
