@@ -176,7 +176,8 @@ class FrameWriter:
             while (self._unsent or self._gathered) and self._room.poll(0):
                 if not self._unsent:
                     self._begin_to_send(_joined(self._begin_slice()))
-                self._write_some()
+                if self._unsent:  # what had gathered may be withdrawn by now
+                    self._write_some()
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
