@@ -1,8 +1,9 @@
 """PendingSends: limits the sends that wait for their answers, and the bytes of their bodies.
 
 A caller beyond the limit waits for room, behind those who wait already: small bodies that keep
-coming do not pass over a large one. A body that is larger than all the room there is goes alone. A signal may raise an error in a caller at any time: then he leaves, whether he has entered
-or not, and leaving twice is leaving once. This module knows no connection.
+coming do not pass over a large one. A body that is larger than all the room there is goes alone. A
+signal may raise an error in a caller at any time: then he leaves, whether he has entered or not,
+and leaving twice is leaving once. This module knows no connection.
 """
 
 from __future__ import annotations

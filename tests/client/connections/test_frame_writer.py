@@ -389,6 +389,15 @@ def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
     assert room.received(1) == [2]
 
 
+def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room):
+    turn = []
+    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.mine.close()
+    room.writer.close()
+    room.writer._gathered[1] = (b"it came just then",)
+    turn.pop()()
+
+
 def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
     turn = []
     writing = threading.Thread(
