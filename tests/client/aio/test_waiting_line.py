@@ -44,9 +44,10 @@ async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
     for _ in range(8):  # room for all of the small ones together, and not for the large one
         room.leave(1)
         await steps(3)
+    room.begin("much later", 1)
+    await steps(3)
     assert room.came == ["first", "small"]
     room.leave(1)
-    room.begin("much later", 1)
     await steps(3)
     assert room.came == ["first", "small", "large"]
     room.leave(2)
