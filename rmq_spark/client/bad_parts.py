@@ -56,7 +56,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         for field in dataclasses.fields(value):
             yield f".{field.name}", getattr(value, field.name)
     elif is_model(value):
-        for name in type(value).model_fields:
+        for name in getattr(type(value), "model_fields", ()):
             yield f".{name}", getattr(value, name)
     elif isinstance(value, Mapping):
         for name, part in value.items():

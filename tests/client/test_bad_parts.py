@@ -36,3 +36,12 @@ IN_ITSELF.append(IN_ITSELF)
 def test_a_part_that_has_no_form_is_named_by_its_place(name, value, place):
     with pytest.raises(TypeError, match=rf"cannot encode .*: {place}"):
         encoded(value, SERIALIZERS[name])
+
+
+def test_what_only_looks_like_a_model_is_refused_as_well():
+    class Like:
+        def model_dump(self, **_):
+            raise ValueError("not today")
+
+    with pytest.raises(TypeError, match=r"cannot encode list .*: its \[0\]: .*"):
+        encoded([Like()], SERIALIZERS["json"])
