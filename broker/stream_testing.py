@@ -129,6 +129,7 @@ class StreamTest:
 
     def __enter__(self) -> StreamTest:
         self._checkpoint = Path(tempfile.mkdtemp(prefix="rocketpoll-stream-"))
+        self._batches, self._rows_of_last = {}, []  # it may have been used before
         try:
             if not self._broker.has_topic(self._topic):
                 self._broker.create_topic(self._topic)

@@ -319,6 +319,18 @@ def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, roc
         stream_test(kind(), rocketpoll_broker, "orders", texts)
 
 
+def test_one_that_is_used_again_begins_anew(started):
+    stream = started()
+    with stream:
+        for text in ("one", "two"):
+            stream.add_data(text)
+            stream.process_all()
+        stream.check_answer(("one",), ("two",))
+    with stream:
+        stream.process_all()  # in one batch now, and not beside those of before
+        stream.check_answer(("one",), ("two",))
+
+
 def test_a_topic_that_is_missing_is_made(spark, rocketpoll_broker):
     with stream_test(spark, rocketpoll_broker, "made", texts, timeout=240) as stream:
         stream.add_data("one")

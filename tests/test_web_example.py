@@ -12,7 +12,7 @@ from async_stories import told_in_a_loop, until
 
 from rocketpoll import EmbeddedBroker
 
-httpx = pytest.importorskip("httpx")
+httpx = pytest.importorskip("httpx2")
 pytest.importorskip("fastapi")
 
 ORDERS = Path(__file__).parent.parent / "examples" / "web" / "orders.py"

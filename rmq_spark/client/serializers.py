@@ -12,7 +12,6 @@ no connection; libraries are imported when they are first used.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
@@ -22,9 +21,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
+from rmq_spark.client.avro_bodies import Avro
+from rmq_spark.client.bad_parts import REFUSED, is_model, with_place
 from rmq_spark.errors import BodyError, excerpt
-
-EXTRA: Final = 'Avro needs the module fastavro: pip install "rocketpoll[avro]"'
 
 
 @runtime_checkable
@@ -51,12 +50,15 @@ class Json:
     """The serializer of JSON, by orjson; times are in ISO 8601."""
 
     def dumps(self, value: Any) -> bytes:
-        """Return the JSON of a value; models of pydantic write their own."""
-        if _is_model(value):
+        """Return the JSON of a value; models of pydantic write their own.
+
+        Decimals become texts and sets arrays, as in the JSON of models.
+        """
+        if is_model(value):
             return bytes(value.model_dump_json().encode())
         import orjson  # noqa: PLC0415  # as all libraries here
 
-        return orjson.dumps(value, default=_model_as_json)
+        return orjson.dumps(value, default=_as_json)
 
     def loads(self, body: bytes) -> Any:
         """Return the value of JSON; raise ValueError if it is none."""
@@ -69,7 +71,7 @@ class MsgPack:
     def dumps(self, value: Any) -> bytes:
         """Return the MessagePack of a value; dataclasses and models become maps.
 
-        Times, decimals and UUIDs become texts and sets arrays, as in the JSON of models.
+        Times, decimals and UUIDs become texts and sets arrays, as in JSON.
         """
         import msgpack  # noqa: PLC0415  # as all libraries here
 
@@ -95,53 +97,6 @@ class Text:
         return body.decode()
 
 
-class Avro:
-    """The serializer of Avro's binary form, a record a body; made by `avro`."""
-
-    def __init__(
-        self,
-        schema: Mapping[str, Any],
-        header: bytes = b"",
-        schema_of: Callable[[bytes], Mapping[str, Any]] | None = None,
-    ) -> None:
-        try:
-            import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
-        except ImportError as error:
-            raise ModuleNotFoundError(EXTRA) from error
-        self._library = fastavro
-        self._schema = fastavro.parse_schema(dict(schema))
-        self._header = header
-        self._schema_of = schema_of
-        self._known: dict[bytes, Any] = {header: self._schema}
-
-    def dumps(self, value: Any) -> bytes:
-        """Return a record behind the header; dataclasses and models become records."""
-        stream = io.BytesIO()
-        stream.write(self._header)
-        plain = value if isinstance(value, Mapping) else as_plain(value)
-        self._library.schemaless_writer(stream, self._schema, plain)
-        return stream.getvalue()
-
-    def loads(self, body: bytes) -> Any:
-        """Return a record as the schema has it; raise ValueError if it is none."""
-        header = body[: len(self._header)]
-        written_by = self._known.get(header)
-        if written_by is None:
-            if self._schema_of is None:
-                raise ValueError(f"needed the header {self._header!r}, found {header!r}")
-            written_by = self._library.parse_schema(dict(self._schema_of(header)))
-            self._known[header] = written_by
-        stream = io.BytesIO(body[len(self._header) :])
-        try:
-            found = self._library.schemaless_reader(stream, written_by, self._schema)
-        except (EOFError, LookupError, TypeError, OverflowError) as error:
-            raise ValueError(f"it is no record of the schema ({error!r})") from error
-        left = len(body) - len(self._header) - stream.tell()
-        if left:
-            raise ValueError(f"{left} bytes are behind the record")
-        return found
-
-
 def avro(
     schema: Mapping[str, Any],
     *,
@@ -154,10 +109,11 @@ def avro(
         schema: The schema by which values are written, and as which they are read.
         header: Bytes in front of each body, such as the id of the schema in a registry.
         schema_of: Returns the schema by which a body with another header, of the same length, was
-            written; asked once for each header.
+            written; asked once for each header. A `LookupError` says that there is none.
 
     Raises:
         ModuleNotFoundError: The extra is not installed.
+        MessageRejected: The schema is none; the message names the field that is wrong.
     """
     check_kind("schema", schema, Mapping, "an Avro schema (dict)", "{'type': 'record', ...}")
     check_kind("header", header, bytes, "bytes", "b'\\x00\\x00\\x00\\x00\\x07'")
@@ -191,14 +147,16 @@ def encoded(value: Any, serializer: Serializer) -> bytes:
     """Return the body of a value.
 
     Raises:
-        TypeError: The serializer has no body for it.
+        TypeError: The serializer has no body for it; the message names the part that is wrong.
     """
     try:
         body = serializer.dumps(value)
-    except (TypeError, ValueError, OverflowError, LookupError, AttributeError) as error:
+    except REFUSED as error:
         what = f"{type(value).__name__} {excerpt(value)}"
         name = type(serializer).__name__
-        raise TypeError(f"body: serializer {name} cannot encode {what}: {error}") from error
+        is_in_parts = isinstance(serializer, (Json, MsgPack))
+        why = with_place(value, serializer.dumps, error) if is_in_parts else error
+        raise TypeError(f"body: serializer {name} cannot encode {what}: {why}") from error
     check_kind("what serializer= returns", body, bytes, "bytes", "b'body'")
     return body
 
@@ -216,36 +174,25 @@ def decoded(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
         raise BodyError(subject, at=at, needed=needed, found=bytes(body)) from error
 
 
-def _model_as_json(value: Any) -> Any:
-    """Return a model within another value as it writes itself; raise TypeError if it is none."""
-    if not _is_model(value):
-        raise TypeError(f"needed a model or what JSON has, found {type(value).__name__}")
-    return value.model_dump(mode="json")
-
-
-def _as_packable(value: Any) -> Any:
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, (Decimal, UUID)):
+def _as_json(value: Any) -> Any:
+    """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
+    if is_model(value):
+        return value.model_dump(mode="json")
+    if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, (set, frozenset)):
         return list(value)
-    return value.value if isinstance(value, Enum) else as_plain(value)
+    raise TypeError(f"needed a model or what JSON has, found {type(value).__name__}")
 
 
-def _is_model(value: Any) -> bool:
-    """Return whether a value is a model of pydantic."""
-    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
-
-
-def as_plain(value: Any) -> Any:
-    """Return a dataclass or a model of pydantic as a dict.
-
-    Raises:
-        TypeError: It is neither.
-    """
+def _as_packable(value: Any) -> Any:
+    """Return what msgpack does not know as it stands there; raise TypeError for what does not."""
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    if _is_model(value):
-        return value.model_dump()
-    raise TypeError(f"needed a dict, a dataclass or a model, found {type(value).__name__}")
+    return value.model_dump() if is_model(value) else _as_json(value)

@@ -1,8 +1,8 @@
 """Avro schemas: of Spark's types, and the types of a schema; the same mapping as in Spark's own.
 
 A field that can be null is a union of null and its type. Names of nested records are their paths.
-Unions of more, and times of day, are nothing that a column can be: they are refused by their path.
-It knows no message, and imports no Avro library.
+UUIDs are texts. Unions of more, and times of day, are nothing that a column can be: they are
+refused by their path. It knows no message, and imports no Avro library.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from pyspark.sql import types as sql
 from rmq_spark.errors import excerpt
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOGICAL: Final[Mapping[str, sql.DataType]] = {
-    "date": sql.DateType(),
-    "timestamp-millis": sql.TimestampType(),
-    "timestamp-micros": sql.TimestampType(),
-    "local-timestamp-millis": sql.TimestampNTZType(),
-    "local-timestamp-micros": sql.TimestampNTZType(),
+_LOGICAL: Final[Mapping[tuple[str, str], sql.DataType]] = {
+    ("int", "date"): sql.DateType(),
+    ("long", "timestamp-millis"): sql.TimestampType(),
+    ("long", "timestamp-micros"): sql.TimestampType(),
+    ("long", "local-timestamp-millis"): sql.TimestampNTZType(),
+    ("long", "local-timestamp-micros"): sql.TimestampNTZType(),
 }
+"""Columns of logical types, each of the type that it is for: of another it says nothing."""
+
 _NAMED: Final[Mapping[str, sql.DataType]] = {
     "boolean": sql.BooleanType(),
     "int": sql.IntegerType(),
@@ -37,7 +39,7 @@ _NAMED: Final[Mapping[str, sql.DataType]] = {
 }
 _SAID_BY_NAME: Final = {"record": (), "enum": ("symbols",), "fixed": ("size",)}
 _DIGITS_MAX: Final = 38
-_NO_COLUMN: Final = ("time-millis", "time-micros", "duration", "uuid")
+_NO_COLUMN: Final = ("time-millis", "time-micros", "duration")
 _OF_SPARK: Final[Mapping[type[sql.DataType], Any]] = {
     sql.StringType: "string",
     sql.BooleanType: "boolean",
@@ -113,6 +115,19 @@ def spark_schema_of(text: str) -> sql.StructType:
     return found
 
 
+def without_uuids(schema: Any) -> Any:
+    """Return an Avro schema whose UUIDs are the texts or bytes that they are made of."""
+    if isinstance(schema, list):
+        return [without_uuids(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: without_uuids(each)
+        for key, each in schema.items()
+        if (key, each) != ("logicalType", "uuid")
+    }
+
+
 def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
     if isinstance(schema, list):
         others = [each for each in schema if each not in ("null", {"type": "null"})]
@@ -175,7 +190,9 @@ def _to_spark_value(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataTyp
         raise ValueError(f"{path} is a {logical}, which no column can be")
     if kind not in _NAMED:
         return _to_spark(_known(kind, path, seen), path, seen)
-    return _LOGICAL.get(logical, _NAMED[kind])
+    if kind == "fixed" and (type(schema["size"]) is not int or schema["size"] < 0):
+        raise ValueError(f"{path}: needed a size in bytes, found {excerpt(schema['size'])}")
+    return _LOGICAL.get((kind, logical), _NAMED[kind])
 
 
 def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
+from rmq_spark.client.avro_faults import schema_fault
 from rmq_spark.errors import excerpt
+from rmq_spark.spark.avro_schema import without_uuids
 from rmq_spark.spark.body_values import BodyFault, each_of
 from rmq_spark.spark.errors import SetUpError
 
@@ -29,7 +31,7 @@ class AvroBodies:
         """Take the type of the structs, and the Avro schema by which bodies were written."""
         fastavro = _library()
         self._kind = kind
-        self._schema = fastavro.parse_schema(schema)
+        self._schema = fastavro.parse_schema(without_uuids(schema))
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
     def many(self, bodies: pa.Array) -> pa.StructArray:
@@ -59,15 +61,43 @@ class AvroBodies:
         try:
             return pa.array(records, self._kind)
         except (pa.ArrowException, *_WRONG) as error:
-            raise BodyFault("", "values that Spark's types hold", str(error)) from error
+            found = next(filter(None, (_misfit(each, self._kind, "") for each in records)), None)
+            path, kind, value = found or ("", self._kind, records)
+            raise BodyFault(
+                path, f"a value that a column of {kind} holds", excerpt(value)
+            ) from error
+
+
+def _misfit(value: Any, kind: pa.DataType, path: str) -> tuple[str, pa.DataType, Any] | None:
+    """Return path, type and value of the first part that no column holds; None if all are held."""
+    parts: Iterable[tuple[str, Any, pa.DataType]]
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        before = f"{path}." if path else ""
+        parts = ((f"{before}{each.name}", value[each.name], each.type) for each in kind)
+    elif pa.types.is_list(kind):
+        parts = ((f"{path}[{at}]", each, kind.value_type) for at, each in enumerate(value))
+    elif pa.types.is_map(kind):
+        parts = ((f"{path}.{name}", each, kind.item_type) for name, each in value.items())
+    else:
+        try:
+            pa.array([value], kind)
+        except (pa.ArrowException, *_WRONG):
+            return path, kind, value
+        return None
+    found = (_misfit(part, inner, place) for place, part, inner in parts)
+    return next(filter(None, found), None)
 
 
 def check_schema(text: str) -> None:
     """Raise `ValueError` if bodies cannot be read by an Avro schema, which is given as JSON."""
+    fastavro, schema = _library(), json.loads(text)
     try:
-        _library().parse_schema(json.loads(text))
+        fastavro.parse_schema(schema)
     except Exception as error:  # of many kinds, its own and Python's
-        raise ValueError(f"fastavro cannot read by it ({error!r})") from error
+        fault = schema_fault(fastavro, schema)
+        raise ValueError(f"fastavro cannot read by it: {fault}") from error
 
 
 def _library() -> Any:

@@ -88,6 +88,11 @@ with Producer("P", address) as producer, push, lite:
     until = time.monotonic() + 20
     while time.monotonic() < until and min(len(set(seen)), len(set(polled))) < 200:
         polled += [each.body for each in lite.poll(200)]
+    child = os.fork()
+    if child == 0:
+        producer.send(Message("C", b"of a child"))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 print(len(set(seen)), len(set(polled)), ticks > 5)
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import sys
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from uuid import UUID
@@ -176,28 +175,6 @@ def test_a_value_without_a_body_is_refused_with_its_kind(name, value):
 def test_a_body_of_another_kind_is_refused_with_its_place(by, body):
     with pytest.raises(BodyError, match=r"orders at offset 5: needed a body of serializer \w+ \("):
         decoded(body, by, "the message of orders", "offset 5")
-
-
-def test_a_registry_is_asked_once_for_each_header():
-    old = {**ORDER, "fields": ORDER["fields"][:1]}
-    asked = []
-
-    def schema_of(header):
-        asked.append(header)
-        return old
-
-    new = {**ORDER, "fields": [ORDER["fields"][0], {**ORDER["fields"][1], "default": None}]}
-    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", schema_of=schema_of)
-    for number in (1, 2):
-        assert now.loads(before.dumps({"id": number})) == {"id": number, "customer": None}
-    assert asked == [b"\0\1"]
-    assert now.dumps({"id": 1, "customer": None}).startswith(b"\0\2")
-
-
-def test_without_the_extra_the_error_names_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
-        avro(ORDER)
 
 
 @pytest.mark.parametrize("wrong", ["yaml", 7, Avro, object(), print])

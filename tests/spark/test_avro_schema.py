@@ -46,6 +46,8 @@ def field(kind):
         ({"type": "fixed", "name": "F", "size": 4}, "x BINARY"),
         ({"type": "long", "logicalType": "timestamp-millis"}, "x TIMESTAMP"),
         ({"type": "long", "logicalType": "of somebody else"}, "x BIGINT"),
+        ({"type": "string", "logicalType": "timestamp-micros"}, "x STRING"),
+        ({"type": "string", "logicalType": "uuid"}, "x STRING"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "x DECIMAL(4,1)"),
     ],
 )
@@ -64,6 +66,11 @@ def test_types_of_avro_are_columns(kind, found):
         (field(5), "x is 5, which is no Avro schema"),
         (field({"type": "enum", "name": "E"}), "x lacks 'symbols': "),
         (field({"type": "fixed", "name": "F"}), "x lacks 'size': "),
+        (field({"type": "fixed", "name": "F", "size": -1}), "x: needed a size in bytes, found -1"),
+        (
+            field({"type": "fixed", "name": "F", "size": "8"}),
+            "x: needed a size in bytes, found '8'",
+        ),
         (field({"type": "bytes", "logicalType": "decimal"}), "x lacks 'precision': "),
         (
             field({"type": "bytes", "logicalType": "decimal", "precision": 50}),

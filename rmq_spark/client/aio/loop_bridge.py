@@ -140,11 +140,6 @@ class Wakes:
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], None] = {}
 
-    @property
-    def count(self) -> int:
-        """Number of coroutines that wait."""
-        return len(self._waiting)
-
     async def wait(self, seconds: float | None) -> None:
         """Wait to be woken, or for so many seconds; None is for as long as it takes."""
         woken = self._loop.create_future()
@@ -152,23 +147,10 @@ class Wakes:
         timer = None if seconds is None else self._loop.call_later(seconds, _wake, woken)
         try:
             await woken
-        except asyncio.CancelledError:
-            if woken not in self._waiting:  # it was woken, and cannot look any more
-                self.wake_one()
-            raise
         finally:
             self._waiting.pop(woken, None)
             if timer is not None:
                 timer.cancel()
-
-    def wake_one(self) -> None:
-        """Wake the coroutine that has waited longest, if there is one."""
-        while self._waiting:
-            woken = next(iter(self._waiting))
-            del self._waiting[woken]
-            if not woken.done():
-                _wake(woken)
-                return
 
     def wake_all(self) -> None:
         """Wake all coroutines that wait."""

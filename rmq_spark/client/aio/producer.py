@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise, Wakes
+from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
 from rmq_spark.client.aio.member import Member, threaded
+from rmq_spark.client.aio.waiting_line import WaitingLine
 from rmq_spark.client.arguments import check_kind, check_time_ms
 from rmq_spark.client.connections.frame_writer import Soon
 from rmq_spark.client.errors import TooManyPending
@@ -99,7 +100,7 @@ class Producer(Member["LoopProducer"]):
             pending_bytes_max=pending_bytes_max,
             serializer=serializer,
         )
-        self._room: Wakes | None = None
+        self._line: WaitingLine | None = None
 
     def _build(self) -> LoopProducer:
         return self._make()
@@ -111,8 +112,8 @@ class Producer(Member["LoopProducer"]):
         threaded.shutdown()
 
     def _closed(self) -> None:
-        if self._room is not None:
-            self._room.wake_all()
+        if self._line is not None:
+            self._line.wake_all()
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, without asking or waiting for anybody."""
@@ -207,18 +208,18 @@ class Producer(Member["LoopProducer"]):
             raise self._shut_down()
         if producer is None:
             producer = self._now()
-        room = self._room
-        if room is None:
-            room = self._room = Wakes(bridge.loop)
+        line = self._line
+        if line is None:
+            line = self._line = WaitingLine(bridge.loop)
         if timeout_ms is None:
             timeout_ms = producer.send_timeout_ms
         else:
             check_time_ms("timeout_ms", timeout_ms)
         prepared = producer.prepared_small(message)
         is_free = queue is None and message.sharding_key is None
-        if prepared is None or not is_free or room.count:  # who waits for room goes first
+        if prepared is None or not is_free or line.count:  # who waits for room goes first
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
-        promise: Promise[SendResult] = Promise(bridge, room.wake_one)
+        promise: Promise[SendResult] = Promise(bridge, line.wake_first)
         if producer.begin(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
         return self._when_there_is_room(bridge, producer, prepared, None, timeout_ms)
@@ -251,20 +252,20 @@ class Producer(Member["LoopProducer"]):
         fixed: MessageQueue | None,
         timeout_ms: int,
     ) -> SendResult:
-        room = self._room = self._room or Wakes(bridge.loop)
-        promise: Promise[SendResult] = Promise(bridge, room.wake_one)
+        line = self._line = self._line or WaitingLine(bridge.loop)
+        promise: Promise[SendResult] = Promise(bridge, line.wake_first)
         deadline: float | None = None
-        is_first = not room.count  # who waits for room goes first
         soon = bridge.loop.call_soon
-        while not (is_first and producer.begin(prepared, fixed, timeout_ms, promise, soon)):
-            now = bridge.loop.time()
-            deadline = now + timeout_ms / 1000 if deadline is None else deadline
-            if now >= deadline:
-                raise producer.too_many()
-            await room.wait(deadline - now)
-            producer.check_runs()
-            is_first = True
-        room.wake_one()  # there may be room for more
+        with line.place() as place:
+            while not (
+                place.is_first and producer.begin(prepared, fixed, timeout_ms, promise, soon)
+            ):
+                now = bridge.loop.time()
+                deadline = now + timeout_ms / 1000 if deadline is None else deadline
+                if now >= deadline:
+                    raise producer.too_many()
+                await place.wait(deadline - now)
+                producer.check_runs()
         return await promise.future
 
     send_one_way = threaded(ThreadedProducer.send_one_way)

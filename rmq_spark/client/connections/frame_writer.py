@@ -169,19 +169,27 @@ class FrameWriter:
             self._has_gathered.notify()
 
     def _write_while_there_is_room(self) -> None:
-        if self._room is None:
-            self._room = select.poll()
-            self._room.register(self._socket, select.POLLOUT)
         try:
-            while (self._unsent or self._gathered) and self._room.poll(0):
+            while (self._unsent or self._gathered) and self._has_room():
                 if not self._unsent:
                     self._begin_to_send(_joined(self._begin_slice()))
-                self._write_some()
+                if self._unsent:  # what had gathered may be withdrawn by now
+                    self._write_some()
         except ClientError:
             raise  # the connection has ended
         except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
             self._end(ConnectionClosed(self._address, "interrupted in the middle of a request"))
             raise
+
+    def _has_room(self) -> bool:
+        if self._room is None:
+            room = select.poll()
+            try:
+                room.register(self._socket, select.POLLOUT)
+            except ValueError:  # it is closed by now
+                return False
+            self._room = room
+        return bool(self._room.poll(0))
 
     def _has_new_thread(self) -> bool:
         name = f"rocketpoll writer {self._address}"

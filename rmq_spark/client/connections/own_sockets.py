@@ -66,8 +66,10 @@ class OwnSockets(ProcessBound):
     def _forked(self) -> None:
         """Close the copies of the parent's descriptors, without a word to anybody."""
         for sock in list(self._known):
-            with suppress(OSError):
-                os.close(sock.detach())
+            descriptor = sock.detach()
+            if descriptor >= 0:  # of what was closed it is none; gevent's close does not take that
+                with suppress(OSError):
+                    os.close(descriptor)
         self._known = weakref.WeakSet()
 
 

@@ -177,7 +177,6 @@ class _AsyncSend(Waiter):
         """Send the message without waiting, written by ``soon`` in this thread, or by others."""
         self.soon = soon
         self.attempt(may_wait=False)
-        self.soon = None  # of this thread alone: other tries are made by others
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""
@@ -193,6 +192,7 @@ class _AsyncSend(Waiter):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.failed(error)
             return
+        self.soon = None  # of this thread alone: other tries are made by others
         if not self._sends.try_again(self):
             self._ends_with(ClientShutDown("no thread can be started that connects"))
 
@@ -252,6 +252,7 @@ class _AsyncSend(Waiter):
             self._tries.append(error)
             if self._failed is not None:
                 self._sends.sender.choice.failed(self._failed)
+            self.soon = None  # it is another thread that tries again
             is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
             if is_over or len(self._tries) > self._sends.retries or not self._sends.try_again(self):
                 self.ends()

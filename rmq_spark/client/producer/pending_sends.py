@@ -1,14 +1,16 @@
 """PendingSends: limits the sends that wait for their answers, and the bytes of their bodies.
 
-A caller beyond the limit waits for room. A body that is larger than all the room there is goes
-alone. A signal may raise an error in a caller at any time: then he leaves, whether he has entered
-or not, and leaving twice is leaving once. This module knows no connection.
+A caller beyond the limit waits for room, behind those who wait already: small bodies that keep
+coming do not pass over a large one. A body that is larger than all the room there is goes alone. A
+signal may raise an error in a caller at any time: then he leaves, whether he has entered or not,
+and leaving twice is leaving once. This module knows no connection.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 
 from rmq_spark.client.threads.mutex import SIGNALS_SECONDS, mutex
 
@@ -23,7 +25,7 @@ class PendingSends:
         self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = mutex()
         self._has_room = threading.Condition(self._mutex)
-        self._waiting = 0
+        self._line: deque[object] = deque()  # those who wait
 
     @property
     def count(self) -> int:
@@ -33,7 +35,8 @@ class PendingSends:
     def enter(self, future: object, size: int, seconds: float) -> bool:
         """Take room for a body of so many bytes; return False if there was none within the time."""
         with self._mutex:
-            if not self._fits(size) and not self._wait(size, seconds):
+            has_room = not self._line and self._fits(size)
+            if not has_room and not self._wait(size, seconds):
                 return False
             self._sizes[future] = size
             self.bytes += size
@@ -45,16 +48,18 @@ class PendingSends:
 
     def _wait(self, size: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        self._waiting += 1
+        place = object()
+        self._line.append(place)
         try:
-            while not self._fits(size):
+            while self._line[0] is not place or not self._fits(size):
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
                 self._has_room.wait(min(remaining, SIGNALS_SECONDS))
             return True
         finally:
-            self._waiting -= 1
+            self._line.remove(place)
+            self._has_room.notify_all()  # another is first, and there may be room for it
 
     def leave(self, future: object) -> None:
         """Give the room of a send back, if it has any."""
@@ -63,5 +68,5 @@ class PendingSends:
             if size is None:
                 return
             self.bytes -= size
-            if self._waiting:
+            if self._line:
                 self._has_room.notify_all()

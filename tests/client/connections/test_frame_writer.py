@@ -371,6 +371,33 @@ def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
     assert room.received(1) == [2]
 
 
+def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
+    """As by the thread that reads, which finds that its time is over, at any moment."""
+    turn = []
+    room.writer.gather(ASK._replace(opaque=1), turn.append)
+
+    class Withdrawing:
+        def poll(self, _):
+            room.writer.withdraw(1)
+            return True
+
+    room.writer._room = Withdrawing()
+    turn.pop()()
+    assert room.ended == []
+    room.writer.gather(ASK._replace(opaque=2), turn.append)
+    turn.pop()()
+    assert room.received(1) == [2]
+
+
+def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room):
+    turn = []
+    room.writer.gather(ASK._replace(opaque=1), turn.append)
+    room.mine.close()
+    room.writer.close()
+    room.writer._gathered[1] = (b"it came just then",)
+    turn.pop()()
+
+
 def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
     turn = []
     writing = threading.Thread(

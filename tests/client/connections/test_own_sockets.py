@@ -64,6 +64,27 @@ def test_a_connected_socket_is_closed_in_a_child_and_its_peer_notices_nothing(li
         assert peer.recv(10) == b"on"
 
 
+def test_one_that_was_closed_keeps_no_other_open_in_a_child(listener, monkeypatch):
+    """As gevent's close has it, which raises another error for what is no descriptor."""
+    real = os.close
+
+    def close(descriptor):
+        if descriptor < 0:
+            raise ValueError(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "close", close)
+    sockets = OwnSockets()
+    address = listener.getsockname()
+    known = [sockets.connected(*address, PATIENCE_S) for _ in range(20)]
+    for sock in known[::2]:
+        sock.close()
+    left = [sock.fileno() for sock in known[1::2]]
+    assert forked(lambda: not any(map(is_open, left)) and not sockets._known)
+    for sock in known:
+        sock.close()
+
+
 def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listener):
     sockets = OwnSockets()
 

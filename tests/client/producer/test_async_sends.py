@@ -10,6 +10,7 @@ from fake_servers import FakeServer
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
+    ConnectionClosed,
     MessageRejected,
     SendFailed,
     TooManyPending,
@@ -266,6 +267,35 @@ def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_th
             assert outcome.told.queue.broker_name == "a"
     assert threads[0].startswith("rocketpoll sends again")
     assert threads[1] == threading.current_thread().name
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["route-unknown", "try-that-fails"])
+def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch, is_known):
+    """Not even where it does so before that one goes on: a loop's ways are for its own thread."""
+    soon_of = []
+    with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
+        sends, connections = producer._async_sends, producer.instance.connections
+
+        def try_again(send):
+            monkeypatch.undo()
+            trying = threading.Thread(target=send.attempt)
+            trying.start()
+            trying.join(10)
+            return True
+
+        def fails(*_):
+            raise ConnectionClosed("a:1", "it has gone")
+
+        if is_known:
+            producer.send(X)
+            monkeypatch.setattr(connections, "ask", fails)
+        monkeypatch.setattr(sends, "try_again", try_again)
+        outcome = Outcome()
+        prepared = sender_of(producer).prepared(X)
+        assert sends.begin(prepared, None, 60_000, outcome, soon_of.append)
+        assert outcome.is_there.wait(10)
+        assert outcome.told.queue.broker_name == "a"
+        assert soon_of == []
 
 
 def test_a_send_for_which_there_is_no_room_is_not_begun():

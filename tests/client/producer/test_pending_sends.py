@@ -55,10 +55,37 @@ def test_room_that_is_made_is_noticed_by_all_that_wait(left):
     ]
     for thread in waiting:
         thread.start()
-    wait_until("all wait", lambda: pending._waiting == 4)
+    wait_until("all wait", lambda: len(pending._line) == 4)
     for number in range(len(left)):
         pending.leave(f"before {number}")
     for thread in waiting:
         thread.join(10)
     assert came == [True] * 4
     assert (pending.count, pending.bytes) == (4, 100)
+
+
+def test_a_large_one_is_not_passed_over_by_small_ones_however_many_come():
+    pending, came = PendingSends(100, 10), []
+
+    def begin(name, size):
+        thread = threading.Thread(
+            target=lambda: pending.enter(name, size, 60) and came.append(name), daemon=True
+        )
+        waiting = len(pending._line)
+        thread.start()
+        wait_until(f"{name} waits", lambda: len(pending._line) == waiting + 1)
+        return thread
+
+    for number in range(10):
+        pending.enter(number, 1, 0)
+    large, small = begin("large", 8), begin("small", 1)
+    for number in range(7):
+        pending.leave(number)
+    assert not pending.enter("who does not wait", 1, 0), "there is room, and others were first"
+    assert came == []
+    pending.leave(7)
+    large.join(10)
+    pending.leave(8)
+    small.join(10)
+    assert came == ["large", "small"]
+    assert (pending.count, pending.bytes, len(pending._line)) == (3, 10, 0)

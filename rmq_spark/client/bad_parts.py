@@ -1,0 +1,66 @@
+"""Bad parts: which part of a value a serializer has no body for, and where it stands.
+
+Libraries say what they cannot encode, and rarely where. It is looked for only where a value as a
+whole was refused, part by part: what is refused by itself as well is it, or has it within.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+REFUSED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""The errors by which libraries refuse a value."""
+
+_DEPTH_MAX: Final = 100
+"""Parts within each other that are looked into: a list may have itself as an element."""
+
+
+def with_place(value: Any, dumps: Callable[[Any], object], error: Exception) -> Exception:
+    """Return the error by which ``dumps`` has refused a value, with the path of the wrong part."""
+    path = ""
+    for _ in range(_DEPTH_MAX):
+        found = next(_refused(value, dumps), None)
+        if found is None:
+            break
+        step, value, error = found
+        path += step
+    return TypeError(f"its {path.removeprefix('.')}: {error}") if path else error
+
+
+def _refused(value: Any, dumps: Callable[[Any], object]) -> Iterator[tuple[str, Any, Exception]]:
+    """Yield the parts of a value that are refused, each with the step to it, and the error."""
+    for step, part in _parts(value):
+        try:
+            dumps(part)
+        except REFUSED as error:  # noqa: PERF203  # each part has its own
+            yield step, part, error
+
+
+def is_model(value: Any) -> bool:
+    """Return whether a value is a model of pydantic."""
+    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a value, each with the step that leads to it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield f".{field.name}", getattr(value, field.name)
+    elif is_model(value):
+        for name in getattr(type(value), "model_fields", ()):
+            yield f".{name}", getattr(value, name)
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield f".{name}", part
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for at, part in enumerate(value):
+            yield f"[{at}]", part

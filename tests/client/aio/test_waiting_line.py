@@ -1,0 +1,88 @@
+"""Those who wait for room: in their order, and nobody is passed over."""
+
+from __future__ import annotations
+
+import asyncio
+
+from async_stories import steps, told_in_a_loop
+
+from rmq_spark.client.aio.waiting_line import WaitingLine
+
+
+class Room:
+    """So much room, and those who have taken some of it."""
+
+    def __init__(self, size):
+        self.left, self.came = size, []
+        self.line = WaitingLine(asyncio.get_running_loop())
+
+    async def enter(self, name, size, seconds=60):
+        with self.line.place() as place:
+            while not (place.is_first and size <= self.left):
+                before = asyncio.get_running_loop().time()
+                await place.wait(seconds)
+                if asyncio.get_running_loop().time() - before >= seconds:
+                    return
+        self.left -= size
+        self.came.append(name)
+
+    def leave(self, size):
+        self.left += size
+        self.line.wake_first()
+
+    def begin(self, name, size):
+        return asyncio.create_task(self.enter(name, size))
+
+
+@told_in_a_loop
+async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
+    room = Room(10)
+    await room.enter("first", 10)
+    for name, size in (("small", 1), ("large", 8), ("later", 1), ("last", 2)):
+        room.begin(name, size)
+    await steps(3)
+    for _ in range(8):  # room for all of the small ones together, and not for the large one
+        room.leave(1)
+        await steps(3)
+    room.begin("much later", 1)
+    await steps(3)
+    assert room.came == ["first", "small"]
+    room.leave(1)
+    await steps(3)
+    assert room.came == ["first", "small", "large"]
+    room.leave(2)
+    await steps(5)
+    assert room.came[3:] == ["later"]
+    assert room.line.count == 2
+
+
+@told_in_a_loop
+async def test_who_leaves_the_line_lets_the_next_one_look():
+    room = Room(2)
+    await room.enter("first", 2)
+    large, small = room.begin("large", 2), room.begin("small", 1)
+    await steps(2)
+    room.leave(1)
+    large.cancel()  # it is woken, and cannot look any more
+    await small
+    assert room.came == ["first", "small"]
+    await room.enter("in vain", 1, seconds=0.001)
+    assert room.line.count == 0
+    room.line.wake_first()  # nobody waits
+
+
+@told_in_a_loop
+async def test_all_are_woken_as_the_end_comes():
+    line, woken = WaitingLine(asyncio.get_running_loop()), []
+
+    async def wait(name):
+        with line.place() as place:
+            await place.wait(60)
+            woken.append(name)
+
+    tasks = [asyncio.create_task(wait(name)) for name in "abc"]
+    await steps(1)
+    assert line.count == 3
+    line.wake_all()
+    await asyncio.gather(*tasks)
+    assert woken == ["a", "b", "c"]

@@ -1,0 +1,73 @@
+"""Records of Avro, and registries of their schemas."""
+
+from __future__ import annotations
+
+import sys
+from uuid import UUID
+
+import pytest
+from baskets import BASKET_SCHEMA, WRONG, basket, record
+
+from rmq_spark.client.serializers import avro, chosen, decoded, encoded
+from rmq_spark.errors import BodyError
+
+ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})
+
+
+@pytest.mark.parametrize(
+    "by", [*map(chosen, ("json", "msgpack")), avro(BASKET_SCHEMA)], ids=["json", "msgpack", "avro"]
+)
+@pytest.mark.parametrize("whole", [basket(seen={"x"}), vars(basket(seen={"x"}))], ids=type)
+def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
+    """As a model of pydantic has them, whatever they stand in."""
+    found = decoded(encoded(whole, by), by, "it", "1")
+    assert (str(found["id"]), str(found["day"])) == (str(UUID(int=7)), "2026-01-31")
+    prices = [(each["sku"], str(each["price"]), each["kind"]) for each in found["items"]]
+    assert prices == [("a", "1.25", "big"), ("b", "2.50", "big")]
+    assert found["seen"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "said"),
+    [
+        ({}, r"schema_of has no schema for header b'\\x01'"),
+        ({b"\1": None}, r"schema_of: needed a schema for header b'\\x01', found NoneType None"),
+        ({b"\1": record(WRONG)}, r"schema_of: no schema for header b'\\x01': its x: 'strng' is no"),
+        ({b"\1": record({"name": "id", "type": "string"})}, "cannot be one of this .*mismatch"),
+    ],
+)
+def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__)
+    with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
+        decoded(b"\1\2a", by, "the message of orders", "offset 5")
+
+
+def test_a_registry_that_cannot_be_asked_is_no_bad_body():
+    def away(_):
+        raise ConnectionError("it is away")
+
+    by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=away)
+    with pytest.raises(ConnectionError, match="it is away"):
+        decoded(b"\1\2a", by, "the message of orders", "offset 5")
+
+
+def test_a_registry_is_asked_once_for_each_header():
+    old = {**ORDER, "fields": ORDER["fields"][:1]}
+    asked = []
+
+    def schema_of(header):
+        asked.append(header)
+        return old
+
+    new = {**ORDER, "fields": [ORDER["fields"][0], {**ORDER["fields"][1], "default": None}]}
+    before, now = avro(old, header=b"\0\1"), avro(new, header=b"\0\2", schema_of=schema_of)
+    for number in (1, 2):
+        assert now.loads(before.dumps({"id": number})) == {"id": number, "customer": None}
+    assert asked == [b"\0\1"]
+    assert now.dumps({"id": 1, "customer": None}).startswith(b"\0\2")
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
+        avro(ORDER)
