@@ -30,10 +30,10 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceServi
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.service_state import ConsumerInstance, Life, ServiceState
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.consumer.topics_to_find import find_topics
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import LAST_MS, SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.topics_to_find import find_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.client.subscriptions import (

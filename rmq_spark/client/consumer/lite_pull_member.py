@@ -39,8 +39,8 @@ from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.topic_checks import TopicChecks, TopicMessageQueueChangeListener
-from rmq_spark.client.consumer.topics_to_find import find_topics
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
+from rmq_spark.client.instance.topics_to_find import find_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.subscriptions import (

@@ -21,6 +21,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.topics_to_find import nearest_named
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.reading.time_search import Search
 from rmq_spark.wire.message_queue import MessageQueue
@@ -85,7 +86,7 @@ def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound
         MessageRejected: A start or an end means nothing, or names queues that the topic does not
             have.
         OffsetOutOfRange: A queue does not hold an offset that is given for it.
-        RouteNotFound: There is no such topic, or it may not be read.
+        RouteNotFound: There is no such topic, or it may not be read; a similar one is named.
     """
     check_topic(topic)
     start, end = checked_bound("start", start), checked_bound("end", end)
@@ -93,7 +94,8 @@ def spans_to_read(instance: ClientInstance, topic: str, start: Bound, end: Bound
         raise MessageRejected(
             "end", f"a time that is not before the start, {start} ms", f"{end} ms"
         )
-    instance.routes.refresh(topic)
+    with nearest_named(instance.name_servers):
+        instance.routes.refresh(topic)
     queues = instance.routes.subscribe_queues(topic)
     api = instance.api
     spans = []

@@ -188,7 +188,8 @@ def test_the_front_door_takes_addresses_or_an_instance(admin, producer, running_
     shared = rocketpoll.read_table("T", instance=admin.instance, columns=["body"])
     assert shared.to_pydict() == {"body": [b"x"]}
     assert producer.is_running
-    with pytest.raises(RouteNotFound, match="ordres"):
+    producer.send(Message("orders", b"x"))
+    with pytest.raises(RouteNotFound, match=r"ordres: .*did you mean orders\?"):
         rocketpoll.read_table("ordres", running_broker.address)
 
 

@@ -1,14 +1,15 @@
-"""The topics that a consumer is to consume: they have to be there, or what was meant is named.
+"""The topics that are to be consumed or read: they have to be there, or what was meant is named.
 
     name servers ──▶ a route for each topic
                  ──▶ none: their list of topics, of which the nearest is named in the error
 
-The list is asked for behind a failure alone. This module knows no consumer.
+The list is asked for behind a failure alone. This module knows nobody who consumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Protocol
 
@@ -37,12 +38,23 @@ def find_topics(instance: Instance, topics: Iterable[str]) -> None:
         RouteNotFound: The name servers do not know one of them; a topic of a similar name is named.
         NoNameServer: None of them answers.
     """
-    try:
+    with nearest_named(instance.name_servers):
         instance.routes.find(topics)
+
+
+@contextmanager
+def nearest_named(name_servers: NameServers) -> Iterator[None]:
+    """Enter a context in which a topic that is not there is told with the nearest that is.
+
+    Raises:
+        RouteNotFound: As it was raised within, with a topic of a similar name.
+    """
+    try:
+        yield
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        near = get_close_matches(error.topic, _all_topics(instance.name_servers), 1)
+        near = get_close_matches(error.topic, _all_topics(name_servers), 1)
         if not near:
             raise
         raise RouteNotFound(error.topic, f"{error.why} (did you mean {near[0]}?)") from error
