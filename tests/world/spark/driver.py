@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from source_parts import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
+from world.spark.ways import with_new_names
 
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.source import RocketPollDataSource
@@ -168,7 +169,8 @@ class Stream(Application):
     def renamed(self, names):
         """Brokers have other names now, as its user says."""
         for source in self.sources:
-            source.options["brokerNames"] = json.dumps(names)
+            named = {"brokerNames": json.dumps(names)}
+            source.options = with_new_names(source.options, names) | named
 
     def kill_a_planner(self):
         """End the planner of one of the sources."""

@@ -13,7 +13,6 @@ from math import inf
 from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
-from world.spark.writes import TOPIC as SINKS_TOPIC
 
 _SETTLED_SECONDS = 2.0
 
@@ -24,6 +23,7 @@ class Ledger:
     def __init__(self, world):
         self._world = world
         self.sent = {}  # by body
+        self.sent_with = {}  # the same, by keys
         self.acknowledged = {}  # when, and at which place, by body
         self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
         self.damaged = {}  # body by place: of messages whose stored body is another now
@@ -89,6 +89,7 @@ class Ledger:
     def sends(self, sent):
         """Somebody is about to send a message."""
         self.sent[sent.body] = sent
+        self.sent_with[sent.keys] = sent
 
     def is_acknowledged(self, sent, place):
         """A broker has said that a message is stored there."""
@@ -152,7 +153,7 @@ class Ledger:
 
     def audited(self, queue, message):
         """That lies there."""
-        if queue[0] != SINKS_TOPIC:
+        if queue[0] != self._world.sinks_topic:
             place = self.first_place(*queue, message.queue_offset)
             body = message.body
             if body not in self.sent:  # else it is another one, of a topic that was made again

@@ -30,6 +30,7 @@ from world.spark.operators import Operator
 from world.spark.producers import Producer
 from world.spark.reads import Reads
 from world.spark.rolled_back import RolledBack
+from world.spark.ways import prefix_of, told_address
 from world.spark.writes import TOPIC as SINKS_TOPIC
 from world.spark.writes import TaskContext, Writes
 from world.story import Client
@@ -66,6 +67,9 @@ class SparkWorld(ClusterStage):
 
     def __init__(self, story):
         super().__init__(story)
+        prefix = prefix_of(story)
+        self.sinks_topic = prefix + SINKS_TOPIC
+        self._topics = (*(prefix + topic for topic in TOPICS), self.sinks_topic)
         self.ledger = Ledger(self)
         self.watch = Watch()
         self.programs = []
@@ -109,7 +113,7 @@ class SparkWorld(ClusterStage):
                 plan.name: f"127.0.1.{number + 1}"
                 for number, plan in enumerate(self._plans("broker"))
             },
-            (*TOPICS, SINKS_TOPIC),
+            self._topics,
             QUEUES,
         )
         producers = [Producer(self, plan) for plan in self._plans("producer")]
@@ -144,7 +148,7 @@ class SparkWorld(ClusterStage):
     def _audit(self):
         self.ledger.audit_begins()
         auditor = Auditor(self, self.ledger.audited, check_crc=not self.ledger.damaged)
-        audit = auditor.audit(self.brokers, (*TOPICS, SINKS_TOPIC))
+        audit = auditor.audit(self.brokers, self._topics)
         self._await(self.tasks.begin(audit, "audit"), _AUDIT_SECONDS, "the audit")
 
     # ---- what befalls it
@@ -204,7 +208,7 @@ class SparkWorld(ClusterStage):
 
     def _slave(self, seconds, broker, age_seconds):
         """A slave that lags behind answers in a broker's stead."""
-        host = f"127.0.5.{broker + 1}"
+        host = self._slave_host(broker % len(self.brokers))
         self._from_a_copy(
             broker, age_seconds, lambda each, copy: each.stand_in(copy, host, seconds)
         )
@@ -289,6 +293,23 @@ class SparkWorld(ClusterStage):
                 broker.use_disk(ROOMY)
 
         messages_go()
+
+    def _hide(self, seconds, how):  # it takes no time, and is for good
+        """The name server gives addresses that lead nowhere, or to the next broker."""
+        addresses = [broker.address for broker in self.brokers]
+        if how == "next":
+            told = dict(zip(addresses, [*addresses[1:], *addresses[:1]], strict=True))
+        else:
+            told = {address: told_address(number) for number, address in enumerate(addresses)}
+            told |= {
+                self._slave_host(number) + ":10911": told_address(number, is_slave=True)
+                for number in range(len(addresses))
+            }
+        self.name_server.tells_others(told)
+
+    @staticmethod
+    def _slave_host(number):
+        return f"127.0.5.{number + 1}"
 
     def _forget_a_broker(self, seconds, broker):
         """The name server does not hear of a broker."""
