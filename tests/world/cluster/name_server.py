@@ -35,6 +35,7 @@ class NameServer:
         self._known = {}
         self._unheard_until = {}
         self._told = {}
+        self._registered = {broker.name for broker in brokers}
         world.network.listen((HOST, PORT), self._accept)
 
     def _accept(self, connect):
@@ -63,6 +64,7 @@ class NameServer:
     def forget(self, broker, seconds):
         """Know nothing of a broker, nor hear of it for so long."""
         self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
+        self._registered.discard(broker.name)
         self._unheard_until[broker.name] = self._kernel.now + seconds
 
     def tells_others(self, addresses):
@@ -77,6 +79,7 @@ class NameServer:
         for broker in self._brokers:
             if not broker.is_serving or not self._hears(broker):
                 continue
+            self._registered.add(broker.name)
             self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
             for config in broker.topics():
                 self._known[config.topic_name, broker.name] = QueueData(
@@ -98,7 +101,7 @@ class NameServer:
         return request.respond(ResponseCode.SUCCESS, body=encode_body(route))
 
     def _cluster(self, request):
-        known = [broker for broker in self._brokers if self._hears(broker)]
+        known = [broker for broker in self._brokers if broker.name in self._registered]
         info = ClusterInfo(
             broker_addr_table={broker.name: self._data_of(broker) for broker in known},
             cluster_addr_table={_CLUSTER: frozenset(broker.name for broker in known)},

@@ -163,6 +163,8 @@ class Stream(Application):
             model.failed(error)
         self._is_to_go_on_without = isinstance(error, DataLoss)
         if isinstance(error, RecordFault):
+            if not any(model.may_meet(error) for model in self.models):
+                self.models[0].complain(f"it cannot read what nobody has damaged: {error}")
             for source in self.sources:
                 source.goes_on_with({"onBadRecord": self._then})
 

@@ -14,7 +14,10 @@ from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
 
+from rmq_spark.wire.properties import KEYS
+
 _SETTLED_SECONDS = 2.0
+_QUEUES_GO = frozenset({"make again", "change queues", "older copy", "slave"})
 
 
 class Ledger:
@@ -117,6 +120,16 @@ class Ledger:
             for broker, topic in self._replaced
         )
 
+    @property
+    def queues_may_go(self):
+        """Whether something befalls this story by which a broker may lack a topic, or queues of
+        it."""
+        story = self._world.story
+        kinds = {trouble.kind for trouble in story.troubles}
+        steps = (step for client in story.clients for step in client.steps)
+        kinds |= {step.arguments["trouble"] for step in steps if step.kind == "at"}
+        return not kinds.isdisjoint(_QUEUES_GO)
+
     def last_cause(self, queue):
         """When something has happened to a queue the last time."""
         times = [
@@ -155,9 +168,9 @@ class Ledger:
         """That lies there."""
         if queue[0] != self._world.sinks_topic:
             place = self.first_place(*queue, message.queue_offset)
-            body = message.body
-            if body not in self.sent:  # else it is another one, of a topic that was made again
-                body = self.damaged.get(place, body)
+            # Its body may be another by now, and even that of another message.
+            sent = self.sent_with.get(dict(message.properties).get(KEYS))
+            body = message.body if sent is None else sent.body
             self.stored[place[:3]][message.queue_offset] = body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
             self.complain(

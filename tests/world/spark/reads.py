@@ -54,5 +54,7 @@ class Reads(Application):
     def failed(self, error):
         self.model.failed(error)
         if isinstance(error, RecordFault):
+            if not self.model.may_meet(error):
+                self.model.complain(f"it cannot read what nobody has damaged: {error}")
             self.options["onBadRecord"] = self._then
             self.model.goes_on_with(self.options)

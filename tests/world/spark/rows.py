@@ -30,6 +30,7 @@ _QUEUE = re.compile(
 )
 _BROKERS_GONE = "no name server knows broker"
 _PASSED_OVER = "messages are gone, and are passed over"
+_REFUSED = "option assign: topic"
 _READ_AGAIN = "all are read"
 _ALL = 1_000_000
 _LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
@@ -72,8 +73,6 @@ class RowModel:
 
     def failed(self, error):
         """A run has ended with an error."""
-        if isinstance(error, RecordFault):
-            self._meets_damage(error)
         if not isinstance(error, (RocketPollError, Crashed)):
             self.complain(f"it has ended with {error!r}, which is no error of ours")
         if "\n" in str(error):
@@ -82,6 +81,8 @@ class RowModel:
             self._loses(str(error))
         elif isinstance(error, CheckpointError):
             self.complain(f"it does not take its own checkpoint: {error}")
+        elif _REFUSED in str(error) and not self._ledger.queues_may_go:
+            self.complain(f"it is refused queues that nobody has taken away: {error}")
 
     def logged(self, line):
         """One of its processes has logged something: nothing is to be told again and again."""
@@ -92,13 +93,13 @@ class RowModel:
         if _PASSED_OVER in line:
             self._loses(line)
 
-    def _meets_damage(self, error):
+    def may_meet(self, error):
+        """Whether what cannot be read has been damaged, or is none of the format that it reads."""
         queue = error.queue
         place = self._ledger.first_place(
             queue.topic, queue.broker_name, queue.queue_id, error.queue_offset
         )
-        if place not in self._ledger.damaged and not self._may_be_none_of_its_format(place):
-            self.complain(f"it cannot read what nobody has damaged: {error}")
+        return place in self._ledger.damaged or self._may_be_none_of_its_format(place)
 
     def _may_be_none_of_its_format(self, place):
         """Whether somebody has sent what is none of the format that this program reads, there or

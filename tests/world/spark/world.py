@@ -50,6 +50,9 @@ _PATIENCE_SECONDS = 600.0
 and a batch for its workers."""
 
 _FULL = 0.87
+_MADE_SECONDS = 1.0
+"""Within so long brokers have kept their topics, which somebody made before the story begins."""
+
 _LAID_SECONDS = 1.5
 """So long after it was acknowledged a message lies where it will stay."""
 
@@ -157,9 +160,13 @@ class SparkWorld(ClusterStage):
         if self.calm_since is None:
             super().befall(kind, seconds, arguments)
 
+    def _kill_a_broker(self, seconds, broker):
+        if self.kernel.now > _MADE_SECONDS:
+            super()._kill_a_broker(seconds, broker)
+
     def _lose_power(self, seconds, broker):
         broker = self._broker(broker)
-        if broker.is_serving:
+        if broker.is_serving and self.kernel.now > _MADE_SECONDS:
             broker.down_seconds = seconds
             if not self.story.is_sync:
                 self.ledger.takes_away(broker=broker.name)
