@@ -1,4 +1,4 @@
-"""The offset log that Spark writes for sources that have names, since 4.2, read as it is on disk."""
+"""The offset log that Spark writes for sources that have names, since 4.2, as it is on disk."""
 
 import json
 
