@@ -97,8 +97,8 @@ def read(source, topic):
             (
                 {"maxTriggerDelay": "5s"},
                 (
-                    "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, too, or "
-                    "leave this out"
+                    "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, "
+                    "too, or leave this out"
                 ),
             ),
             ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
