@@ -5,6 +5,7 @@ started again, or a name that is wrong: nobody can say which.
 """
 
 import json
+import logging
 import traceback
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -185,13 +186,19 @@ def checkpoint(pair):
         yield batches.latest(batches.initial(), NO_LIMITS)
 
 
-def test_a_query_that_goes_on_waits_for_it(pair, checkpoint):
+def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
+    caplog.set_level(logging.INFO, asking.__name__)
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
         end = batches.latest(checkpoint, NO_LIMITS)
         assert places(end) == {A0: 2, B0: 2, B1: 1}
         assert len(batches.pieces(checkpoint, end)) == 2
+    said = [record.message for record in caplog.records if record.name == asking.__name__]
+    assert said == [
+        "waiting for broker b: no way to broker b: no name server knows a broker of that name",
+        "broker b answers again",
+    ]
 
 
 @pytest.mark.parametrize("available_now", [False, True])
