@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from breadth import count
-from source_parts import query, send
+from source_parts import offsets_in, query, send
 
 from rmq_spark.spark.options import Limits
 from rmq_spark.spark.source_offset import SourceOffset
@@ -119,3 +119,22 @@ def test_runs_up_to_an_end_read_what_lies_before_it_once(broker, ending, seed):
     }
     assert runs.read.keys() == expected
     assert [place for place, times in runs.read.items() if times > 1] == []
+
+
+@pytest.mark.parametrize(
+    "ending", [{"endingOffsets": '{"*": {"*": 9}}'}, {"endingTimestamp": "2100-01-01"}], ids=str
+)
+def test_what_comes_while_a_run_goes_on_is_for_the_next_one(broker, rocketpoll_topic, ending):
+    topic = f"meanwhile-{rocketpoll_topic}"
+    broker.create_topic(topic, 1)
+    send(broker, topic, 0, *"ab")
+    with query(broker, topic, **EARLIEST, **ending) as batches:
+        batches.prepare_available_now()
+        start = batches.initial()
+        send(broker, topic, 0, *"cd")
+        end = batches.latest(start, Limits())
+        assert offsets_in(end) == {0: 2}
+        assert batches.latest(end, Limits()) == end
+    with query(broker, topic, **EARLIEST, **ending) as batches:
+        batches.prepare_available_now()
+        assert offsets_in(batches.latest(end, Limits())) == {0: 4}
