@@ -9,7 +9,6 @@ from itertools import count, islice
 
 import pytest
 from world.shrinking import failure_of
-from world.spark import writes
 from world.spark.drawing import draw
 from world.spark.world import SparkWorld
 
@@ -17,6 +16,7 @@ from rmq_spark.client.connections.detours import Detours
 from rmq_spark.client.reading import record_batches
 from rmq_spark.spark import discovery, options, typed_batches
 from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
+from rmq_spark.spark.body_encoding import BodyEncoder
 from rmq_spark.spark.body_json import JsonBodies
 
 STORIES_MAX = 12
@@ -137,15 +137,15 @@ def test_faults_are_those_of_their_own_rows(monkeypatch):
         return decoded(columns, bodies, 0, faults)
 
     monkeypatch.setattr(typed_batches.BodyColumns, "_decoded", of_the_first)
-    assert "what nobody has damaged" in said_of(has_option("bodyFormat", kind="stream"))
+    assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
 
 
-def test_what_a_sink_makes_of_columns_is_what_they_hold(monkeypatch):
-    """A null for each text that is long."""
-    columns = writes.columns_of
+def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
+    bodies_of = BodyEncoder._bodies
 
-    def others(kind, body):
-        return columns(kind, body if len(body) < 200 else body[:200])
+    def shifted(encoder, *of_a_batch):
+        first, *others = bodies_of(encoder, *of_a_batch)
+        return [*others, first]
 
-    monkeypatch.setattr(writes, "columns_of", others)
-    assert "what nobody has written" in said_of(has_option("bodyFormat", kind="sink"))
+    monkeypatch.setattr(BodyEncoder, "_bodies", shifted)
+    assert "is stored with" in said_of(has_option("bodyFormat", "json", kind="sink"))

@@ -37,7 +37,7 @@ from world.story import Client
 from world.tasks import Promise
 
 import rmq_spark
-from rmq_spark.spark import sending, tasks, writer
+from rmq_spark.spark import sending, tasks, typed_batches, writer
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
@@ -52,6 +52,9 @@ and a batch for its workers."""
 _FULL = 0.87
 _MADE_SECONDS = 1.0
 """Within so long brokers have kept their topics, which somebody made before the story begins."""
+
+_BODIES_MAX = 2
+"""So few bodies are decoded one by one, where one of them is bad."""
 
 _LAID_SECONDS = 1.5
 """So long after it was acknowledged a message lies where it will stay."""
@@ -94,6 +97,7 @@ class SparkWorld(ClusterStage):
             *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
+            patch.object(typed_batches, "_EACH_MAX", _BODIES_MAX),
             patch.object(ExtensionsProcessor, "extensions", self._agreeing()),
         )
 
