@@ -31,7 +31,10 @@ _TYPES = {
 
 
 def schema_of(ddl):
-    """A schema out of its text, without the JVM that Spark's own parser needs."""
+    """A schema out of its text, without the JVM that Spark's own parser needs; one that is none
+    already stays as it is."""
+    if isinstance(ddl, types.StructType):
+        return ddl
     fields = [part.rsplit(" ", 1) for part in ddl.split(", ") if part]
     return types.StructType([types.StructField(name, _TYPES[type_]) for name, type_ in fields])
 

@@ -59,6 +59,10 @@ class Row(NamedTuple):
     body: str | None
 
 
+_SEND_MS = 30_000
+"""Long enough on a machine that does much else, where kills and restarts take their time."""
+
+
 def send(broker, topic, count, name="message"):
     """So many messages, to one queue after the other; their bodies, no two of which are equal."""
     bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
@@ -66,7 +70,7 @@ def send(broker, topic, count, name="message"):
         "feeder", broker.address
     ) as producer:  # it has not heard of another number of queues
         for body in bodies:
-            producer.send(Message(topic, body.encode()))
+            producer.send(Message(topic, body.encode()), timeout_ms=_SEND_MS)
     return bodies
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
     BrokerRefused,
     ClientError,
     ConnectionClosed,
@@ -23,6 +22,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import instance_for
+from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.committed_batches import check_one_queue
 from rmq_spark.spark.committed_options import commits_options
 from rmq_spark.spark.discovery import is_brokers_own
@@ -90,13 +90,13 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: Queues)
         )
         try:
             instance.api.check_client_config(instance.routes.address_for_read(broker_name), body)
+        except AWAY:
+            continue
         except BrokerRefused as error:
             raise OptionError(
                 "sql",
                 f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}",
             ) from None
-        except CONNECTION_FAULTS:
-            continue
 
 
 def check_writable(options: WriteOptions) -> None:

@@ -1,20 +1,25 @@
 """Discovery: which queues there are, of the topics that a query names or whose names match.
 
 A name server that knows nothing at the moment, as one that has just started, changes nothing: what
-was found before stays known, and brokers say whether it is gone. It asks name servers only.
+was found before stays known, and brokers say whether it is gone. Queues that are assigned by the
+name of their broker are known by that alone while no name server knows the broker: it may be down,
+or its name be wrong, and nobody can say which. It asks name servers only.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, Selection
+from rmq_spark.spark.positions import ANY
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, without_namespace
 
@@ -49,6 +54,9 @@ class Discovery:
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for
         self._discovered_at: float | None = None
+        self._strangers: dict[
+            str, str
+        ] = {}  # what is said of brokers that are assigned, and that no name server knew at first
 
     def queues(self, *, now: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
@@ -81,6 +89,31 @@ class Discovery:
         is_selected = selects(self._options.selection, queue.topic)
         return not is_selected or queue.broker_name in self._brokers.get(queue.topic, ())
 
+    def known_by_name(self) -> frozenset[MessageQueue]:
+        """Return the queues that are assigned, and that no route has named so far."""
+        return frozenset(
+            queue
+            for queue in self._known
+            if queue.broker_name in self._strangers
+            and queue.broker_name not in self._brokers.get(queue.topic, ())
+        )
+
+    def misnamed(self, brokers: Iterable[str]) -> OptionError | None:
+        """Return the error for brokers that nobody knows, though they have been waited for.
+
+        None if no queue is known by the name of one of them alone.
+        """
+        of_strangers = {queue.broker_name for queue in self.known_by_name()}
+        name = min(of_strangers.intersection(brokers), default=None)
+        if name is None:
+            return None
+        return OptionError(
+            "assign",
+            f"it names broker {name}, which no name server has known for "
+            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); "
+            f"{self._strangers[name]} Correct the name, or start the broker, and then this query",
+        )
+
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Look no more for queues that are gone, unless they turn up again."""
         gone = frozenset(queues)
@@ -98,6 +131,7 @@ class Discovery:
             every = self._instance.name_servers.admin.topics()
             matching = {topic for topic in every if selects(selection, topic)}
             topics = sorted(matching | {queue.topic for queue in self._known})
+        by_name = self.known_by_name()
         found: list[MessageQueue] = []
         unknown: set[str] = set()
         for topic, route in self._instance.routes.refresh_each(topics).items():
@@ -119,10 +153,52 @@ class Discovery:
             self._brokers[topic] = frozenset(route.brokers)
         self._unknown = unknown
         if selection.assigned and self._discovered_at is None:
-            _check_assigned(selection, found)
+            found += self._checked(selection, found)
         elif selection.assigned:  # of a broker that is away no name server tells
+            self._check_those_that_came(found, by_name)
             found += self._known.difference(found)
         return found
+
+    def _check_those_that_came(
+        self, found: Iterable[MessageQueue], by_name: frozenset[MessageQueue]
+    ) -> None:
+        """Refuse queues known by name alone that their brokers, which have come, do not have."""
+        came = by_name - self.known_by_name()
+        for queue in sorted(came.difference(found)):
+            raise _no_such_queue(queue, self._brokers[queue.topic])
+        for name in {queue.broker_name for queue in came}:
+            self._strangers.pop(name)
+
+    def _checked(self, selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Return the assigned queues that are missing, as no name server knows their brokers.
+
+        Raises:
+            OptionError: A queue is missing although its broker is known.
+        """
+        missing = _missing(selection, found)
+        if not missing:
+            return []
+        known: Iterable[str] = ()
+        with suppress(BrokerRefused):
+            known = sorted(self._instance.name_servers.admin.cluster_info().broker_addr_table)
+        for queue in missing:
+            routed = self._brokers[queue.topic]
+            if queue.broker_name in routed or queue.broker_name in known:
+                # One that has come between two questions is in the route by now.
+                route = self._instance.routes.refresh(queue.topic)
+                if queue not in route.subscribe_queues:
+                    raise _no_such_queue(queue, route.brokers)
+        for name in dict.fromkeys(queue.broker_name for queue in missing):
+            if name not in known:
+                self._strangers[name] = (
+                    f"they know {', '.join(known) or 'none'}.{_nearest(name, known)}"
+                )
+                _log.warning(
+                    "option assign: no name server knows broker %s at the moment; %s",
+                    name,
+                    self._strangers[name],
+                )
+        return missing
 
 
 def selects(selection: Selection, topic: str) -> bool:
@@ -147,17 +223,37 @@ def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
     return queue.queue_id in brokers.get(queue.broker_name, brokers.get("*", ()))
 
 
-def _check_assigned(selection: Selection, found: Iterable[MessageQueue]) -> None:
-    there = {(queue.topic, queue.broker_name, queue.queue_id) for queue in found}
-    anywhere = {(queue.topic, queue.queue_id) for queue in found}
+def _missing(selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """Return the queues that are assigned by the names of their brokers, and were not found.
+
+    Raises:
+        OptionError: Of those assigned of any broker, one is on none.
+    """
+    there = frozenset(found)
+    anywhere = {(queue.topic, queue.queue_id) for queue in there}
+    missing = []
     for topic, brokers in selection.assigned.items():
         for broker, numbers in brokers.items():
-            for number in sorted(numbers):
-                is_there = (
-                    (topic, number) in anywhere
-                    if broker == "*"
-                    else (topic, broker, number) in there
-                )
-                if not is_there:
-                    where = "" if broker == "*" else f" on broker {broker}"
-                    raise OptionError("assign", f"topic {topic} has no queue {number}{where}")
+            queues = [MessageQueue(topic, broker, number) for number in sorted(numbers)]
+            if broker == ANY:
+                for queue in queues:
+                    if (topic, queue.queue_id) not in anywhere:
+                        raise OptionError("assign", f"topic {topic} has no queue {queue.queue_id}")
+            else:
+                missing += [queue for queue in queues if queue not in there]
+    return missing
+
+
+def _no_such_queue(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
+    """Return the error for a queue that its broker, which is known, does not have."""
+    where = "" if queue.broker_name in routed else f": it is on {', '.join(sorted(routed))}"
+    return OptionError(
+        "assign",
+        f"topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}{where}",
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower[close[0]]}?" if close else ""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -111,6 +112,11 @@ class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
         self.broker_name = broker_name
         self.fault = fault
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The broker's name, if it is away in that no name server knows it."""
+        return (self.broker_name,) if isinstance(self.fault, BrokerNotFound) else ()
+
     def __str__(self) -> str:
         name, timeout_ms, fault = self.args
         return (
@@ -128,6 +134,11 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
         super().__init__(tuple(broker_names), tuple(known))
         self.broker_names = tuple(broker_names)
         self.known = tuple(known)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names of the brokers that no name server knows."""
+        return self.broker_names
 
     def __str__(self) -> str:
         return (

@@ -52,7 +52,9 @@ class Given:
                 raise OptionError(name, _unknown(name))
             if not uses & OPTIONS[known].uses:
                 raise OptionError(
-                    known, f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}"
+                    known,
+                    f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}: "
+                    "leave it out",
                 )
             right = OPTIONS[known].alias_of
             if right is None or not uses & OPTIONS[right].uses:

@@ -57,6 +57,9 @@ class Horizon:
         """Let nothing count from now on that arrives later, or that is behind the given end."""
         found = sorted(self._queues.discover(now=True))
         if self._options.ending is None:
+            # Those of which only the user tells count when their broker answers, as all that no
+            # name server knows now.
+            found = [queue for queue in found if queue not in self._queues.known_by_name()]
             self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
         else:
             self._target = self._given_ends(found)
@@ -130,12 +133,22 @@ class Horizon:
         """Ask all brokers for the ends of queues; those that are gone are noted in the start."""
         readable = self._queues.discover()
         known = [queue for queue in start.positions if queue.broker_name not in start.gone]
-        asked = dict.fromkeys([*known, *sorted(readable if self._target is None else self._target)])
+        new = {
+            queue
+            for queue in self._queues.known_by_name()
+            if queue not in start.positions and queue.broker_name not in start.gone
+        }
+        ahead = readable if self._target is None else self._target
+        asked = dict.fromkeys([*known, *sorted(new.union(ahead))])
         try:
             ends = self._queues.ends(
-                asked, needed=() if self._options.skips_away else frozenset(known)
+                asked, needed=() if self._options.skips_away else new.union(known)
             )
         except BrokersGone as error:
+            names = {queue.broker_name for queue in new}
+            wrong = self._queues.misnamed(names.intersection(error.unknown))
+            if wrong is not None:
+                raise wrong from None
             unread = [queue for queue in known if queue.broker_name in error.broker_names]
             self._report([f"{error}. It was read: {_reached(start, unread)}"])
             return self._answered(start.without_brokers(error.broker_names))

@@ -1,7 +1,8 @@
 """Messages of one key, found by the brokers' index instead of reading whole queues.
 
 A broker gives the newest messages of a time span, and only so many at once: the span is cut shorter
-until there are no more. Hashes may clash, so that what comes is looked at again here.
+until there are no more. Hashes may clash, so that what comes is looked at again here. A broker that
+is away is asked again until `retry_timeout_ms` are over.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.message_lookups import FOREVER_MS
+from rmq_spark.spark.addresses import BrokerAddresses
+from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.bad_records import BadRecords
-from rmq_spark.spark.errors import OptionError, SparkError
+from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import AtTime, BackInTime, Positions
 from rmq_spark.spark.queues import Queues
-from rmq_spark.spark.tasks import addresses_of
+from rmq_spark.spark.tasks import addresses_of, outages_of, patience_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import KEY_SEPARATOR
 from rmq_spark.wire.record import decode_records, encode_record
 
@@ -76,22 +80,43 @@ def key_pieces(options: ReadOptions, queues: Queues) -> list[KeyPiece]:
 def read_key_piece(
     options: ReadOptions, schema: pa.Schema, piece: KeyPiece
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one piece, in the order in which they were stored."""
+    """Yield the rows of one piece, in the order in which they were stored.
+
+    Raises:
+        BrokersAway: The broker could not be reached for too long.
+        RecordFault: A message cannot be read, and that is to end the query.
+    """
     from rmq_spark.spark.typed_batches import batches_of  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
-    messages = _messages(options, piece)
+    messages = _found(options, piece)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
         batches = batches_of(options, schema, BadRecords(options.on_bad_record))
         yield from batches.of(RecordChunk(records), piece.broker_name)
 
 
-def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
-    """Return the messages found, by their commit log offset."""
-    instance = addresses_of(options.access).instance
-    instance.routes.route(piece.topic)
-    address = instance.routes.address_for_read(piece.broker_name)
+def _found(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]:
+    """Return the messages of a piece, by their commit log offset, once its broker answers."""
+    access, queue = options.access, MessageQueue(piece.topic, piece.broker_name, 0)
+    addresses, outages, patience = addresses_of(access), outages_of(access), patience_of(access)
+    while True:
+        try:
+            found = _messages(addresses, addresses.of(queue), piece)
+        except AWAY as error:  # noqa: PERF203  # to be asked again
+            outages.failed(queue, error)
+            if not patience.pause():
+                raise BrokersAway(piece.broker_name, access.retry_timeout_ms, error) from error
+            addresses.look_again()
+        else:
+            outages.went_well(queue)
+            return found
+
+
+def _messages(
+    addresses: BrokerAddresses, address: str, piece: KeyPiece
+) -> dict[int, StoredMessage]:
+    """Return the messages of a piece that the broker at an address has."""
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
     end_ms = piece.end_ms
@@ -104,7 +129,7 @@ def _messages(options: ReadOptions, piece: KeyPiece) -> dict[int, StoredMessage]
             end_timestamp=end_ms,
             unique_key_query=False,
         )
-        page = list(decode_records(instance.api.admin.query_message(address, header)))
+        page = list(decode_records(addresses.instance.api.admin.query_message(address, header)))
         for message in page:
             is_it = message.topic == piece.topic and piece.key in (message.keys or "").split(
                 KEY_SEPARATOR

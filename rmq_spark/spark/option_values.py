@@ -167,6 +167,6 @@ def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise OptionError(
-            option, f"a name stands twice among {', '.join(name for name, _ in pairs)}"
+            option, f"a name stands twice among {', '.join(name for name, _ in pairs)}: keep one"
         )
     return found

@@ -357,7 +357,8 @@ def _limits(options: Given) -> Limits:
     delay_ms = options.get("maxTriggerDelay", values.milliseconds)
     if delay_ms is not None and rows_min is None:
         raise OptionError(
-            "maxTriggerDelay", "it bounds the wait for minOffsetsPerTrigger, which is not given"
+            "maxTriggerDelay",
+            "it bounds the wait for minOffsetsPerTrigger: give that, too, or leave this out",
         )
     return Limits(
         rows=rows,

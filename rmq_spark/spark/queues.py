@@ -28,6 +28,7 @@ from rmq_spark.client.reading.time_search import Search
 from rmq_spark.client.results import PullResult
 from rmq_spark.spark.asking import Asker
 from rmq_spark.spark.discovery import Discovery
+from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.holds import Holds
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
@@ -118,6 +119,23 @@ class Queues:
     def is_withdrawn(self, queue: MessageQueue) -> bool:
         """Tell whether a queue is not to be read any more, see `Discovery.is_withdrawn`."""
         return self._discovery.is_withdrawn(queue)
+
+    def known_by_name(self) -> frozenset[MessageQueue]:
+        """Return the queues of which only option ``assign`` tells so far."""
+        return self._discovery.known_by_name()
+
+    def misnamed(self, brokers: Iterable[str]) -> OptionError | None:
+        """Return the error for names of brokers that nobody knows, see `Discovery.misnamed`."""
+        return self._discovery.misnamed(brokers)
+
+    def look_for_those_named(self) -> None:
+        """Look for the queues that are known by name alone, as their brokers have answered.
+
+        Raises:
+            OptionError: A broker is there by now, and has no such queue.
+        """
+        if self.known_by_name():
+            self.discover(now=True)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Look no more for queues that are gone, unless they turn up again."""

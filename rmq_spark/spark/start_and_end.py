@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rmq_spark.spark.errors import OptionError, named
+from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError, named
 from rmq_spark.spark.options import ReadOptions
 from rmq_spark.spark.positions import (
     ANY,
@@ -33,7 +33,14 @@ class Span:
         self._options = options
         self._queues = queues
         self.queues = sorted(which)
-        self.ends = queues.ends(self.queues)
+        try:
+            self.ends = queues.ends(self.queues)
+        except (BrokersAway, BrokersGone) as error:
+            wrong = queues.misnamed(error.unknown)
+            if wrong is None:
+                raise
+            raise wrong from None
+        queues.look_for_those_named()
         self.starts = {
             queue: min(start, self.ends[queue])
             for queue, start in queues.starts(self.queues).items()

@@ -68,6 +68,18 @@ def addresses_of(access: Access) -> BrokerAddresses:
     return _addresses[key]
 
 
+def outages_of(access: Access) -> Outages:
+    """Return the record of brokers that are away that tasks of a process share."""
+    return _outages.setdefault((os.getpid(), access), Outages("cannot be read on yet"))
+
+
+def patience_of(access: Access) -> Patience:
+    """Return the pauses of a task whose broker does not answer."""
+    return Patience(
+        access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+    )
+
+
 def read_piece(
     options: ReadOptions,
     schema: pa.Schema,
@@ -95,10 +107,7 @@ def read_piece(
     from rmq_spark.spark.typed_batches import batches_of  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
-    outages = _outages.setdefault((os.getpid(), options.access), Outages("cannot be read on yet"))
-    patience = Patience(
-        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
-    )
+    outages, patience = outages_of(options.access), patience_of(options.access)
     bad = BadRecords(options.on_bad_record)
     batches = batches_of(options, schema, bad, options.tags if tags is None else tags)
     queue, at = piece.queue, piece.start

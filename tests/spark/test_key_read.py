@@ -1,10 +1,12 @@
+from contextlib import ExitStack
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
-from source_parts import options_for, queues_of, schema_of, send
+from source_parts import Clock, options_for, queues_of, schema_of, send
 
-from rmq_spark.spark import key_read
-from rmq_spark.spark.errors import OptionError, SparkError
+from rmq_spark.spark import key_read, tasks
+from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.schema import arrow_schema_of
 from rocketpoll import EmbeddedBroker
 
@@ -97,3 +99,26 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
 def test_what_means_nothing_with_a_key_is_refused(rocketpoll_broker, rocketpoll_topic, more, said):
     with pytest.raises(OptionError, match=said):
         bodies(rocketpoll_broker, rocketpoll_topic, key="k", **more)
+
+
+def test_a_broker_that_is_away_is_waited_for_and_then_given_up(monkeypatch):
+    clock, away = Clock(), ExitStack()
+
+    def sleep(seconds):
+        clock.now += seconds
+        if clock.now > 1_002:
+            away.close()
+
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    with EmbeddedBroker() as broker, away:
+        broker.send("orders", "it", keys="k")
+        options = options_for(broker, "orders", key="k")
+        with queues_of(broker, "orders", key="k") as queues:
+            (piece,) = key_read.key_pieces(options, queues)
+        away.enter_context(broker.away())
+        (rows,) = key_read.read_key_piece(options, SCHEMA, piece)
+        assert rows.column("body").to_pylist() == [b"it"]
+        away.enter_context(broker.away())
+        clock.now = 0.0
+        with pytest.raises(BrokersAway, match="broker broker-a has not answered for 60000 ms"):
+            list(key_read.read_key_piece(options, SCHEMA, piece))

@@ -5,17 +5,26 @@ Those that need brokers to be found, or Spark, are in `test_broker_checks` and
 `test_source_bad_input`; those of TLS, of the client as well, in `test_tls_mistakes`.
 """
 
+import re
 import traceback
 
 import pytest
+from more_mistakes import OF_READS, OF_WRITES
 
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.option_table import OPTIONS
 from rmq_spark.spark.options import read_options, write_options
 from rmq_spark.spark.schema import check_columns
 
+_TO_DO = re.compile(
+    r"\b(needed|needs?|keep|leave|give|write|did you mean|correct|lower|raise|name|set|here it is|"
+    r"there are|join|filter|CREATE)\b"
+)
+"""What tells the user what to write instead, or to leave out."""
+
 NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
 
-READ = [
+_READ = [
     ({"tpic": "T"}, "tpic: there is no such option; did you mean topic?"),
     ({"topics": "T"}, "topics: there is no such option; did you mean topic?"),
     (
@@ -80,10 +89,10 @@ READ = [
             "(namesrvAddr 'localhost:9876', topic 'orders')"
         ),
     ),
-    ({"producerGroup": "P"}, "producerGroup: it is of no use to the source"),
-    ({"rowIds": "true"}, "rowIds: it is of no use to the source"),
-    ({"writeName": "x"}, "writeName: it is of no use to the source"),
-    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it is of no use to the source"),
+    ({"producerGroup": "P"}, "producerGroup: it is of no use to the source: leave it out"),
+    ({"rowIds": "true"}, "rowIds: it is of no use to the source: leave it out"),
+    ({"writeName": "x"}, "writeName: it is of no use to the source: leave it out"),
+    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it is of no use to the source: leave it out"),
     (
         {"namesrvAddr": None},
         (
@@ -208,7 +217,10 @@ READ = [
         {"topic": None, "assign": '{"T": {"b": true}}'},
         "assign: T > b: needed a list of queues as [0, 1], found True",
     ),
-    ({"topic": None, "assign": '{"T": [0], "T": [1]}'}, "assign: a name stands twice among T, T"),
+    (
+        {"topic": None, "assign": '{"T": [0], "T": [1]}'},
+        "assign: a name stands twice among T, T: keep one",
+    ),
     ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
     ({"tags": ""}, "tags: it is empty: leave it out, or give it a value"),
     ({"sql": " "}, "sql: it is empty: leave it out, or give it a value"),
@@ -446,7 +458,10 @@ READ = [
     ),
     (
         {"maxTriggerDelay": "5s"},
-        "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger, which is not given",
+        (
+            "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, too, or "
+            "leave this out"
+        ),
     ),
     (
         {"minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"},
@@ -481,8 +496,8 @@ READ = [
     ({"availableNow": "now"}, "availableNow: needed true or false, found 'now'"),
 ]
 
-WRITE = [
-    ({"startingOffsets": "earliest"}, "startingOffsets: it is of no use to the sink"),
+_WRITE = [
+    ({"startingOffsets": "earliest"}, "startingOffsets: it is of no use to the sink: leave it out"),
     ({"topc": "T"}, "topc: there is no such option; did you mean topic?"),
     (
         {"topic": "no pe"},
@@ -539,6 +554,8 @@ WRITE = [
     ),
 ]
 
+READ, WRITE = [*_READ, *OF_READS], [*_WRITE, *OF_WRITES]
+
 
 def refused(act, given):
     """What is said of these options, of which None leaves one out that is needed.
@@ -568,5 +585,14 @@ def test_of_a_write(given, said):
     assert refused(write_options, given) == f"option {said}"
 
 
-def test_there_are_a_hundred_of_them():
-    assert len(READ) + len(WRITE) >= 100
+def test_there_are_a_hundred_of_them_and_each_says_what_to_do():
+    said = [(kind, text) for kind in (READ, WRITE) for _, text in kind]
+    assert len({(kind is READ, text) for kind, text in said}) == len(said) >= 100
+    for _, text in said:
+        assert _TO_DO.search(text), text
+
+
+def test_each_option_has_a_mistake():
+    """Those of TLS have a table of their own, and a password cannot be wrong without it."""
+    named = {re.match("[A-Za-z]+", text)[0] for kind in (READ, WRITE) for _, text in kind}
+    assert {name for name in OPTIONS if not name.startswith("tls")} <= named | {"securityToken"}

@@ -70,7 +70,7 @@ def read(source, topic):
                     "it is namesrvAddr"
                 ),
             ),
-            ({"producerGroup": "G"}, "producerGroup: it is of no use to the source"),
+            ({"producerGroup": "G"}, "producerGroup: it is of no use to the source: leave it out"),
             ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
             (
                 {"namesrvAddr": "localhost"},
@@ -96,7 +96,10 @@ def read(source, topic):
             ),
             (
                 {"maxTriggerDelay": "5s"},
-                "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger, which is not given",
+                (
+                    "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, "
+                    "too, or leave this out"
+                ),
             ),
             ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
             # values

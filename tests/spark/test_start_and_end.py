@@ -6,6 +6,7 @@ from source_parts import options_for, queue_of, queues_of, send
 
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.positions import EARLIEST, LATEST
+from rmq_spark.spark.queues import Queues
 from rmq_spark.spark.start_and_end import Span
 
 
@@ -96,6 +97,25 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
         2,
         2,
     ]
+
+
+def test_what_a_group_has_not_read_and_retention_has_taken_is_said(
+    rocketpoll_broker, topic, monkeypatch
+):
+    starts = Queues.starts
+
+    def first_is_gone(queues, which):
+        return {queue: min(queue.queue_id, 1) for queue in starts(queues, which)}
+
+    monkeypatch.setattr(Queues, "starts", first_is_gone)
+    monkeypatch.setattr(Queues, "committed", lambda _, which, __: dict.fromkeys(which, 0))
+    of_group = {"startingOffsets": "group", "consumerGroup": "G"}
+    with pytest.raises(
+        OptionError, match=r"queue 1 of .* has the offsets from 1 to 1, not 0; corr"
+    ):
+        resolved(rocketpoll_broker, topic, **of_group)
+    lenient = {**of_group, "failOnDataLoss": "false"}
+    assert resolved(rocketpoll_broker, topic, **lenient) == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

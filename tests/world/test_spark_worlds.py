@@ -63,14 +63,15 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert {trouble.kind for story in stories for trouble in story.troubles} == {
         "kill a broker", "stop a broker", "lose power", "kill a driver", "kill a planner",
         "make again", "change queues", "fill", "forget a broker", "cut", "silence", "hold up",
-        "slow", "clock", "damage", "rename", "older copy", "slave", "roll back", "plain",
+        "slow", "clock", "damage", "rename", "older copy", "slave", "roll back", "plain", "hide",
     }  # fmt: skip
     given = {name for step in steps if step.kind == "stream" for name in step.arguments["options"]}
     assert given >= {
         "tags", "sql", "onBrokerAway", "failOnDataLoss", "maxOffsetsPerTrigger",
         "maxBytesPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
         "maxPartitions", "consumerGroup", "subscribePattern", "endingOffsets", "isolation",
-        "onBadRecord",
+        "onBadRecord", "assign", "namespace", "brokerAddresses", "bodyFormat", "bodySchema",
+        "bodyColumn",
     }  # fmt: skip
     streams = [step.arguments for step in steps if step.kind == "stream"]
     assert {len(each.get("united_with", ())) for each in streams} == {0, 1, 2}
@@ -91,6 +92,13 @@ def test_the_stories_of_spark_have_everything_in_them():
     ]
     assert {*seconds} == {True, False}
     sinks = [step.arguments["options"] for step in steps if step.kind == "sink"]
+    formats = {"text", "json", "avro"}
+    assert {each.get("bodyFormat") for each in sinks} == {None, *formats}
+    assert any("namespace" in each and "brokerAddresses" in each for each in sinks)
+    typed = [each["options"] for each in streams if "onBadRecord" in each["options"]]
+    assert {(each["onBadRecord"], each.get("bodyFormat")) for each in typed} == {
+        (how, kind) for how in ("fail", "null", "skip") for kind in (None, *formats)
+    }
     ways = {(each.get("delivery"), each.get("visibleTo")) for each in sinks}
     assert ways == {(None, None), ("exactly_once", None), ("exactly_once", "all")}
 

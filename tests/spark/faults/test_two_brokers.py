@@ -107,6 +107,23 @@ def test_a_planned_batch_waits_for_its_broker_whatever_the_option_says(pair):
     assert_read(query, bodies)
 
 
+def test_assigned_queues_of_one_that_nobody_knows_are_waited_for_by_a_query_that_starts(pair):
+    query, bodies = pair.read_before()
+    query.stop()
+    del query.options["subscribe"]
+    query.options["assign"] = json.dumps({pair.topic: {A: [0, 1], B: [0, 1]}})
+    bodies += pair.send(pair.b, 2)
+    pair.b.retire()
+    bodies += pair.send(pair.a, 2)
+    query.start()
+    back = threading.Timer(0.3, pair.b.restart)
+    back.start()
+    query.trigger()
+    back.join()
+    query.run()
+    assert_read(query, bodies)
+
+
 @pytest.mark.parametrize("ending", [{}, {"endingTimestamp": "2100-01-01"}], ids=["open", "bound"])
 def test_available_now_reads_what_a_broker_has_that_nobody_knows_when_it_begins(pair, ending):
     """Read by the next run, it would come late behind what the other has."""

@@ -34,6 +34,8 @@ class NameServer:
         self._kernel = world.kernel
         self._known = {}
         self._unheard_until = {}
+        self._told = {}
+        self._registered = {broker.name for broker in brokers}
         world.network.listen((HOST, PORT), self._accept)
 
     def _accept(self, connect):
@@ -62,7 +64,12 @@ class NameServer:
     def forget(self, broker, seconds):
         """Know nothing of a broker, nor hear of it for so long."""
         self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
+        self._registered.discard(broker.name)
         self._unheard_until[broker.name] = self._kernel.now + seconds
+
+    def tells_others(self, addresses):
+        """Give other addresses instead of those at which brokers, and slaves, are reached."""
+        self._told = addresses
 
     def _hears(self, broker):
         return self._unheard_until.get(broker.name, 0.0) <= self._kernel.now
@@ -72,6 +79,7 @@ class NameServer:
         for broker in self._brokers:
             if not broker.is_serving or not self._hears(broker):
                 continue
+            self._registered.add(broker.name)
             self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
             for config in broker.topics():
                 self._known[config.topic_name, broker.name] = QueueData(
@@ -88,23 +96,25 @@ class NameServer:
             return request.respond(ResponseCode.TOPIC_NOT_EXIST, f"no route of topic {topic}")
         route = TopicRouteData(
             queue_datas=tuple(self._known[topic, broker.name] for broker in known),
-            broker_datas=tuple(map(_data_of, known)),
+            broker_datas=tuple(map(self._data_of, known)),
         )
         return request.respond(ResponseCode.SUCCESS, body=encode_body(route))
 
     def _cluster(self, request):
-        known = [broker for broker in self._brokers if self._hears(broker)]
+        known = [broker for broker in self._brokers if broker.name in self._registered]
         info = ClusterInfo(
-            broker_addr_table={broker.name: _data_of(broker) for broker in known},
+            broker_addr_table={broker.name: self._data_of(broker) for broker in known},
             cluster_addr_table={_CLUSTER: frozenset(broker.name for broker in known)},
         )
         return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
 
-
-def _data_of(broker):
-    """Its address; that of a slave, while one stands in for a master that has gone."""
-    addresses = {0: broker.address} if broker.slave_address is None else {1: broker.slave_address}
-    return BrokerData(cluster=_CLUSTER, broker_name=broker.name, broker_addrs=addresses)
+    def _data_of(self, broker):
+        """Its address; that of a slave, while one stands in for a master that has gone."""
+        number, address = 0, broker.address
+        if broker.slave_address is not None:
+            number, address = 1, broker.slave_address
+        addresses = {number: self._told.get(address, address)}
+        return BrokerData(cluster=_CLUSTER, broker_name=broker.name, broker_addrs=addresses)
 
 
 class _Visitor(End):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from math import inf
 
+from world.spark.bodies import known_by_row
 from world.spark.rows import RowModel
-from world.spark.writes import TOPIC as SINKS_TOPIC
 
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.spark.errors import DataLoss
@@ -52,11 +52,11 @@ class CommittedModel(RowModel):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def _is_of(self, piece, row):
-        return _place_of(row) in _places_in(piece)
+        return self._place_of(row) in _places_in(piece)
 
     def _seen_of(self, piece, rows):
         places = _places_in(piece)
-        found = [_place_of(row) for row in rows]
+        found = [self._place_of(row) for row in rows]
         if found != [place for place in places if place in set(found)]:
             self.complain(f"{piece} has rows of {found}")
 
@@ -64,9 +64,10 @@ class CommittedModel(RowModel):
         """All tasks of a batch are done."""
         rows = {}
         for row in (row for part in parts for row in part):
-            if row["body"] in rows:
-                self.complain(f"{row['body']} is there twice in batch {batch}")
-            rows[row["body"]] = _place_of(row)
+            body = known_by_row(row, self._program.options)
+            if body in rows:
+                self.complain(f"{body} is there twice in batch {batch}")
+            rows[body] = self._place_of(row)
         for other, before in self._batches.items():
             twice = [body for body in rows if body in before and other != batch]
             if twice:
@@ -99,7 +100,8 @@ class CommittedModel(RowModel):
     @property
     def _is_disturbed(self):
         """Whether something has happened to what sinks have written."""
-        topics = (SINKS_TOPIC, commits_topic(SINKS_TOPIC))
+        (topic,) = self._program.topics
+        topics = (topic, commits_topic(topic))
         names = [broker.name for broker in self._ledger.brokers]
         causes = [self._ledger.last_cause((topic, name, 0)) for topic in topics for name in names]
         return max(causes, default=-inf) > -inf
@@ -128,7 +130,3 @@ def _places_in(piece):
         for span in piece.spans
         for at in range(span.message_count)
     ]
-
-
-def _place_of(row):
-    return row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]

@@ -10,9 +10,11 @@ import json
 import random
 
 from world.cluster.name_server import ADDRESS
+from world.spark.bodies import with_formats
 from world.spark.other_words import with_other_words
 from world.spark.producers import COLOURS
 from world.spark.rarities import with_rarities
+from world.spark.ways import with_other_ways
 from world.story import Client, Step, Story, Trouble
 
 TOPICS = ("T0", "T1")
@@ -85,7 +87,8 @@ def draw(seed):
     story = with_rarities(
         story, TROUBLES_SECONDS, lambda dice, name: _stream(dice, name, kinds).steps[0].arguments
     )
-    return with_other_words(random.Random(f"{seed} other words"), story)
+    story = with_other_words(random.Random(f"{seed} other words"), story)
+    return with_formats(with_other_ways(story))
 
 
 # ---- queries

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from source_parts import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
+from world.spark.ways import with_new_names
 
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.source import RocketPollDataSource
@@ -162,13 +163,16 @@ class Stream(Application):
             model.failed(error)
         self._is_to_go_on_without = isinstance(error, DataLoss)
         if isinstance(error, RecordFault):
+            if not any(model.may_meet(error) for model in self.models):
+                self.models[0].complain(f"it cannot read what nobody has damaged: {error}")
             for source in self.sources:
                 source.goes_on_with({"onBadRecord": self._then})
 
     def renamed(self, names):
         """Brokers have other names now, as its user says."""
         for source in self.sources:
-            source.options["brokerNames"] = json.dumps(names)
+            named = {"brokerNames": json.dumps(names)}
+            source.options = with_new_names(source.options, names) | named
 
     def kill_a_planner(self):
         """End the planner of one of the sources."""

@@ -13,9 +13,11 @@ from math import inf
 from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
-from world.spark.writes import TOPIC as SINKS_TOPIC
+
+from rmq_spark.wire.properties import KEYS
 
 _SETTLED_SECONDS = 2.0
+_QUEUES_GO = frozenset({"make again", "change queues", "older copy", "slave"})
 
 
 class Ledger:
@@ -24,6 +26,7 @@ class Ledger:
     def __init__(self, world):
         self._world = world
         self.sent = {}  # by body
+        self.sent_with = {}  # the same, by keys
         self.acknowledged = {}  # when, and at which place, by body
         self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
         self.damaged = {}  # body by place: of messages whose stored body is another now
@@ -89,6 +92,7 @@ class Ledger:
     def sends(self, sent):
         """Somebody is about to send a message."""
         self.sent[sent.body] = sent
+        self.sent_with[sent.keys] = sent
 
     def is_acknowledged(self, sent, place):
         """A broker has said that a message is stored there."""
@@ -115,6 +119,16 @@ class Ledger:
             broker in (None, queue[1]) and topic in (None, queue[0])
             for broker, topic in self._replaced
         )
+
+    @property
+    def queues_may_go(self):
+        """Whether something befalls this story by which a broker may lack a topic, or queues of
+        it."""
+        story = self._world.story
+        kinds = {trouble.kind for trouble in story.troubles}
+        steps = (step for client in story.clients for step in client.steps)
+        kinds |= {step.arguments["trouble"] for step in steps if step.kind == "at"}
+        return not kinds.isdisjoint(_QUEUES_GO)
 
     def last_cause(self, queue):
         """When something has happened to a queue the last time."""
@@ -152,11 +166,11 @@ class Ledger:
 
     def audited(self, queue, message):
         """That lies there."""
-        if queue[0] != SINKS_TOPIC:
+        if queue[0] != self._world.sinks_topic:
             place = self.first_place(*queue, message.queue_offset)
-            body = message.body
-            if body not in self.sent:  # else it is another one, of a topic that was made again
-                body = self.damaged.get(place, body)
+            # Its body may be another by now, and even that of another message.
+            sent = self.sent_with.get(dict(message.properties).get(KEYS))
+            body = message.body if sent is None else sent.body
             self.stored[place[:3]][message.queue_offset] = body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
             self.complain(

@@ -45,7 +45,10 @@ def _in_other_words(dice, client):
 def _said_otherwise(dice, source, name):
     options = dict(source["options"])
     start = options.pop("startingOffsets")
-    options |= dice.choice([{"startingOffsets": start}, *_starts(dice, source["topics"], name)])
+    starts = _starts(dice, source["topics"], name)
+    if any("consumerGroup" in each for each in source.get("options_of_lives", ())):
+        starts = starts[:-1]  # which need the group that it has at first
+    options |= dice.choice([{"startingOffsets": start}, *starts])
     if "onBadRecord" not in options and dice.random() < 0.3:
         options["checkCrc"] = "false"
     return options

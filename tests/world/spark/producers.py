@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from broker_clients import send_request
 from world.client import Connection
+from world.spark.bodies import bad_body_of, body_of, is_bad, read
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
@@ -36,6 +37,15 @@ class Sent(NamedTuple):
     keys: str
     properties: dict
     sent_at: float
+    format: str | None
+    fields: dict | None
+    """What its body holds, if it is of its format."""
+
+    def fields_as(self, kind):
+        """What its body holds for who takes it for one of a kind; None if it is none."""
+        if kind == self.format or kind != "text":
+            return self.fields if kind == self.format else None
+        return read(kind, self.body)
 
     @property
     def wire(self):
@@ -71,21 +81,21 @@ class Producer:
     async def _wait(self, seconds):
         await self.world.tasks.sleep(seconds)
 
-    async def _send(self, topic, how, count, gap, size):
+    async def _send(self, topic, how, count, gap, size, format=None):  # noqa: A002  # as the option's name
         for _ in range(count):
             broker = self.dice.choice(self.world.brokers)
             config = broker.topic(topic)
             if config is not None:
                 queue_id = self.dice.randrange(config.write_queue_nums)
-                await self.send_to(broker, topic, queue_id, how, size)
+                await self.send_to(broker, topic, queue_id, how, size, format)
             await self.world.tasks.sleep(gap)
 
-    async def send_to(self, broker, topic, queue_id, how, size):
+    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
         """Send to one queue: a message, or a batch of them."""
         connection = await self._connected(broker)
         if connection is None:
             return
-        sents = [self._message(topic, size) for _ in range(_BATCH if how == "batch" else 1)]
+        sents = [self._message(topic, size, format) for _ in range(_BATCH if how == "batch" else 1)]
         if how == "batch":
             body = encode_batch(
                 BatchedMessage(sent.body, encode_properties(sent.wire)) for sent in sents
@@ -105,13 +115,26 @@ class Producer:
         else:
             self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
 
-    def _message(self, topic, size):
+    def _message(self, topic, size, format):  # noqa: A002  # the same
         ledger = self.world.ledger
         number = len(ledger.sent)
-        body = f"m{number} ".encode().ljust(size, b".")
+        body, fields = f"m{number} ".encode().ljust(size, b"."), None
+        if format is not None and is_bad(self.dice):
+            body = bad_body_of(self.dice, format, number, size)
+        elif format is not None:
+            body = body_of(format, number, size)
+            fields = read(format, body)
         tags, colour = self.dice.choice(TAGS), self.dice.choice(COLOURS)
         sent = Sent(
-            number, topic, body, tags, f"k{number}", {"colour": colour}, self.world.kernel.now
+            number,
+            topic,
+            body,
+            tags,
+            f"k{number}",
+            {"colour": colour},
+            self.world.kernel.now,
+            format,
+            fields,
         )
         ledger.sends(sent)
         return sent

@@ -55,7 +55,7 @@ def _with_one_of_many(story, within_seconds, source):
     if dice.random() < _UNITED:
         story = _with_a_union(dice, story, source)
     kind = dice.choice([None, None, None, "damage", "rename", "older copy", "slave"])
-    if kind is None or (kind in _WITHOUT_SINKS and any(map(_is_sink, story.clients))):
+    if kind is None or (kind in _WITHOUT_SINKS and any(map(is_sink, story.clients))):
         return story
     if kind == "damage":
         story = _with_damage(dice, story)
@@ -165,14 +165,14 @@ def _with_a_second_sink(dice, story):
 
 
 def _is_exactly_once(client):
-    return _is_sink(client) and "delivery" in client.steps[0].arguments["options"]
+    return is_sink(client) and "delivery" in client.steps[0].arguments["options"]
 
 
 def _with_plain_brokers(dice, story, within_seconds):
     """Brokers know RocketMQ's protocol alone, for a while or for good."""
     if dice.random() >= _PLAIN:
         return story
-    sinks = [each.steps[0].arguments["options"] for each in story.clients if _is_sink(each)]
+    sinks = [each.steps[0].arguments["options"] for each in story.clients if is_sink(each)]
     begin = dice.choice((0.0, dice.uniform(0, within_seconds)))
     for_good = dice.random() < 0.5 and not any("visibleTo" in each for each in sinks)
     trouble = Trouble(
@@ -202,13 +202,13 @@ def _with_damage(dice, story):
         clients=tuple(map(_without_ends_of_brokers, story.clients)),
     )
     then = {"on_bad_record_then": dice.choice(["null", "skip"])}
-    story = _changed(story, _is_reader, then)
+    story = _changed(story, is_reader, then)
     how = dice.choice(["fail", "null", "skip"])
     given = {"onBadRecord": how}
     return replace(
         story,
         clients=tuple(
-            _with_options(each, given) if _is_reader(each) else each for each in story.clients
+            _with_options(each, given) if is_reader(each) else each for each in story.clients
         ),
     )
 
@@ -264,14 +264,35 @@ def _changed(story, is_meant, more):
     )
 
 
+def with_sources_changed(story, is_meant, change):
+    """The story with other arguments of the sources, or the sink, of some programs.
+
+    ``change`` makes them of those that there are.
+    """
+
+    def changed(client):
+        first, *rest = client.steps
+        arguments = change(first.arguments)
+        if "united_with" in arguments:
+            others = [change(each) for each in arguments["united_with"]]
+            arguments = {**arguments, "united_with": others}
+        return replace(client, steps=(Step(first.kind, arguments), *rest))
+
+    return replace(
+        story, clients=tuple(changed(each) if is_meant(each) else each for each in story.clients)
+    )
+
+
 def is_plain_stream(client):
     """Whether this is a query that reads all that is stored."""
     return client.name.startswith("stream")
 
 
-def _is_reader(client):
+def is_reader(client):
+    """Whether this is a program that reads all that is stored, once or as a stream."""
     return is_plain_stream(client) or (bool(client.steps) and client.steps[0].kind == "read")
 
 
-def _is_sink(client):
+def is_sink(client):
+    """Whether this is a program that writes."""
     return bool(client.steps) and client.steps[0].kind == "sink"

@@ -8,6 +8,7 @@ import pickle
 from source_parts import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
+from world.spark.ways import with_new_names
 
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.source import RocketPollDataSource
@@ -47,8 +48,13 @@ class Reads(Application):
         self.model.ran(first)
         self.model.ran_again(await run.tasks(tasks, partitions), first)
 
+    def renamed(self, names):
+        self.options = with_new_names(self.options, names)
+
     def failed(self, error):
         self.model.failed(error)
         if isinstance(error, RecordFault):
+            if not self.model.may_meet(error):
+                self.model.complain(f"it cannot read what nobody has damaged: {error}")
             self.options["onBadRecord"] = self._then
             self.model.goes_on_with(self.options)

@@ -17,6 +17,7 @@ import re
 from collections import Counter, defaultdict, deque
 from math import inf
 
+from world.spark.bodies import fields_in
 from world.spark.workers import Crashed
 
 from rmq_spark.errors import RocketPollError
@@ -29,6 +30,7 @@ _QUEUE = re.compile(
 )
 _BROKERS_GONE = "no name server knows broker"
 _PASSED_OVER = "messages are gone, and are passed over"
+_REFUSED = "option assign: topic"
 _READ_AGAIN = "all are read"
 _ALL = 1_000_000
 _LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
@@ -47,6 +49,9 @@ class RowModel:
             [each.strip() for each in options["tags"].split("||")] if "tags" in options else None
         )
         self._colour = options["sql"].split("'")[1] if "sql" in options else None
+        self._namespace = options.get("namespace")
+        self._format = options.get("bodyFormat")
+        self._assigned = json.loads(options.get("assign", "null"))
         self._told = defaultdict(
             list
         )  # losses: when, and the offsets from one to another, by queue
@@ -68,8 +73,6 @@ class RowModel:
 
     def failed(self, error):
         """A run has ended with an error."""
-        if isinstance(error, RecordFault):
-            self._meets_damage(error)
         if not isinstance(error, (RocketPollError, Crashed)):
             self.complain(f"it has ended with {error!r}, which is no error of ours")
         if "\n" in str(error):
@@ -78,6 +81,8 @@ class RowModel:
             self._loses(str(error))
         elif isinstance(error, CheckpointError):
             self.complain(f"it does not take its own checkpoint: {error}")
+        elif _REFUSED in str(error) and not self._ledger.queues_may_go:
+            self.complain(f"it is refused queues that nobody has taken away: {error}")
 
     def logged(self, line):
         """One of its processes has logged something: nothing is to be told again and again."""
@@ -88,13 +93,24 @@ class RowModel:
         if _PASSED_OVER in line:
             self._loses(line)
 
-    def _meets_damage(self, error):
+    def may_meet(self, error):
+        """Whether what cannot be read has been damaged, or is none of the format that it reads."""
         queue = error.queue
         place = self._ledger.first_place(
             queue.topic, queue.broker_name, queue.queue_id, error.queue_offset
         )
-        if place not in self._ledger.damaged:
-            self.complain(f"it cannot read what nobody has damaged: {error}")
+        return place in self._ledger.damaged or self._may_be_none_of_its_format(place)
+
+    def _may_be_none_of_its_format(self, place):
+        """Whether somebody has sent what is none of the format that this program reads, there or
+        nobody knows where."""
+        acknowledged = self._ledger.acknowledged
+        return self._format is not None and any(
+            sent.topic == place[0]
+            and sent.fields_as(self._format) is None
+            and (body not in acknowledged or acknowledged[body][1] == place)
+            for body, sent in self._ledger.sent.items()
+        )
 
     def _loses(self, text):
         if _BROKERS_GONE in text:
@@ -114,12 +130,28 @@ class RowModel:
         """Whether a loss was told that a message at this place may be part of,
         or it may be left out."""
         *queue, offset = place
-        if self._leaves_out_damaged and self._ledger.damaged.get(place) == sent.body:
+        if self._leaves_out_damaged and self._cannot_be_read(sent, place):
             return True
         return any(
             time >= sent.sent_at and first <= offset <= last
             for time, first, last in self._told[tuple(queue)]
         )
+
+    def _cannot_be_read(self, sent, place):
+        if self._format is not None and sent.fields_as(self._format) is None:
+            return True
+        return self._ledger.damaged.get(place) == sent.body
+
+    def _reads(self, queue):
+        """Whether a queue is one of those that it reads."""
+        topic, broker, number = queue
+        if topic not in self._program.topics:
+            return False
+        if self._assigned is None:
+            return True
+        name = topic.rpartition("%")[2] if self._namespace is not None else topic
+        below = self._assigned[name]
+        return number in (below.get(broker, ()) if isinstance(below, dict) else below)
 
     # ---- rows
 
@@ -155,7 +187,7 @@ class RowModel:
             return
         properties = dict(row["properties"])
         told = {
-            "topic": (row["topic"], sent.topic),
+            "topic": (self._place_of(row)[0], sent.topic),
             "tags": (row["tags"], sent.tags),
             "keys": (row["keys"], sent.keys),
             **{name: (properties.get(name), value) for name, value in sent.properties.items()},
@@ -165,6 +197,8 @@ class RowModel:
                 self.complain(f"{sent} came with {name} {found!r}, not {right!r}")
         if not self._passes(sent):
             self.complain(f"{sent} came, and does not pass the filter")
+        if not self._reads(self._place_of(row)[:3]):
+            self.complain(f"{sent} came, of a queue that it does not read: {self._place_of(row)}")
 
     def _passes(self, sent):
         if self._tags is not None and sent.tags not in self._tags:
@@ -183,15 +217,36 @@ class RowModel:
 
     def _body_of(self, row):
         """The body of a row; of one that is null, that of the message that was damaged there."""
-        if row["body"] is not None:
+        if self._format is not None and row["keys"] is not None:
+            return self._typed_body_of(row)
+        if row.get("body") is not None:
             return row["body"]
         if self._program.options.get("onBadRecord") != "null":
             self.complain(f"there is a row without a body: {row}")
         return self._ledger.damaged.get(self._place_of(row))
 
+    def _typed_body_of(self, row):
+        """The body of the message whose keys a row has: its fields have to be what that holds."""
+        sent = self._ledger.sent_with.get(row["keys"])
+        if sent is None:
+            self.complain(f"there is a row that nobody has sent: {row}")
+            return None
+        options, found = self._program.options, fields_in(row, self._program.options)
+        right, place = sent.fields_as(self._format), self._place_of(row)
+        if found is None:
+            if options.get("onBadRecord") != "null" or not self._cannot_be_read(sent, place):
+                self.complain(f"{sent} came without what its body holds: {row}")
+        elif right is None or any(right[name] != value for name, value in found.items()):
+            self.complain(f"{sent} came as {found}, not as {right}")
+        is_whole = place not in self._ledger.damaged and self._format != "text"
+        if "body" in row and is_whole and row["body"] != sent.body:
+            self.complain(f"{sent} came with another body beside its fields: {row}")
+        return sent.body
+
     def _place_of(self, row):
+        within = "" if self._namespace is None else f"{self._namespace}%"
         return self._ledger.first_place(
-            row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
+            within + row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]
         )
 
     def _name(self, body):
@@ -201,9 +256,9 @@ class RowModel:
         """What was sent since a time, was stored before another, and is not among these rows."""
         for body, (time, place) in self._ledger.acknowledged.items():
             sent, queue = self._ledger.sent[body], place[:3]
-            if queue[0] not in self._program.topics or body in rows or not self._passes(sent):
+            if not self._reads(queue) or body in rows or not self._passes(sent):
                 continue
-            if self._leaves_out_damaged and self._ledger.damaged.get(place) == body:
+            if self._leaves_out_damaged and self._cannot_be_read(sent, place):
                 continue
             is_due = since <= sent.sent_at and time + _SEEN_SECONDS < before
             if is_due and not self._ledger.may_be_gone(queue):
@@ -216,7 +271,7 @@ class StreamModel(RowModel):
     def __init__(self, ledger, query):
         super().__init__(ledger, query)
         options = query.options
-        self.groups = {options.get("consumerGroup")}
+        self.groups = {self._whole_group(options)}
         self._starts_at_first = options.get("startingOffsets") == "earliest"
         self._is_without_some = options.get("onBrokerAway") == "skip"
         self._rows_max = {}  # by batch, as it was when it was planned
@@ -227,7 +282,8 @@ class StreamModel(RowModel):
 
         self._begins = {}  # where each queue begins that is in a batch
         ending = json.loads(options.get("endingOffsets", "{}"))
-        self._ending = {topic: brokers["*"]["*"] for topic, brokers in ending.items()}
+        within = "" if self._namespace is None else f"{self._namespace}%"
+        self._ending = {within + topic: brokers["*"]["*"] for topic, brokers in ending.items()}
         self._gone = None
         self._ends = {}  # where each batch ends, by queue, by number
         self._run_began_at = 0.0
@@ -238,8 +294,12 @@ class StreamModel(RowModel):
 
     def goes_on_with(self, options):
         super().goes_on_with(options)
-        self.groups.add(options.get("consumerGroup"))
+        self.groups.add(self._whole_group(options))
         self._is_without_some |= options.get("onBrokerAway") == "skip"
+
+    def _whole_group(self, options):
+        group = options.get("consumerGroup")
+        return group if group is None or self._namespace is None else f"{self._namespace}%{group}"
 
     def began(self):
         """A run begins."""
@@ -347,7 +407,7 @@ class StreamModel(RowModel):
             yield f"{self._program.name}: whatever it has not looked for since it failed"
         rows = self._committed()
         for queue, bodies in self._ledger.stored.items():
-            for offset, body in bodies.items() if queue[0] in self._program.topics else ():
+            for offset, body in bodies.items() if self._reads(queue) else ():
                 sent = self._ledger.sent.get(body)
                 if sent is None or body in rows or not self._passes(sent):
                     continue
@@ -365,6 +425,8 @@ class StreamModel(RowModel):
         for body, (_, place) in self._ledger.acknowledged.items():
             sent, (*queue, offset) = self._ledger.sent[body], place
             if body in rows or body in stored or not self._passes(sent):
+                continue
+            if not self._reads(tuple(queue)):
                 continue
             is_read = offset >= self._begins.get(tuple(queue), inf)
             is_read = is_read and not self._is_behind_the_end(queue[0], offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from world.spark.bodies import known_by
 from world.spark.workers import Crashed
 
 from rmq_spark.errors import RocketPollError
@@ -90,7 +91,7 @@ class SinkModel:
 
     def stored(self, queue, message):
         """That lies there, in the topic of sinks."""
-        row = self._rows.get(message.body)
+        row = self._rows.get(known_by(self._writes.format, message.body))
         if row is None:
             return False
         body, keys, tags, properties = row

@@ -30,13 +30,14 @@ from world.spark.operators import Operator
 from world.spark.producers import Producer
 from world.spark.reads import Reads
 from world.spark.rolled_back import RolledBack
+from world.spark.ways import prefix_of, told_address
 from world.spark.writes import TOPIC as SINKS_TOPIC
 from world.spark.writes import TaskContext, Writes
 from world.story import Client
 from world.tasks import Promise
 
 import rmq_spark
-from rmq_spark.spark import sending, tasks, writer
+from rmq_spark.spark import sending, tasks, typed_batches, writer
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
@@ -49,6 +50,12 @@ _PATIENCE_SECONDS = 600.0
 and a batch for its workers."""
 
 _FULL = 0.87
+_MADE_SECONDS = 1.0
+"""Within so long brokers have kept their topics, which somebody made before the story begins."""
+
+_BODIES_MAX = 2
+"""So few bodies are decoded one by one, where one of them is bad."""
+
 _LAID_SECONDS = 1.5
 """So long after it was acknowledged a message lies where it will stay."""
 
@@ -66,6 +73,9 @@ class SparkWorld(ClusterStage):
 
     def __init__(self, story):
         super().__init__(story)
+        prefix = prefix_of(story)
+        self.sinks_topic = prefix + SINKS_TOPIC
+        self._topics = (*(prefix + topic for topic in TOPICS), self.sinks_topic)
         self.ledger = Ledger(self)
         self.watch = Watch()
         self.programs = []
@@ -87,6 +97,7 @@ class SparkWorld(ClusterStage):
             *reading_files(self.files),
             patch.dict(os.environ, PYSPARK_PYTHON=sys.executable),
             patch.object(writer, "TaskContext", self.task_context),
+            patch.object(typed_batches, "_EACH_MAX", _BODIES_MAX),
             patch.object(ExtensionsProcessor, "extensions", self._agreeing()),
         )
 
@@ -109,7 +120,7 @@ class SparkWorld(ClusterStage):
                 plan.name: f"127.0.1.{number + 1}"
                 for number, plan in enumerate(self._plans("broker"))
             },
-            (*TOPICS, SINKS_TOPIC),
+            self._topics,
             QUEUES,
         )
         producers = [Producer(self, plan) for plan in self._plans("producer")]
@@ -144,7 +155,7 @@ class SparkWorld(ClusterStage):
     def _audit(self):
         self.ledger.audit_begins()
         auditor = Auditor(self, self.ledger.audited, check_crc=not self.ledger.damaged)
-        audit = auditor.audit(self.brokers, (*TOPICS, SINKS_TOPIC))
+        audit = auditor.audit(self.brokers, self._topics)
         self._await(self.tasks.begin(audit, "audit"), _AUDIT_SECONDS, "the audit")
 
     # ---- what befalls it
@@ -153,9 +164,13 @@ class SparkWorld(ClusterStage):
         if self.calm_since is None:
             super().befall(kind, seconds, arguments)
 
+    def _kill_a_broker(self, seconds, broker):
+        if self.kernel.now > _MADE_SECONDS:
+            super()._kill_a_broker(seconds, broker)
+
     def _lose_power(self, seconds, broker):
         broker = self._broker(broker)
-        if broker.is_serving:
+        if broker.is_serving and self.kernel.now > _MADE_SECONDS:
             broker.down_seconds = seconds
             if not self.story.is_sync:
                 self.ledger.takes_away(broker=broker.name)
@@ -204,7 +219,7 @@ class SparkWorld(ClusterStage):
 
     def _slave(self, seconds, broker, age_seconds):
         """A slave that lags behind answers in a broker's stead."""
-        host = f"127.0.5.{broker + 1}"
+        host = self._slave_host(broker % len(self.brokers))
         self._from_a_copy(
             broker, age_seconds, lambda each, copy: each.stand_in(copy, host, seconds)
         )
@@ -289,6 +304,23 @@ class SparkWorld(ClusterStage):
                 broker.use_disk(ROOMY)
 
         messages_go()
+
+    def _hide(self, seconds, how):  # it takes no time, and is for good
+        """The name server gives addresses that lead nowhere, or to the next broker."""
+        addresses = [broker.address for broker in self.brokers]
+        if how == "next":
+            told = dict(zip(addresses, [*addresses[1:], *addresses[:1]], strict=True))
+        else:
+            told = {address: told_address(number) for number, address in enumerate(addresses)}
+            told |= {
+                self._slave_host(number) + ":10911": told_address(number, is_slave=True)
+                for number in range(len(addresses))
+            }
+        self.name_server.tells_others(told)
+
+    @staticmethod
+    def _slave_host(number):
+        return f"127.0.5.{number + 1}"
 
     def _forget_a_broker(self, seconds, broker):
         """The name server does not hear of a broker."""

@@ -21,6 +21,7 @@ from itertools import count
 
 import pyarrow as pa
 from source_parts import schema_of
+from world.spark.bodies import columns_of
 from world.spark.runs import Application, QueryFailed
 from world.spark.tasks import Fate, TaskSet
 from world.spark.workers import Crashed
@@ -30,8 +31,16 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.source import RocketPollDataSource
 
 TOPIC = "S0"
-_SCHEMA = "body binary, keys string, tags string, properties map<string,string>"
-_TYPES = (pa.binary(), pa.string(), pa.string(), pa.map_(pa.string(), pa.string()))
+_OF_BODIES = {
+    None: ("body binary", (pa.binary(),)),
+    "text": ("body string", (pa.string(),)),
+    "json": ("number bigint, text string", (pa.int64(), pa.string())),
+    "avro": ("number bigint, text string", (pa.int64(), pa.string())),
+}
+"""The columns that become the body, by its format."""
+
+_SCHEMA = "keys string, tags string, properties map<string,string>"
+_TYPES = (pa.string(), pa.string(), pa.map_(pa.string(), pa.string()))
 _BATCH_ROWS = 3
 _GIVES_UP = 0.5
 """How many drivers that were replaced give up a batch instead of committing it."""
@@ -89,7 +98,9 @@ class Writes(Application):
         self._is_stream = sink.arguments["is_stream"]
         self.is_exactly_once = self._options.get("delivery") == "exactly_once"
         self._is_named = self.is_exactly_once and not self._is_stream
-        self.topic = self._options["topic"]
+        space = self._options.get("namespace")
+        self.topic = f"{space}%{self._options['topic']}" if space else self._options["topic"]
+        self.format = self._options.get("bodyFormat")
         self.is_visible_to_all = self._options.get("visibleTo") == "all"
         self._deaths = sink.arguments.get("deaths", 0)
         self._zombies = sink.arguments.get("zombies", 0)
@@ -100,7 +111,8 @@ class Writes(Application):
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
         self._rows = {}  # partitions, by batch: the same whenever it is run
         self._numbers = count()
-        self._schema = schema_of(_SCHEMA)
+        of_bodies, types = _OF_BODIES[self.format]
+        self._schema, self._types = schema_of(f"{of_bodies}, {_SCHEMA}"), (*types, *_TYPES)
 
     async def execute(self):
         while self._left:
@@ -225,15 +237,16 @@ class Writes(Application):
     def _send(self, writer, properties, worker, number, attempt, rows):
         """One attempt at a partition's rows, in its worker."""
         self.world.task_context.enter(Context(number, attempt, properties))
+        columns = [(*columns_of(self.format, body), *others) for body, *others in rows]
         batches = (
             pa.RecordBatch.from_arrays(
                 [
                     pa.array(values, type_)
-                    for values, type_ in zip(zip(*some, strict=True), _TYPES, strict=True)
+                    for values, type_ in zip(zip(*some, strict=True), self._types, strict=True)
                 ],
                 names=[field.name for field in self._schema.fields],
             )
-            for some in (rows[at : at + _BATCH_ROWS] for at in range(0, len(rows), _BATCH_ROWS))
+            for some in (columns[at : at + _BATCH_ROWS] for at in range(0, len(rows), _BATCH_ROWS))
         )
         message = pickle.loads(writer).write(batches)  # noqa: S301  # what Spark does
         return pickle.loads(pickle.dumps(message))  # noqa: S301  # the same

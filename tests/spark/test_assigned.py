@@ -1,0 +1,285 @@
+"""Queues that are assigned by the name of a broker that no name server knows just then.
+
+As RocketMQ's name servers forget a broker as soon as it is down, that is a broker that is being
+started again, or a name that is wrong: nobody can say which.
+"""
+
+import json
+import logging
+import traceback
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from name_servers import JoiningNameServer
+from source_parts import Clock, options_for, query, schema_of
+
+from rmq_spark.client.message import Message
+from rmq_spark.spark import asking
+from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.broker_checks import check_with_brokers
+from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
+from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker
+
+A0, B0, B1 = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+BOTH = json.dumps({"T": {"a": [0], "b": [0, 1]}})
+A_ALONE = json.dumps({"T": {"a": [0]}})
+
+
+class Pair:
+    """Two brokers and their name server; seconds pass in pauses alone, in which a broker may
+    come back."""
+
+    def __init__(self, names, a, b):
+        self.names = names
+        self.a = a
+        self.b = b
+        self.clock = Clock()
+        self.pauses = 0
+        self.comes_back_in_pause = None
+
+    def sleep(self, seconds):
+        self.clock.now += seconds
+        self.pauses += 1
+        if self.pauses == self.comes_back_in_pause:
+            self.names.brokers.append(self.b)
+
+    def forget_b(self, *, comes_back_in_pause=None):
+        self.names.forget(self.b)
+        self.pauses, self.comes_back_in_pause = 0, comes_back_in_pause
+
+    def send(self, *queues):
+        for queue in queues:
+            broker = self.a if queue.broker_name == "a" else self.b
+            with broker.producer() as producer:
+                producer.send(Message("T", b"x"), queue)
+
+    @contextmanager
+    def query(self, **more):
+        with query(
+            self.names,
+            None,
+            **{"assign": BOTH, "startingOffsets": "earliest", "retryTimeoutMs": "2000", **more},
+        ) as it:
+            yield it
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    with EmbeddedBroker(brokerName="a") as a, EmbeddedBroker(brokerName="b") as b:
+        for broker in (a, b):
+            broker.create_topic("T", 2)
+        with JoiningNameServer(a, b) as names:
+            pair = Pair(names, a, b)
+            monkeypatch.setattr(
+                asking, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
+            )
+            yield pair
+
+
+def places(offset):
+    return {queue: at.next_offset for queue, at in offset.positions.items()}
+
+
+# ---- a start
+
+
+def test_a_query_that_starts_waits_for_it(pair):
+    pair.send(A0, B0)
+    pair.forget_b(comes_back_in_pause=3)
+    with pair.query(startingOffsets="latest") as batches:
+        assert places(batches.initial()) == {A0: 1, B0: 1, B1: 0}
+
+
+def test_load_says_so_and_lets_it_pass(pair, caplog):
+    pair.forget_b()
+    check_with_brokers(options_for(pair.names, None, assign=BOTH))
+    assert pair.pauses == 0
+    assert [record.message for record in caplog.records] == [
+        "option assign: no name server knows broker b at the moment; they know a."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assigned", "known"),
+    [
+        ({"a": [0], "broker-b": [0]}, "they know a, b."),
+        ({"bb": [0]}, "they know a, b. Did you mean b?"),
+        ({"a": [0], "bb": [0]}, "they know a, b. Did you mean b?"),
+    ],
+)
+def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(pair, assigned, known):
+    name = [*assigned][-1]
+    with (
+        pair.query(assign=json.dumps({"T": assigned})) as batches,
+        pytest.raises(OptionError) as raised,
+    ):
+        batches.initial()
+    assert str(raised.value) == (
+        f"option assign: it names broker {name}, which no name server has known for 2000 ms "
+        f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
+        "query"
+    )
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
+    assert pair.pauses >= 10
+
+
+def test_one_that_is_down_though_it_is_known_is_away_and_not_misnamed(pair):
+    pair.forget_b(comes_back_in_pause=1)
+    pair.b.stop()
+    with (
+        pair.query(retryTimeoutMs="1000") as batches,
+        pytest.raises(BrokersAway, match="broker b has not answered for 1000 ms"),
+    ):
+        batches.initial()
+
+
+def test_what_brokers_that_are_there_do_not_have_is_refused_at_once(pair):
+    pair.b.delete_topic("T")
+    with pytest.raises(OptionError, match=r"(?m)topic T has no queue 0 on broker b: it is on a$"):
+        check_with_brokers(options_for(pair.names, None, assign=BOTH))
+    pair.b.create_topic("T", 1)
+    with pytest.raises(OptionError, match=r"(?m)topic T has no queue 1 on broker b$"):
+        check_with_brokers(options_for(pair.names, None, assign=BOTH))
+    any_broker = json.dumps({"T": [0, 2]})
+    with pytest.raises(OptionError, match=r"(?m)topic T has no queue 2$"):
+        check_with_brokers(options_for(pair.names, None, assign=any_broker))
+    assert pair.pauses == 0
+
+
+def test_and_what_it_does_not_have_when_it_is_back(pair):
+    pair.forget_b(comes_back_in_pause=1)
+    pair.b.create_topic("T", 1)
+    with (
+        pair.query() as batches,
+        pytest.raises(OptionError, match=r"(?m)topic T has no queue 1 on broker b$"),
+    ):
+        batches.initial()
+
+
+def test_a_condition_is_checked_by_the_brokers_that_are_there(pair):
+    pair.forget_b()
+    check_with_brokers(options_for(pair.names, None, assign=BOTH, sql="n > 1"))
+    with pytest.raises(OptionError, match="option sql: broker a does not filter by 'n >'"):
+        check_with_brokers(options_for(pair.names, None, assign=BOTH, sql="n >"))
+
+
+def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair):
+    pair.send(A0, B0)
+    pair.forget_b(comes_back_in_pause=2)
+    given = {"namesrvAddr": pair.names.address, "assign": BOTH, "columns": "body"}
+    reader = BatchReader(given, schema_of("body binary"))
+    assert {piece.queue for part in reader.partitions() for piece in part.pieces} == {A0, B0}
+    pair.forget_b()
+    with pytest.raises(OptionError, match="assign: it names broker b, which no name server has"):
+        BatchReader({**given, "retryTimeoutMs": "400"}, schema_of("body binary")).partitions()
+
+
+# ---- a start from a checkpoint
+
+
+@pytest.fixture
+def checkpoint(pair):
+    """Where a query has come that has read a message of each queue."""
+    pair.send(A0, B0, B1)
+    with pair.query() as batches:
+        yield batches.latest(batches.initial(), NO_LIMITS)
+
+
+def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
+    caplog.set_level(logging.INFO, asking.__name__)
+    pair.send(A0, B0)
+    pair.forget_b(comes_back_in_pause=3)
+    with pair.query() as batches:
+        end = batches.latest(checkpoint, NO_LIMITS)
+        assert places(end) == {A0: 2, B0: 2, B1: 1}
+        assert len(batches.pieces(checkpoint, end)) == 2
+        assert pair.pauses == 3  # name servers are asked behind each
+    said = [record.message for record in caplog.records if record.name == asking.__name__]
+    assert said == [
+        "waiting for broker b: no way to broker b: no name server knows a broker of that name",
+        "broker b answers again",
+    ]
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_one_that_is_gone_for_good_is_a_loss(pair, checkpoint, available_now):
+    pair.send(A0)
+    pair.forget_b()
+    with pair.query() as batches:
+        if available_now:
+            batches.prepare_available_now()
+        with pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"):
+            batches.latest(checkpoint, NO_LIMITS)
+    with pair.query(failOnDataLoss="false") as batches:
+        if available_now:
+            batches.prepare_available_now()
+        end = batches.latest(checkpoint, NO_LIMITS)
+    assert places(end) == {A0: 2, B0: 1, B1: 1}
+    assert end.gone == ("b",)
+
+
+def test_where_no_other_broker_is_asked_it_is_away_and_no_loss(pair, checkpoint):
+    """Nobody can tell a broker that is gone from a way that is cut off."""
+    of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
+    with pair.query(**of_b) as batches:
+        start = batches.latest(batches.initial(), NO_LIMITS)
+    pair.forget_b()
+    with (
+        pair.query(**of_b) as batches,
+        pytest.raises(BrokersAway, match="broker b has not answered for 2000 ms"),
+    ):
+        batches.latest(start, NO_LIMITS)
+
+
+def test_available_now_takes_what_it_has_when_it_is_back(pair, checkpoint):
+    pair.send(A0, B0)
+    pair.forget_b(comes_back_in_pause=2)
+    with pair.query() as batches:
+        batches.prepare_available_now()
+        assert places(batches.latest(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
+
+
+def test_a_query_that_skips_goes_on_without_it_until_it_is_back(pair, checkpoint):
+    pair.send(A0, B0)
+    pair.forget_b()
+    with pair.query(onBrokerAway="skip") as batches:
+        end = batches.latest(checkpoint, NO_LIMITS)
+        assert places(end) == {A0: 2, B0: 1, B1: 1}
+        assert pair.pauses == 0
+        pair.names.brokers.append(pair.b)
+        pair.clock.now += 10  # it is time to ask name servers again
+        while places(end)[B0] == 1:  # it is connected aside
+            pair.send(A0)
+            end = batches.latest(end, NO_LIMITS)
+        assert places(end)[B0] == 2
+
+
+def test_queues_that_are_assigned_anew_are_waited_for_as_well(pair):
+    pair.send(A0, B0)
+    with pair.query(assign=A_ALONE) as batches:
+        before = batches.latest(batches.initial(), NO_LIMITS)
+    pair.send(A0)
+    pair.forget_b(comes_back_in_pause=3)
+    with pair.query() as batches:
+        assert places(batches.latest(before, NO_LIMITS)) == {A0: 2, B0: 1}
+    for available_now in (False, True):
+        with pair.query(assign=json.dumps({"T": {"a": [0], "bb": [0]}})) as batches:
+            if available_now:
+                batches.prepare_available_now()
+            with pytest.raises(OptionError, match=r"it names broker bb, .* Did you mean b\?"):
+                batches.latest(before, NO_LIMITS)
+
+
+def test_one_that_goes_while_the_query_runs_is_waited_for(pair, checkpoint):
+    with pair.query() as batches:
+        assert batches.latest(checkpoint, NO_LIMITS) == checkpoint
+        pair.send(A0, B0)
+        with pair.b.away():
+            pair.forget_b()
+            with pytest.raises(DataLoss, match="no name server knows broker b any more"):
+                batches.latest(checkpoint, NO_LIMITS)
+        pair.names.brokers.append(pair.b)
+        assert places(batches.latest(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}

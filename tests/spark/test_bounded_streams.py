@@ -1,0 +1,140 @@
+"""Streams that end: run after run up to a given end, killed in between, beside messages that come.
+
+Together the runs read what lies before the end, each message once, and nothing behind it.
+"""
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+from breadth import count
+from source_parts import offsets_in, query, send
+
+from rmq_spark.spark.options import Limits
+from rmq_spark.spark.source_offset import SourceOffset
+from rocketpoll.broker.embedded import EmbeddedBroker
+
+QUEUES = 3
+EARLIEST = {"startingOffsets": "earliest"}
+SPANS_MS = (-10_000, 1, 30_000, 60_000)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+class Runs:
+    """Runs of one query with AvailableNow, and its checkpoint."""
+
+    def __init__(self, broker, topic, dice, ending):
+        self._broker = broker
+        self._topic = topic
+        self._dice = dice
+        self._ending = ending
+        self.log = []  # ends of batches, as JSON
+        self.committed = 0
+        self.read = Counter()  # places of messages
+
+    def run(self):
+        """Read until there is nothing more before the end, or until the query is killed."""
+        dice = self._dice
+        limits = Limits(rows=dice.choice([None, 1, 3, 7]))
+        with query(self._broker, self._topic, **EARLIEST, **self._ending) as batches:
+            batches.prepare_available_now()
+            start = self._at(self.committed)
+            if start is None:
+                start = batches.initial()
+            if len(self.log) > self.committed:  # it was killed before that was written
+                end = self._at(self.committed + 1)
+                self._run_batch(batches, start, end)
+                start = end
+            while (end := batches.latest(start, limits)) != start:
+                if dice.random() < 0.15:
+                    return False
+                self.log.append(json.dumps(end.to_json()))
+                if dice.random() < 0.15:
+                    return False
+                self._run_batch(batches, start, end)
+                start = end
+        return True
+
+    def _run_batch(self, batches, start, end):
+        for queue, first, last, *_ in batches.pieces(start, end):
+            self.read.update((queue.queue_id, offset) for offset in range(first, last))
+        self.committed += 1
+
+    def _at(self, number):
+        return SourceOffset.from_json(json.loads(self.log[number - 1])) if number else None
+
+
+def offsets_as_ends(dice, topic, _):
+    ends = [dice.choice([0, 1, 5, 12, 100]) for _ in range(QUEUES)]
+    given = {"endingOffsets": json.dumps({topic: dict(enumerate(ends))})}
+    return given, lambda number, offset, __: offset < ends[number]
+
+
+def one_offset_and_the_present_end(dice, *_):
+    end = dice.choice([0, 1, 5])
+    given = {"endingOffsets": json.dumps({"*": {"0": end, "*": -1}})}
+    return given, lambda number, offset, __: number > 0 or offset < end
+
+
+def a_time(dice, _, now_ms):
+    end = now_ms + dice.choice(SPANS_MS)
+    return {"endingTimestamp": str(end)}, lambda _, __, ms: ms < end
+
+
+def times_by_queue(dice, topic, now_ms):
+    ends = [now_ms + dice.choice(SPANS_MS) for _ in range(QUEUES)]
+    given = {"endingOffsetsByTimestamp": json.dumps({topic: dict(enumerate(ends))})}
+    return given, lambda number, _, ms: ms < ends[number]
+
+
+@pytest.mark.parametrize("seed", range(count("ROCKETPOLL_BOUNDED_STREAMS", 5, wide=60)))
+@pytest.mark.parametrize(
+    "ending", [offsets_as_ends, one_offset_and_the_present_end, a_time, times_by_queue]
+)
+def test_runs_up_to_an_end_read_what_lies_before_it_once(broker, ending, seed):
+    dice, topic = Random(seed), f"{ending.__name__}-{seed}"
+    broker.create_topic(topic, QUEUES)
+    broker.send(topic, "the first")
+    (first,) = broker.messages(topic)
+    given, is_before = ending(dice, topic, first.store_timestamp)
+    runs = Runs(broker, topic, dice, given)
+    for _ in range(4):
+        for _ in range(dice.randrange(4)):
+            bodies = [str(each) for each in range(dice.randrange(5))]
+            send(broker, topic, dice.randrange(QUEUES), *bodies)
+            broker.clock.advance(dice.choice([0, 1, 20]))
+        runs.run()
+    while not runs.run():
+        pass
+    expected = {
+        (message.queue.queue_id, message.queue_offset)
+        for message in broker.messages(topic)
+        if is_before(message.queue.queue_id, message.queue_offset, message.store_timestamp)
+    }
+    assert runs.read.keys() == expected
+    assert [place for place, times in runs.read.items() if times > 1] == []
+
+
+@pytest.mark.parametrize(
+    "ending", [{"endingOffsets": '{"*": {"*": 9}}'}, {"endingTimestamp": "2100-01-01"}], ids=str
+)
+def test_what_comes_while_a_run_goes_on_is_for_the_next_one(broker, rocketpoll_topic, ending):
+    topic = f"meanwhile-{rocketpoll_topic}"
+    broker.create_topic(topic, 1)
+    send(broker, topic, 0, *"ab")
+    with query(broker, topic, **EARLIEST, **ending) as batches:
+        batches.prepare_available_now()
+        start = batches.initial()
+        send(broker, topic, 0, *"cd")
+        end = batches.latest(start, Limits())
+        assert offsets_in(end) == {0: 2}
+        assert batches.latest(end, Limits()) == end
+    with query(broker, topic, **EARLIEST, **ending) as batches:
+        batches.prepare_available_now()
+        assert offsets_in(batches.latest(end, Limits())) == {0: 4}

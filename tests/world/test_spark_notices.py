@@ -1,0 +1,151 @@
+"""What a world of Spark draws, it also watches: with a fault in it, some story fails.
+
+Each draw has a fault of its own here, which nothing else would notice; `make seeded` has more.
+"""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+from world.shrinking import failure_of
+from world.spark.drawing import draw
+from world.spark.world import SparkWorld
+
+from rmq_spark.client.connections.detours import Detours
+from rmq_spark.client.reading import record_batches
+from rmq_spark.spark import discovery, options, typed_batches
+from rmq_spark.spark.bad_records import BadRecords, OnBadRecord
+from rmq_spark.spark.body_encoding import BodyEncoder
+from rmq_spark.spark.body_json import JsonBodies
+
+STORIES_MAX = 12
+
+
+def has_option(name, value=None, *, kind=None):
+    """Whether a program of a story has an option, of a value."""
+
+    def has(story):
+        return any(
+            name in given and value in (None, given[name])
+            for client in story.clients
+            for step in client.steps
+            if "options" in step.arguments and kind in (None, step.kind)
+            for given in [step.arguments["options"]]
+        )
+
+    return has
+
+
+def said_of(*are_meant):
+    """What is said of the first story that fails, of a few that have what is meant."""
+    meant = (story for story in map(draw, count()) if all(is_it(story) for is_it in are_meant))
+    for story in islice(meant, STORIES_MAX):
+        failure = failure_of(story, SparkWorld)
+        if failure is not None:
+            return str(failure.error)
+    return "nothing"
+
+
+def test_queues_that_are_not_assigned_are_no_rows(monkeypatch):
+    monkeypatch.setattr(discovery, "_is_assigned", lambda selection, queue: True)
+    assert "of a queue that it does not read" in said_of(has_option("assign", kind="stream"))
+
+
+def test_assigned_queues_have_all_their_rows(monkeypatch):
+    is_assigned = discovery._is_assigned
+    monkeypatch.setattr(
+        discovery,
+        "_is_assigned",
+        lambda selection, queue: (
+            is_assigned(selection, queue)
+            and not (selection.assigned and queue.broker_name == "broker-b")
+        ),
+    )
+    monkeypatch.setattr(discovery, "_missing", lambda selection, found: [])
+    assert said_of(has_option("assign", kind="stream")) != "nothing"
+
+
+def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
+    """As it was: what no route names is refused at once."""
+    known = discovery.Discovery._checked
+
+    def refuse(it, selection, found):
+        for queue in known(it, selection, found):
+            raise discovery._no_such_queue(queue, ())
+        return []
+
+    monkeypatch.setattr(discovery.Discovery, "_checked", refuse)
+
+    def forgets(story):
+        return any(trouble.kind == "forget a broker" for trouble in story.troubles)
+
+    assert "refused queues that nobody has taken away" in said_of(has_option("assign"), forgets)
+
+
+def test_brokers_are_reached_where_the_map_says(monkeypatch):
+    monkeypatch.setattr(Detours, "_broker", lambda detours, broker: broker)
+    assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
+
+
+def test_topics_are_called_as_in_their_namespace(monkeypatch):
+    monkeypatch.setattr(record_batches, "without_namespace", lambda namespace, topic: topic)
+    assert said_of(has_option("namespace", kind="stream")) != "nothing"
+
+
+def test_groups_are_those_of_the_namespace(monkeypatch):
+    monkeypatch.setattr(options, "in_namespace", lambda namespace, name: name)
+    assert said_of(has_option("namespace", kind="stream")) != "nothing"
+
+
+@pytest.mark.parametrize(
+    ("how", "taken_for"),
+    [
+        (OnBadRecord.FAIL, OnBadRecord.NULL),
+        # Of what never comes, a world tells when it has waited for long.
+        pytest.param(OnBadRecord.NULL, OnBadRecord.SKIP, marks=pytest.mark.wide),
+        pytest.param(OnBadRecord.FAIL, OnBadRecord.SKIP, marks=pytest.mark.wide),
+        (OnBadRecord.SKIP, OnBadRecord.NULL),
+    ],
+)
+def test_bad_bodies_become_what_the_user_says(monkeypatch, how, taken_for):
+    begin = BadRecords.__init__
+
+    def begin_otherwise(bad, given):
+        begin(bad, taken_for if given is how else given)
+
+    monkeypatch.setattr(BadRecords, "__init__", begin_otherwise)
+    is_typed = has_option("bodyFormat", kind="stream")
+    assert said_of(is_typed, has_option("onBadRecord", how.value, kind="stream")) != "nothing"
+
+
+def test_good_bodies_are_the_values_that_were_sent(monkeypatch):
+    each = JsonBodies.each
+
+    def shifted(bodies, some):
+        found, faults = each(bodies, some)
+        return found.take([*range(1, len(found)), 0]), faults
+
+    monkeypatch.setattr(JsonBodies, "each", shifted)
+    assert said_of(has_option("bodyFormat", "json", kind="stream")) != "nothing"
+
+
+def test_faults_are_those_of_their_own_rows(monkeypatch):
+    decoded = typed_batches.BodyColumns._decoded
+
+    def of_the_first(columns, bodies, first, faults):
+        return decoded(columns, bodies, 0, faults)
+
+    monkeypatch.setattr(typed_batches.BodyColumns, "_decoded", of_the_first)
+    assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
+
+
+def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
+    bodies_of = BodyEncoder._bodies
+
+    def shifted(encoder, *of_a_batch):
+        first, *others = bodies_of(encoder, *of_a_batch)
+        return [*others, first]
+
+    monkeypatch.setattr(BodyEncoder, "_bodies", shifted)
+    assert "is stored with" in said_of(has_option("bodyFormat", "json", kind="sink"))
