@@ -38,6 +38,8 @@ class AssignedQueue:
         self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
         self._handout: Handout | None = None
         self.is_paused = False
+        self.since_ms: int | None = None
+        """The time by which the place to begin was chosen, if it was."""
         self._mutex = reentrant_mutex()
         self._epoch = 0
         self._pull_offset: int | None = None
@@ -88,10 +90,11 @@ class AssignedQueue:
             if epoch == self._epoch and self._pull_offset is None:
                 self._begin_at(offset)
 
-    def seek(self, offset: int) -> None:
-        """Go on at an offset, and drop messages that were pulled from elsewhere."""
+    def seek(self, offset: int, since_ms: int | None = None) -> None:
+        """Go on at an offset, chosen perhaps by a time, and drop what was pulled from elsewhere."""
         with self._mutex:
             self._end_handout()
+            self.since_ms = since_ms
             self._epoch += 1
             self._process_queue.clear()
             self._begin_at(offset)
@@ -126,7 +129,7 @@ class AssignedQueue:
             if epoch == self._epoch:
                 self._count_handed()
                 consumed = self._consume_offset
-                self.seek(offset)
+                self.seek(offset, self.since_ms)
                 if consumed is not None:
                     self._consume_offset = min(consumed, offset)
                 return self._epoch

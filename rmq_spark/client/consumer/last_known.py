@@ -13,10 +13,10 @@ Nor is an offset stored that may be of another queue (`those_known`): a member t
 would pass over what has come before it in the new one.
 
 Who is lost goes on with the first message stored at the time of the last one, or later, and never
-further on than before: that time may be damaged, too. Without a
-last message that is not known: at the first there is if the topic was gone, else where the broker
-says. Who chooses an offset, a user or an operator, begins with a `LastKnown` of its own. This
-module asks nobody by itself.
+further on than before: that time may be damaged, too. Who was moved to a time, and has had nothing
+since, goes on at that time. Without both that is not known: at the first there is if the topic was
+gone, else where the broker says. Who chooses an offset, a user or an operator, begins with a
+`LastKnown` of its own. This module asks nobody by itself.
 """
 
 from __future__ import annotations
@@ -73,10 +73,16 @@ class _Witnesses(NamedTuple):
 
 
 class LastKnown:
-    """Knowledge of one queue, for one pull at a time."""
+    """Knowledge of one queue, for one pull at a time.
 
-    def __init__(self, clock: Clock = monotonic_ms) -> None:
+    Args:
+        clock: Returns milliseconds that only grow.
+        since_ms: The time, in milliseconds since 1970, by which the place to begin was chosen.
+    """
+
+    def __init__(self, clock: Clock = monotonic_ms, since_ms: int | None = None) -> None:
         self._clock = clock
+        self._since_ms = since_ms
         self._offset: int | None = None
         self._witnesses: _Witnesses | None = None
         self._heard_ms = clock()
@@ -86,7 +92,7 @@ class LastKnown:
     @property
     def must_be_found(self) -> bool:
         """True while `find` is to tell where the queue goes on."""
-        return self._is_lost and self._witnesses is not None
+        return self._is_lost and self._since_ms is not None
 
     @property
     def is_in_doubt(self) -> bool:
@@ -101,6 +107,7 @@ class LastKnown:
         if messages:
             self._offset = messages[-1].queue_offset
             self._witnesses = _Witnesses.of(messages[-1])
+            self._since_ms = self._witnesses.store_ms
 
     def paused(self) -> None:
         """Note that nothing is asked for: nobody would be told if the topic was made again."""
@@ -141,7 +148,7 @@ class LastKnown:
     def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
         self._offset = None
-        if asked > outcome.max_offset and self._witnesses is not None:
+        if asked > outcome.max_offset and self._since_ms is not None:
             self._is_lost = True
             return None
         # Of a topic that was gone nothing is passed over: all that is there now is new.
@@ -158,14 +165,13 @@ class LastKnown:
     ) -> int:
         """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        store_ms = self._witnesses.store_ms if self._witnesses is not None else 0
-        found = min(asked, offset_since(queue, store_ms - 1))
+        found = min(asked, offset_since(queue, (self._since_ms or 0) - 1))
         self._is_lost = False
         self._offset = None
         if found != asked:
             _log.warning(
                 "%s may be another one now: going on at offset %d, not %d, by the time of the last "
-                "message",
+                "message, or the one that was chosen",
                 *(queue, found, asked),
             )
         return found

@@ -174,7 +174,8 @@ class PullTask:
                 return
             self._pulling_epoch = epoch
             if epoch != self._last_known_in:  # it was sought in: that is where it goes on
-                self.last_known, self._last_known_in = LastKnown(), epoch
+                self.last_known = LastKnown(since_ms=self.assigned.since_ms)
+                self._last_known_in = epoch
             abandon, self._abandon = self._abandon, None
         if abandon is not None:  # the pull from before the seek
             abandon()

@@ -93,6 +93,23 @@ def test_who_has_had_none_goes_on_where_the_broker_says_unless_the_topic_was_gon
     assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) == 3
 
 
+@pytest.mark.parametrize("was_gone", [False, True])
+def test_who_was_moved_to_a_time_and_has_had_nothing_since_goes_on_at_that_time(was_gone):
+    last, asked = LastKnown(Clock(), since_ms=5_000), []
+    if was_gone:
+        last.failed(GONE)
+    else:
+        assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) is None
+    assert last.must_be_found
+    assert last.find(QUEUE, 6, searches(asked, 1)) == 1
+    assert asked == [(QUEUE, 4_999)]
+    assert not last.must_be_found
+    last.came([received(4)])
+    last.failed(GONE)
+    last.find(QUEUE, 5, searches(asked, 0))
+    assert asked[1:] == [(QUEUE, received(4).store_timestamp - 1)]
+
+
 def test_who_cannot_find_it_is_still_lost():
     last = known()
     last.failed(GONE)

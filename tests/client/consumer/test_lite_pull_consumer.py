@@ -239,8 +239,8 @@ def test_a_pull_that_is_faster_than_the_seek_before_it_loses_nothing(cluster, li
     assert polled(consumer, 20) == numbers(20)
     seek = AssignedQueue.seek
 
-    def seek_and_pull(assigned, offset):
-        seek(assigned, offset)
+    def seek_and_pull(assigned, offset, since_ms):
+        seek(assigned, offset, since_ms)
         consumer._member._tasks[queue].wake()
         wait_until("messages from there", lambda: consumer.cached_messages == 20)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -149,6 +150,29 @@ def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_o
         member.resume()
         wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
     assert member.had == [*OLD, LAST, *new]
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite", "sought"])
+def test_who_was_moved_to_a_time_goes_on_there_in_a_topic_that_is_made_again_before_it_pulls(kind):
+    new = [f"new {number}" for number in range(5)]
+    member_kind = "lite" if kind == "sought" else kind
+    with member_that_has_the_old_ones(member_kind) as (broker, member):
+        wait_until_held(broker, member)
+        member.pause()
+        broker.send("T", LAST)
+        wait_until("the last one is there", lambda: member.has_or_holds(LAST), PATIENCE_S)
+        now_ms = time.time_ns() // 1_000_000
+        if kind == "sought":
+            [queue] = member.consumer.assignment()
+            member.consumer.seek_to_time(queue, now_ms)
+        else:
+            with Admin(broker.address) as admin:
+                assert admin.reset_to_time("G", "T", now_ms)
+        broker.delete_topic("T")
+        broker.create_topic("T", queues=1)
+        broker.send("T", *new)
+        member.resume()
+        wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
