@@ -2,9 +2,8 @@
 
 It opens what exists, takes and gives messages, keeps house, and closes in order. `opening` says how
 a start makes good what a crash has left; `checkpointing` says what a checkpoint is. Only an open
-store takes or gives out anything, and tells the listener of arrivals.
-
-It must not know sockets, clients or any other room of the broker: arrivals go to one listener.
+store takes or gives out anything. It must not know sockets, clients or any other room of the
+broker: arrivals go to one listener.
 """
 
 from __future__ import annotations
@@ -374,7 +373,8 @@ class MessageStore:
             if isinstance(error, (OSError, StoreFailed, RecordError)):
                 self._fail(StoreFailed("a checkpoint failed", error))
             raise
-        self._noting.end()
+        if is_saved:
+            self._noting.end()
         return is_saved
 
     def delete_topic(self, topic: str) -> None:

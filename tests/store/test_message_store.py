@@ -20,6 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from lacking_disks import LackingDisk
+from logged_lines import lines_of
 from stores import (
     STORE_HOST,
     bodies,
@@ -361,3 +362,20 @@ def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_say
     assert "no checkpoint is taken: the disk is full" in store.shutdown()
     disk.lack(None)
     assert open_store(tmp_path, disk).shutdown() is None
+
+
+def test_a_checkpoint_that_is_cut_short_by_a_stop_does_not_say_that_nothing_hinders_any_more(
+    tmp_path, caplog
+):
+    disk = LackingDisk()
+    store = open_store(tmp_path, disk)
+    store.put_message(message("taken"))
+    disk.lack(errno.ENOSPC)
+    assert not store.save_checkpoint()
+    store.take_no_more("it is told to stop")
+    assert not store.save_checkpoint()
+    assert "no checkpoint is taken: the disk is full" in store.state().hindrance
+    assert not any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
+    disk.lack(None)
+    assert store.shutdown() is None
+    assert any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
