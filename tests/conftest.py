@@ -57,10 +57,10 @@ def pytest_collection_finish():
 
 
 def _is_short(item):
-    """Files of simulated worlds take longest, and come first: who runs files beside each other
-    has small ones left for the end.
+    """Files of simulated worlds, and that of the notebooks, take longest, and come first: who runs
+    files beside each other has small ones left for the end.
     """
-    return "world" not in item.path.parts
+    return "world" not in item.path.parts and item.path.name != "test_notebooks.py"
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
