@@ -17,13 +17,15 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
-from rmq_spark.client.avro_bodies import Avro
 from rmq_spark.client.bad_parts import REFUSED, is_model, with_place
 from rmq_spark.errors import BodyError, excerpt
+
+if TYPE_CHECKING:
+    from rmq_spark.client.avro_bodies import Avro
 
 
 @runtime_checkable
@@ -117,6 +119,8 @@ def avro(
     """
     check_kind("schema", schema, Mapping, "an Avro schema (dict)", "{'type': 'record', ...}")
     check_kind("header", header, bytes, "bytes", "b'\\x00\\x00\\x00\\x00\\x07'")
+    from rmq_spark.client.avro_bodies import Avro  # noqa: PLC0415  # for those only who have Avro
+
     return Avro(schema, header, schema_of)
 
 

@@ -6,7 +6,6 @@ condition: a RocketMQ broker that cannot read one does not say so to a pull, but
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from rmq_spark.client.errors import (
     TlsFailed,
 )
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.nearest import nearest
 from rmq_spark.spark.access import Access
 from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.asking import AWAY
@@ -143,8 +143,8 @@ def _nearest(instance: ClientInstance, topic: str, namespace: str | None) -> str
     """Return a hint at a similar topic if ``topic`` does not exist; brokers' own do not count."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_brokers_own(name)]
-        by_lower = {name.lower(): name for name in sorted(names)}
-        close = difflib.get_close_matches(topic.lower(), by_lower, n=1, cutoff=0.6)
-        if close and topic not in names:  # one that is there, and cannot be used, is not misspelt
-            return f". Did you mean {without_namespace(namespace, by_lower[close[0]])}?"
+        meant = nearest(topic, sorted(names))
+        # One that is there, and cannot be used, is not misspelt.
+        if meant is not None and topic not in names:
+            return f". Did you mean {without_namespace(namespace, meant)}?"
     return ""

@@ -8,7 +8,6 @@ or its name be wrong, and nobody can say which. It asks name servers only.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from typing import Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.nearest import nearest
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, Selection
 from rmq_spark.spark.positions import ANY
@@ -190,9 +190,9 @@ class Discovery:
                     raise _no_such_queue(queue, route.brokers)
         for name in dict.fromkeys(queue.broker_name for queue in missing):
             if name not in known:
-                self._strangers[name] = (
-                    f"they know {', '.join(known) or 'none'}.{_nearest(name, known)}"
-                )
+                meant = nearest(name, known)
+                hint = "" if meant is None else f" Did you mean {meant}?"
+                self._strangers[name] = f"they know {', '.join(known) or 'none'}.{hint}"
                 _log.warning(
                     "option assign: no name server knows broker %s at the moment; %s",
                     name,
@@ -251,9 +251,3 @@ def _no_such_queue(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
         "assign",
         f"topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}{where}",
     )
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    by_lower = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f" Did you mean {by_lower[close[0]]}?" if close else ""

@@ -59,7 +59,8 @@ class Horizon:
         if self._options.ending is None:
             # Those of which only the user tells count when their broker answers, as all that no
             # name server knows now.
-            found = [queue for queue in found if queue not in self._queues.known_by_name()]
+            by_name = self._queues.known_by_name()
+            found = [queue for queue in found if queue not in by_name]
             self._target = self._queues.ends(found, needed=() if self._options.skips_away else None)
         else:
             self._target = self._given_ends(found)

@@ -8,12 +8,12 @@ rows.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.nearest import nearest
 from rmq_spark.spark.body_options import BINARY_BODIES, BodyFormat, BodyOptions
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.schema import BROKER_NAME
@@ -202,13 +202,9 @@ def _wrong_together(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list
 
 
 def _unknown(name: str) -> str:
-    by_word = {each.lower(): each for each in SINK_COLUMNS}
-    close = difflib.get_close_matches(name.lower(), by_word, n=1, cutoff=0.6)
-    if close:
-        return (
-            f"there is no column {name} (is it {by_word[close[0]]}?): rename it, or "
-            f"{_ADVICE.format(name)}"
-        )
+    meant = nearest(name, SINK_COLUMNS)
+    if meant is not None:
+        return f"there is no column {name} (is it {meant}?): rename it, or {_ADVICE.format(name)}"
     if name.lower() in ("value", "key"):
         ours = BODY if name.lower() == "value" else KEYS
         return (

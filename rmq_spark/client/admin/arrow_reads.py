@@ -11,7 +11,6 @@ is for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatches
 from rmq_spark.client.reading.taken_back import first_not_taken_back, without_taken_back
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, legible
+from rmq_spark.nearest import nearest
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -118,9 +118,8 @@ def checked_columns(names: Iterable[str]) -> tuple[str, ...]:
         check_text("one of columns", name, "body")
     unknown = [name for name in found if name not in COLUMN_NAMES]
     if unknown:
-        by_lower = {name.lower(): name for name in COLUMN_NAMES}
-        near = get_close_matches(unknown[0].lower(), by_lower, 1)
-        hint = f" (did you mean {by_lower[near[0]]}?)" if near else ""
+        meant = nearest(unknown[0], COLUMN_NAMES)
+        hint = "" if meant is None else f" (did you mean {meant}?)"
         raise MessageRejected("columns", f"some of {', '.join(COLUMN_NAMES)}{hint}", unknown[0])
     if not found or len(set(found)) < len(found):
         raise MessageRejected("columns", "one name or more, each once", ", ".join(found) or "none")
