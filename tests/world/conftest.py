@@ -17,6 +17,7 @@ from world.apart import PIPE, Apart, report
 _OF_WORLDS = {
     "test_worlds.py",
     "test_client_worlds.py",
+    "test_spark_notices.py",
     "test_spark_worlds.py",
     "test_threads.py",
     "test_watch.py",

@@ -90,7 +90,7 @@ def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listene
 
     def dial():
         with suppress(OSError):
-            sockets.connected(*full_listener.getsockname(), 1).close()
+            sockets.connected(*full_listener.getsockname(), PATIENCE_S).close()
 
     thread = threading.Thread(target=dial)
     thread.start()
@@ -100,6 +100,8 @@ def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listene
     descriptor = dialled.fileno()
     assert forked(lambda: not is_open(descriptor))
     assert is_open(descriptor)
+    with suppress(OSError):
+        dialled.shutdown(socket.SHUT_RDWR)  # it would dial for as long as that
     del dialled
     thread.join(PATIENCE_S)
 
