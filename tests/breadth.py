@@ -3,6 +3,7 @@
     count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
     some(rows, "ROCKETPOLL_CUTS", 60)           so many rows, here and there; all in ``make wide``
     ends(rows)                                  all rows of a table, or first, last and one between
+    spread(4, rows)                             so many rows, here and there; the others are `deep`
     pytest.mark.deep                            one that ``make deep`` and CI run, not ``make
                                                 check``
     pytest.mark.wide                            a test that only ``make wide`` runs
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import os
 import random
+
+import pytest
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
 PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
@@ -38,6 +41,21 @@ def some(rows, name, narrow):
     rows = list(rows)
     number = min(count(name, narrow, wide=len(rows)), len(rows))
     return sorted(random.Random(name).sample(rows, number))
+
+
+def spread(number, rows):
+    """Return all rows for `parametrize`: so many of them, from the first to the last, are for every
+    run, and the others are marked `deep`."""
+    rows = list(rows)
+    quick = {at * (len(rows) - 1) // (number - 1) for at in range(number)}
+    return [
+        row if at in quick else pytest.param(*_parameters(row), marks=pytest.mark.deep)
+        for at, row in enumerate(rows)
+    ]
+
+
+def _parameters(row):
+    return row if isinstance(row, tuple) else (row,)
 
 
 def ends(rows):

@@ -17,7 +17,7 @@ from scratch import choose_scratch
 from spark_classes import quick_start
 
 settings.register_profile(
-    "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 50
+    "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 30
 )
 settings.load_profile("rocketpoll")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,6 +17,7 @@ import shutil
 from typing import NamedTuple
 
 import pytest
+from breadth import spread
 from broker_stories import run, small_broker, started
 
 from rmq_spark.errors import RocketPollError
@@ -320,7 +321,7 @@ def outcome(root, good, log_text):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", spread(7, KINDS))
 def test_whatever_happens_to_whichever_file_it_is_told_of_and_all_else_is_right(
     good_stores, tmp_path, caplog, kind
 ):

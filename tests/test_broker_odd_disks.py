@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from breadth import spread
 from broker_clients import BrokerClients, send_request
 from broker_processes import BrokerProcess, run_broker
 from fuse_disk import ODDITIES
@@ -86,7 +87,7 @@ SAID = {
 
 
 @needs_fuse
-@pytest.mark.parametrize("oddity", [each for each in ODDITIES if each != "no locks"])
+@pytest.mark.parametrize("oddity", spread(3, (each for each in ODDITIES if each != "no locks")))
 def test_a_disk_that_lacks_something_keeps_what_is_acknowledged(disk, tmp_path, oddity):
     said = live_three_times(tmp_path, fuse(oddity, *disk))
     assert [what for what in SAID.values() if what in said] == [

@@ -24,6 +24,7 @@ def test_every_case_measures_what_it_promises(tmp_path):
     assert len(cases) == len({case.subject for case in cases}) == 12
 
 
+@pytest.mark.deep
 def test_sends_are_measured_with_a_flush_before_the_answer_as_well(tmp_path):
     with Arena(tmp_path, {}, object()) as arena:
         roles = {case.subject: case.roles for case in client_cases(arena, QUICK)}
@@ -33,6 +34,7 @@ def test_sends_are_measured_with_a_flush_before_the_answer_as_well(tmp_path):
         assert OURS_SYNC in its_roles or not is_send, subject
 
 
+@pytest.mark.deep
 def test_it_runs_without_java_and_is_reported(tmp_path, capsys):
     path = tmp_path / "client.json"
     command_line.main(

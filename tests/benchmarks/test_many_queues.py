@@ -9,6 +9,7 @@ from benchmarks.store import many_queues
 from rocketpoll.broker.store.config import FlushDiskType
 
 
+@pytest.mark.deep
 def test_it_says_how_long_each_start_of_a_store_with_many_queues_takes(
     tmp_path, monkeypatch, capfd
 ):

@@ -12,10 +12,11 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
-from breadth import count
+from breadth import count, spread
 from broker_kinds import wait_until
 from fake_servers import FakeServer, silent
 
@@ -99,9 +100,9 @@ def check_ended(start, number, handler, clients=1):
         assert fault not in log, log
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
-@pytest.mark.parametrize("handler", HANDLERS)
-@pytest.mark.parametrize("name", OF_ONE_CLIENT)
+@pytest.mark.parametrize(
+    ("name", "handler", "number"), spread(10, product(OF_ONE_CLIENT, HANDLERS, SIGNALS)), ids=str
+)
 def test_a_program_that_is_sent_a_signal_ends_in_order(
     running_broker, api, address, name, handler, number
 ):

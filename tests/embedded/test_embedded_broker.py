@@ -8,8 +8,10 @@ import pickle
 import signal
 import socket
 from ipaddress import ip_address
+from itertools import product
 
 import pytest
+from breadth import spread
 from python_programs import python_program, started_python_program
 
 from rmq_spark.client import Admin, LitePullConsumer, Message
@@ -290,8 +292,9 @@ FORK = """
 """
 
 
-@pytest.mark.parametrize("how", ["fork", "multiprocessing"])
-@pytest.mark.parametrize("mode", ["thread", "process"])
+@pytest.mark.parametrize(
+    ("mode", "how"), spread(2, product(["thread", "process"], ["fork", "multiprocessing"]))
+)
 def test_a_fork_can_use_it_and_cannot_end_it(mode, how, tmp_path):
     done = python_program(FORK, mode, how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

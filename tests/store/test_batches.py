@@ -717,7 +717,9 @@ def check_afterwards(store, staged, *, committed, sent, is_staged=True):
     assert of_others(store, ("U", 0)) == ["other at the end"]
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize(
+    "flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.deep)]
+)
 def test_a_power_loss_at_any_moment_leaves_all_rows_or_none(tmp_path, flush):
     root = tmp_path / "told"
     root.mkdir()
@@ -787,7 +789,13 @@ def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
         store.shutdown()
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(errno.ENOSPC, id="full"),
+        pytest.param(errno.EIO, id="broken", marks=pytest.mark.deep),
+    ],
+)
 def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, error):
     first, last = operations_of_a_commit(tmp_path / "count")
     for at in range(first, last):

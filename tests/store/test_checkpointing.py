@@ -13,6 +13,7 @@ import random
 import shutil
 
 import pytest
+from breadth import spread
 from disks import RecordingDisk, power_loss_states
 from stores import bodies, crash, message, open_store
 
@@ -273,7 +274,7 @@ class Story:
             )
 
 
-@pytest.mark.parametrize("number", range(STORIES))
+@pytest.mark.parametrize("number", spread(4, range(STORIES)))
 def test_whatever_was_deleted_expired_or_started_again_a_power_loss_takes_nothing(
     tmp_path, dice, number
 ):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from breadth import count
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 
@@ -14,6 +15,7 @@ from rocketpoll.broker.store.topic_made_again import MadeAgain
 
 QUEUES = range(3)
 TOPICS = ("T", "U")
+STORIES = count("ROCKETPOLL_TOPIC_HISTORIES", 16, wide=100)
 
 
 @pytest.fixture(params=["few", "many"])
@@ -285,7 +287,7 @@ class History:
 def test_whatever_came_before_all_of_the_living_topics_is_served_and_the_next_start_is_quiet(
     tmp_path, dice, caplog
 ):
-    for number in range(40):
+    for number in range(STORIES):
         root = tmp_path / str(number)
         history = History(root, dice)
         for _ in range(dice.randrange(4, 20)):

@@ -59,7 +59,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
-FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 50_000, wide=300_000)
+FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 25_000, wide=300_000)
 SEED = int(os.environ.get("ROCKETPOLL_FUZZ_SEED", "20240229"))
 LINES_PER_BYTE_MAX = 8
 FEW_BYTES = 4096
