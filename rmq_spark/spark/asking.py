@@ -75,6 +75,12 @@ class Asker:
         self._dials: dict[str, Future[None]] = {}
         self._look_again_at = 0.0
 
+    def patience(self) -> Patience:
+        """Return the pauses between questions to those who are waited for."""
+        return Patience(
+            self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+        )
+
     def ask(
         self,
         about: Mapping[_Key, MessageQueue],
@@ -97,9 +103,7 @@ class Asker:
             BrokersGone: Brokers have not answered for that long, and no name server knows them any
                 more, while others answer.
         """
-        patience = Patience(
-            self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
-        )
+        patience = self.patience()
         found: dict[_Key, Any] = {}
         missing = dict(about)
         while missing:

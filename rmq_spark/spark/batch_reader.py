@@ -103,7 +103,8 @@ def _committed(options: ReadOptions, instance: ClientInstance) -> list[SpanPiece
 
 
 def _queue_pieces(options: ReadOptions, queues: Queues) -> list[Piece]:
-    span = Span(options, queues, queues.discover(now=True))
+    found = queues.discover_those_named(options.starting, options.ending)
+    span = Span(options, queues, found)
     starts, ends = span.starting(default=EARLIEST), span.ending()
     for queue, start in starts.items():
         if start > ends[queue] and options.ending is not None:

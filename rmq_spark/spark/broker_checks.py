@@ -25,10 +25,10 @@ from rmq_spark.spark.addresses import instance_for
 from rmq_spark.spark.asking import AWAY
 from rmq_spark.spark.committed_batches import check_one_queue
 from rmq_spark.spark.committed_options import commits_options
-from rmq_spark.spark.discovery import is_brokers_own
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, WriteOptions
 from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.selecting import is_brokers_own
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, CheckClientRequestBody, SubscriptionData
 from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
@@ -47,9 +47,9 @@ def check_with_brokers(options: ReadOptions) -> None:
         queues = Queues(options, instance)
         readable = {queue.topic for queue in queues.discover(now=True)}
         for topic in sorted(set(selection.topics) - readable):
-            if options.waits_for_topic and not queues.is_routed(topic):
-                continue
-            raise OptionError(selection.option, f"no broker lets topic {topic} be read")
+            if queues.is_routed(topic):
+                raise OptionError(selection.option, f"no broker lets topic {topic} be read")
+        queues.look_for_strangers(options.starting, options.ending)
         check_filter(options, instance, queues)
 
 

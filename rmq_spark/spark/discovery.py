@@ -2,35 +2,25 @@
 
 A name server that knows nothing at the moment, as one that has just started, changes nothing: what
 was found before stays known, and brokers say whether it is gone. Queues that are assigned by the
-name of their broker are known by that alone while no name server knows the broker: it may be down,
-or its name be wrong, and nobody can say which. It asks name servers only.
+name of their broker are known by that alone while no name server knows the broker (`strangers`).
+It asks name servers only.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.nearest import nearest
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import ReadOptions, Selection
-from rmq_spark.spark.positions import ANY
+from rmq_spark.spark.positions import ANY, Positions
+from rmq_spark.spark.selecting import selects
+from rmq_spark.spark.strangers import Strangers
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, without_namespace
 
 _log = logging.getLogger(__name__)
-
-_NOT_THE_USERS: Final = (
-    *SYSTEM_TOPICS,
-    SYSTEM_TOPIC_PREFIX,
-    *("%", "RMQ_SYS_", "DefaultCluster", "DefaultHeartBeatSyncerTopic"),
-)
-"""Beginnings of topic names that no pattern matches."""
 
 
 class Discovery:
@@ -54,9 +44,11 @@ class Discovery:
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for
         self._discovered_at: float | None = None
+        self._unchecked = set(options.selection.assigned)  # topics with numbers that may be wrong
+        self._by_options = Strangers(options, instance)
         self._strangers: dict[
-            str, str
-        ] = {}  # what is said of brokers that are assigned, and that no name server knew at first
+            str, OptionError
+        ] = {}  # brokers that are assigned, and that no name server knew at first
 
     def queues(self, *, now: bool = False) -> frozenset[MessageQueue]:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
@@ -98,21 +90,31 @@ class Discovery:
             and queue.broker_name not in self._brokers.get(queue.topic, ())
         )
 
-    def misnamed(self, brokers: Iterable[str]) -> OptionError | None:
+    def wrongly_assigned(self, brokers: Iterable[str]) -> OptionError | None:
         """Return the error for brokers that nobody knows, though they have been waited for.
 
         None if no queue is known by the name of one of them alone.
         """
         of_strangers = {queue.broker_name for queue in self.known_by_name()}
         name = min(of_strangers.intersection(brokers), default=None)
-        if name is None:
-            return None
-        return OptionError(
-            "assign",
-            f"it names broker {name}, which no name server has known for "
-            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); "
-            f"{self._strangers[name]} Correct the name, or start the broker, and then this query",
-        )
+        return None if name is None else self._strangers[name]
+
+    def strangers(self, given: Iterable[Positions]) -> dict[str, OptionError]:
+        """Return the brokers that positions name, and that no name server knows, as last looked.
+
+        Each comes with the error for it, should it have been waited for in vain; each is logged
+        once. A broker without the topic is none: whoever reads the position refuses it.
+        """
+        absent = self._by_options.absent(given, self._brokers, self._unknown)
+        if not absent:
+            return {}
+        known = self._by_options.known()
+        if not known.isdisjoint(absent):
+            self.queues(now=True)  # one that has come between two questions is in the route by now
+        return {
+            name: self._by_options.note(absent[name], name, known)
+            for name in sorted(absent.keys() - known)
+        }
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """Look no more for queues that are gone, unless they turn up again."""
@@ -139,25 +141,49 @@ class Discovery:
                 # A name server that has just started knows nothing: its broker says whether it is
                 # gone.
                 before = [queue for queue in self._known if queue.topic == topic]
-                if not (before or selection.pattern is not None or self._options.waits_for_topic):
-                    raise route
-                if topic not in self._unknown:
-                    waits = "" if before else "; what comes to it is read from its first message on"
-                    _log.warning("no name server knows topic %s at the moment%s", topic, waits)
-                unknown.add(topic)
-                found += before
-                continue
+                is_to_come = self._options.waits_for_topic
+                if (
+                    before
+                    or selection.pattern is not None
+                    or is_to_come
+                    or self._by_options.may_have(topic)
+                ):
+                    if topic not in self._unknown:
+                        begins = "; what comes to it is read from its first message on"
+                        waits = begins if is_to_come and not before else ""
+                        _log.warning("no name server knows topic %s at the moment%s", topic, waits)
+                    unknown.add(topic)
+                    found += before
+                    continue
+                # One that has come between two questions is in the route by now.
+                route = self._instance.routes.refresh(topic)  # noqa: PLW2901
             if isinstance(route, Exception):
                 raise route
             found += [queue for queue in route.subscribe_queues if _is_assigned(selection, queue)]
             self._brokers[topic] = frozenset(route.brokers)
         self._unknown = unknown
+        self._check_numbers(selection, found)
         if selection.assigned and self._discovered_at is None:
             found += self._checked(selection, found)
         elif selection.assigned:  # of a broker that is away no name server tells
             self._check_those_that_came(found, by_name)
             found += self._known.difference(found)
         return found
+
+    def _check_numbers(self, selection: Selection, found: Iterable[MessageQueue]) -> None:
+        """Refuse queues assigned of any broker that none has, once no broker may come with them."""
+        there = {(queue.topic, queue.queue_id) for queue in found}
+        for topic in sorted(self._unchecked):
+            numbers = selection.assigned[topic].get(ANY, frozenset())
+            missing = {number for number in numbers if (topic, number) not in there}
+            if missing and self._by_options.may_have(topic):
+                continue
+            if missing:  # the same
+                route = self._instance.routes.refresh(topic)
+                missing -= {queue.queue_id for queue in route.subscribe_queues}
+            if missing:
+                raise OptionError("assign", f"topic {topic} has no queue {min(missing)}")
+            self._unchecked.remove(topic)
 
     def _check_those_that_came(
         self, found: Iterable[MessageQueue], by_name: frozenset[MessageQueue]
@@ -178,11 +204,9 @@ class Discovery:
         missing = _missing(selection, found)
         if not missing:
             return []
-        known: Iterable[str] = ()
-        with suppress(BrokerRefused):
-            known = sorted(self._instance.name_servers.admin.cluster_info().broker_addr_table)
+        known = self._by_options.known()
         for queue in missing:
-            routed = self._brokers[queue.topic]
+            routed = self._brokers.get(queue.topic, ())
             if queue.broker_name in routed or queue.broker_name in known:
                 # One that has come between two questions is in the route by now.
                 route = self._instance.routes.refresh(queue.topic)
@@ -190,30 +214,8 @@ class Discovery:
                     raise _no_such_queue(queue, route.brokers)
         for name in dict.fromkeys(queue.broker_name for queue in missing):
             if name not in known:
-                meant = nearest(name, known)
-                hint = "" if meant is None else f" Did you mean {meant}?"
-                self._strangers[name] = f"they know {', '.join(known) or 'none'}.{hint}"
-                _log.warning(
-                    "option assign: no name server knows broker %s at the moment; %s",
-                    name,
-                    self._strangers[name],
-                )
+                self._strangers[name] = self._by_options.note("assign", name, known)
         return missing
-
-
-def selects(selection: Selection, topic: str) -> bool:
-    """Return whether a topic is named by a selection, or matches its pattern."""
-    if selection.pattern is None:
-        return topic in selection.topics
-    name = without_namespace(selection.namespace, topic)
-    if selection.namespace is not None and name == topic:
-        return False  # it is in none, or in another
-    return re.fullmatch(selection.pattern, name) is not None and not is_brokers_own(name)
-
-
-def is_brokers_own(topic: str) -> bool:
-    """Tell whether brokers have made a topic for themselves or for groups."""
-    return topic.startswith(_NOT_THE_USERS)
 
 
 def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
@@ -224,24 +226,16 @@ def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
 
 
 def _missing(selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Return the queues that are assigned by the names of their brokers, and were not found.
-
-    Raises:
-        OptionError: Of those assigned of any broker, one is on none.
-    """
+    """Return the queues that are assigned by the names of their brokers, and were not found."""
     there = frozenset(found)
-    anywhere = {(queue.topic, queue.queue_id) for queue in there}
-    missing = []
-    for topic, brokers in selection.assigned.items():
-        for broker, numbers in brokers.items():
-            queues = [MessageQueue(topic, broker, number) for number in sorted(numbers)]
-            if broker == ANY:
-                for queue in queues:
-                    if (topic, queue.queue_id) not in anywhere:
-                        raise OptionError("assign", f"topic {topic} has no queue {queue.queue_id}")
-            else:
-                missing += [queue for queue in queues if queue not in there]
-    return missing
+    named = (
+        MessageQueue(topic, broker, number)
+        for topic, brokers in selection.assigned.items()
+        for broker, numbers in brokers.items()
+        if broker != ANY
+        for number in sorted(numbers)
+    )
+    return [queue for queue in named if queue not in there]
 
 
 def _no_such_queue(queue: MessageQueue, routed: Iterable[str]) -> OptionError:

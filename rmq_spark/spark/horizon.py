@@ -55,7 +55,7 @@ class Horizon:
 
     def close(self) -> None:
         """Let nothing count from now on that arrives later, or that is behind the given end."""
-        found = sorted(self._queues.discover(now=True))
+        found = sorted(self._queues.discover_those_named(self._options.ending))
         if self._options.ending is None:
             # Those of which only the user tells count when their broker answers, as all that no
             # name server knows now.
@@ -147,7 +147,7 @@ class Horizon:
             )
         except BrokersGone as error:
             names = {queue.broker_name for queue in new}
-            wrong = self._queues.misnamed(names.intersection(error.unknown))
+            wrong = self._queues.wrongly_assigned(names.intersection(error.unknown))
             if wrong is not None:
                 raise wrong from None
             unread = [queue for queue in known if queue.broker_name in error.broker_names]

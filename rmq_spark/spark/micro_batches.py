@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmq_spark.spark.discovery import selects
 from rmq_spark.spark.errors import (
     CheckpointError,
     OptionError,
@@ -37,6 +36,7 @@ from rmq_spark.spark.options import Limits, ReadOptions
 from rmq_spark.spark.planning import Piece
 from rmq_spark.spark.positions import LATEST
 from rmq_spark.spark.queues import Queues
+from rmq_spark.spark.selecting import selects
 from rmq_spark.spark.source_offset import SourceOffset
 from rmq_spark.spark.start_and_end import Span
 from rmq_spark.spark.store_times import StoreTimes
@@ -71,7 +71,7 @@ class MicroBatches:
         on meanwhile, or messages that arrive between two questions would never be read.
         """
         if self._initial is None:
-            found = self._queues.discover(now=True)
+            found = self._queues.discover_those_named(self._options.starting)
             begin = Span(self._options, self._queues, found).starting(default=LATEST)
             self._initial = self._last_planned = self._times.of(begin)
         return self._initial

@@ -134,6 +134,13 @@ class Positions:
             for number in (queues if isinstance(queues, Mapping) else (ANY,))
         ]
 
+    def brokers_named(self, topic: str) -> frozenset[str]:
+        """Return the brokers named for a topic, or for all that are not named (``*``)."""
+        below = _below(self.tree, topic)
+        if not isinstance(below, Mapping) or _has_no_brokers(below):
+            return frozenset()
+        return frozenset(below) - {ANY}
+
     def all_of(self, topic: str) -> list[Position]:
         """Return the positions of a topic's queues, whichever queues it will have."""
         return [each for each in _leaves(_below(self.tree, topic)) if each is not None]

@@ -1,6 +1,7 @@
 """Queues: what brokers know of the queues that a query reads, asked for many queues at once.
 
-    discover     which queues there are (`discovery`)
+    discover     which queues there are (`discovery`); discover_those_named: once the brokers are
+                 known that positions name
     ends         where each ends; starts: where each begins
     stored       when single messages were stored, and how long they are
     first_since  the first message of each queue from a time on
@@ -31,6 +32,7 @@ from rmq_spark.spark.discovery import Discovery
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.holds import Holds
 from rmq_spark.spark.options import ReadOptions
+from rmq_spark.spark.positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -112,6 +114,21 @@ class Queues:
         """Return all queues that may be read, looked for again when it is time, or ``now``."""
         return self._discovery.queues(now=now)
 
+    def discover_those_named(self, *positions: Positions | None) -> frozenset[MessageQueue]:
+        """Return all queues that may be read, once name servers know the brokers of positions.
+
+        Raises:
+            OptionError: For `retry_timeout_ms` no name server has known one of them.
+        """
+        given = [each for each in positions if each is not None]
+        patience = self._asker.patience()
+        self.discover(now=True)
+        while unknown := self._discovery.strangers(given):
+            if not patience.pause():
+                raise unknown[min(unknown)]
+            self.discover(now=True)
+        return self.discover()
+
     def is_routed(self, topic: str) -> bool:
         """Tell whether a name server knew a topic when it was last looked for."""
         return self._discovery.is_routed(topic)
@@ -124,9 +141,13 @@ class Queues:
         """Return the queues of which only option ``assign`` tells so far."""
         return self._discovery.known_by_name()
 
-    def misnamed(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for names of brokers that nobody knows, see `Discovery.misnamed`."""
-        return self._discovery.misnamed(brokers)
+    def wrongly_assigned(self, brokers: Iterable[str]) -> OptionError | None:
+        """Return the error for brokers that nobody knows, see `Discovery.wrongly_assigned`."""
+        return self._discovery.wrongly_assigned(brokers)
+
+    def look_for_strangers(self, *positions: Positions | None) -> None:
+        """Log which brokers that positions name are not known just then."""
+        self._discovery.strangers([each for each in positions if each is not None])
 
     def look_for_those_named(self) -> None:
         """Look for the queues that are known by name alone, as their brokers have answered.

@@ -36,7 +36,7 @@ class Span:
         try:
             self.ends = queues.ends(self.queues)
         except (BrokersAway, BrokersGone) as error:
-            wrong = queues.misnamed(error.unknown)
+            wrong = queues.wrongly_assigned(error.unknown)
             if wrong is None:
                 raise
             raise wrong from None

@@ -7,80 +7,24 @@ started again, or a name that is wrong: nobody can say which.
 import json
 import logging
 import traceback
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
-from name_servers import JoiningNameServer
-from source_parts import Clock, options_for, query, schema_of
+from forgetful_pairs import A0, B0, B1, BOTH, forgetful_pair, places
+from source_parts import options_for, schema_of
 
-from rmq_spark.client.message import Message
 from rmq_spark.spark import asking
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.broker_checks import check_with_brokers
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.micro_batches import NO_LIMITS
-from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker
 
-A0, B0, B1 = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
-BOTH = json.dumps({"T": {"a": [0], "b": [0, 1]}})
 A_ALONE = json.dumps({"T": {"a": [0]}})
-
-
-class Pair:
-    """Two brokers and their name server; seconds pass in pauses alone, in which a broker may
-    come back."""
-
-    def __init__(self, names, a, b):
-        self.names = names
-        self.a = a
-        self.b = b
-        self.clock = Clock()
-        self.pauses = 0
-        self.comes_back_in_pause = None
-
-    def sleep(self, seconds):
-        self.clock.now += seconds
-        self.pauses += 1
-        if self.pauses == self.comes_back_in_pause:
-            self.names.brokers.append(self.b)
-
-    def forget_b(self, *, comes_back_in_pause=None):
-        self.names.forget(self.b)
-        self.pauses, self.comes_back_in_pause = 0, comes_back_in_pause
-
-    def send(self, *queues):
-        for queue in queues:
-            broker = self.a if queue.broker_name == "a" else self.b
-            with broker.producer() as producer:
-                producer.send(Message("T", b"x"), queue)
-
-    @contextmanager
-    def query(self, **more):
-        with query(
-            self.names,
-            None,
-            **{"assign": BOTH, "startingOffsets": "earliest", "retryTimeoutMs": "2000", **more},
-        ) as it:
-            yield it
 
 
 @pytest.fixture
 def pair(monkeypatch):
-    with EmbeddedBroker(brokerName="a") as a, EmbeddedBroker(brokerName="b") as b:
-        for broker in (a, b):
-            broker.create_topic("T", 2)
-        with JoiningNameServer(a, b) as names:
-            pair = Pair(names, a, b)
-            monkeypatch.setattr(
-                asking, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
-            )
-            yield pair
-
-
-def places(offset):
-    return {queue: at.next_offset for queue, at in offset.positions.items()}
+    with forgetful_pair(monkeypatch) as pair:
+        yield pair
 
 
 # ---- a start

@@ -1,0 +1,301 @@
+"""Positions that name a broker which no name server knows just then: it may be down, or its name
+be wrong, and nobody can say which. It is waited for, as one that is assigned."""
+
+import json
+import traceback
+
+import pytest
+from forgetful_pairs import A0, B0, B1, forgetful_pair, places
+from source_parts import options_for, schema_of
+
+from rmq_spark.client.requests.name_server_calls import NameServerCalls
+from rmq_spark.spark.batch_reader import BatchReader
+from rmq_spark.spark.broker_checks import check_with_brokers
+from rmq_spark.spark.errors import DataLoss, OptionError
+from rmq_spark.spark.micro_batches import NO_LIMITS
+from rmq_spark.spark.source_offset import SourceOffset
+from rmq_spark.wire.message_queue import MessageQueue
+
+A1 = MessageQueue("T", "a", 1)
+EVERY = (A0, A1, B0, B1)
+
+
+def by_broker(*, topic="T", a=0, b=0, name_of_b="b"):
+    """One position for all queues of each broker."""
+    return json.dumps({topic: {"a": {"*": a}, name_of_b: {"*": b}}})
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    with forgetful_pair(monkeypatch) as pair:
+        pair.send(*EVERY, *EVERY)
+        yield pair
+
+
+SELECTIONS = [
+    {"subscribe": "T"},
+    {"subscribePattern": "T.*"},
+    {"assign": json.dumps({"T": {"a": [0, 1], "*": [0, 1]}})},
+]
+
+
+# ---- where a query starts
+
+
+@pytest.mark.parametrize("selected", SELECTIONS)
+@pytest.mark.parametrize(
+    "starting",
+    [
+        {"startingOffsets": by_broker(a=1, b=1)},
+        {"startingOffsets": by_broker(topic="*", a=1, b=1)},
+        {"startingOffsets": json.dumps({"T": {"a": {"*": 1}, "b": {"0": 1, "1": 1}}})},
+        {"startingOffsetsByTimestamp": by_broker(a=0, b=0)},
+    ],
+)
+def test_a_query_that_starts_waits_for_it(pair, selected, starting):
+    pair.forget_b(comes_back_in_pause=3)
+    at = 0 if "startingOffsetsByTimestamp" in starting else 1
+    with pair.query(**selected, **starting) as batches:
+        assert places(batches.initial()) == dict.fromkeys(EVERY, at)
+    assert pair.pauses == 3
+
+
+def test_also_where_its_topic_is_on_no_other_broker(pair):
+    pair.a.delete_topic("T")
+    for selected in ({"subscribe": "T"}, {"assign": json.dumps({"T": [0, 1]})}):
+        for starting in ({"b": {"*": 1}}, {"b": {"0": 1, "1": 1}}):
+            pair.forget_b(comes_back_in_pause=3)
+            positions = json.dumps({"T": starting})
+            with pair.query(**selected, startingOffsets=positions) as batches:
+                assert places(batches.initial()) == {B0: 1, B1: 1}
+
+
+def test_or_one_that_a_pattern_has_yet_to_find(pair):
+    pair.b.create_topic("T2", 1)
+    pair.forget_b(comes_back_in_pause=1)
+    positions = json.dumps({"T2": {"b": {"0": 0}}, "*": {"*": {"*": -1}}})
+    with pair.query(subscribePattern="T.*", startingOffsets=positions) as batches:
+        found = places(batches.initial())
+    assert found == {**dict.fromkeys(EVERY, 2), MessageQueue("T2", "b", 0): 0}
+
+
+def test_assigned_queues_of_a_topic_on_no_other_broker_are_waited_for(pair):
+    pair.a.delete_topic("T")
+    pair.forget_b(comes_back_in_pause=2)
+    with pair.query(assign=json.dumps({"T": {"b": [0, 1]}})) as batches:
+        assert places(batches.initial()) == {B0: 0, B1: 0}
+
+
+def test_load_says_so_and_lets_it_pass(pair, caplog):
+    pair.a.delete_topic("T")
+    pair.forget_b()
+    given = {"startingOffsets": by_broker(), "endingOffsets": by_broker()}
+    check_with_brokers(options_for(pair.names, "T", **given))
+    assert pair.pauses == 0
+    assert [record.message for record in caplog.records] == [
+        "no name server knows topic T at the moment",
+        "option startingOffsets: no name server knows broker b at the moment; they know a.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("bb", "they know a, b. Did you mean b?"), ("prod-7", "they know a, b.")],
+)
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+@pytest.mark.parametrize("topic", ["T", "*"])
+def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(
+    pair, option, name, known, topic
+):
+    options = {"subscribe": "T", option: by_broker(name_of_b=name, topic=topic)}
+    with pair.query(**options) as batches:
+        begin = batches.prepare_available_now if option == "endingOffsets" else batches.initial
+        with pytest.raises(OptionError) as raised:
+            begin()
+    assert str(raised.value) == (
+        f"option {option}: it names broker {name}, which no name server has known for 2000 ms "
+        f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
+        "query"
+    )
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
+    assert pair.pauses >= 10
+
+
+def test_what_known_brokers_do_not_have_is_refused_at_once(pair):
+    pair.b.delete_topic("T")
+    a_alone = json.dumps({"T": {"a": [0]}})
+    for selected in ({"subscribe": "T"}, {"assign": json.dumps({"T": [0]})}, {"assign": a_alone}):
+        with (
+            pair.query(**selected, startingOffsets=by_broker()) as batches,
+            pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
+        ):
+            batches.initial()
+    pair.forget_b()
+    with (  # what is not assigned is not read, whether it is there or not
+        pair.query(assign=a_alone, startingOffsets=by_broker()) as batches,
+        pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
+    ):
+        batches.initial()
+    with (
+        pair.query(subscribePattern="T.*", startingOffsets=by_broker(topic="U")) as batches,
+        pytest.raises(OptionError, match="it names U, but the topics read are T"),
+    ):
+        batches.initial()
+    assert pair.pauses == 0
+
+
+def test_a_wrong_topic_is_refused_at_once_whatever_known_brokers_are_named(pair):
+    given = {"startingOffsets": json.dumps({"TT": {"a": {"*": 0}, "b": {"*": 0}}})}
+    with pytest.raises(OptionError, match=r"option topic: .*TT.* Did you mean T\?"):
+        check_with_brokers(options_for(pair.names, "TT", **given))
+
+
+def test_the_numbers_of_any_broker_are_checked_when_it_is_back(pair):
+    pair.b.create_topic("T", 4)
+    given = {"startingOffsets": by_broker(), "assign": json.dumps({"T": [3]})}
+    pair.forget_b(comes_back_in_pause=2)
+    with pair.query(**{**given, "startingOffsets": by_broker(topic="*")}) as batches:
+        assert places(batches.initial()) == {MessageQueue("T", "b", 3): 0}
+    pair.forget_b(comes_back_in_pause=2)
+    with (
+        pair.query(**{**given, "assign": json.dumps({"T": [0, 7]})}) as batches,
+        pytest.raises(OptionError, match=r"(?m)option assign: topic T has no queue 7$"),
+    ):
+        batches.initial()
+    assert pair.pauses == 2
+
+
+def test_a_broker_that_comes_between_two_questions_is_seen(pair, monkeypatch):
+    cluster_info = NameServerCalls.cluster_info
+
+    def comes_first(calls):
+        if pair.b not in pair.names.brokers:
+            pair.names.brokers.append(pair.b)
+        return cluster_info(calls)
+
+    monkeypatch.setattr(NameServerCalls, "cluster_info", comes_first)
+    for selected in (*SELECTIONS, {"assign": json.dumps({"T": [0, 3]})}):
+        pair.b.create_topic("T", 4 if "3" in str(selected) else 2)
+        pair.forget_b()
+        with pair.query(**selected, startingOffsets=by_broker()) as batches:
+            assert {queue.broker_name for queue in places(batches.initial())} == {"a", "b"}
+    pair.a.delete_topic("T")
+    pair.forget_b()
+    with (
+        pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
+        pytest.raises(OptionError, match="it names broker a of T, but the brokers read are b"),
+    ):
+        batches.initial()
+    assert pair.pauses == 0
+
+
+def test_a_topic_that_is_waited_for_may_name_any(pair):
+    positions = json.dumps({"U": {"prod-7": {"*": 0}}, "*": {"*": {"*": -2}}})
+    more = {"waitForTopic": "true", "startingOffsets": positions}
+    with pair.query(subscribe="T,U", **more) as batches:
+        assert places(batches.initial()) == dict.fromkeys(EVERY, 0)
+    assert pair.pauses == 0
+
+
+# ---- where it ends
+
+
+@pytest.fixture
+def checkpoint(pair):
+    """Where a query has come that has read two messages of each queue."""
+    with pair.query(subscribe="T") as batches:
+        found = batches.latest(batches.initial(), NO_LIMITS)
+        assert places(found) == dict.fromkeys(EVERY, 2)
+        yield SourceOffset.from_json(found.to_json())
+
+
+@pytest.mark.parametrize("selected", SELECTIONS)
+@pytest.mark.parametrize("away", ["wait", "skip"])
+def test_a_run_up_to_an_end_waits_for_it(pair, checkpoint, selected, away):
+    """Whatever is said of brokers that are away: where a run ends is settled once."""
+    pair.send(*EVERY, *EVERY)
+    options = {**selected, "endingOffsets": by_broker(a=3, b=3), "onBrokerAway": away}
+    for goes_on in (True, False):
+        pair.forget_b(comes_back_in_pause=3)
+        with pair.query(**options) as batches:
+            batches.prepare_available_now()
+            start = checkpoint if goes_on else batches.initial()
+            assert places(start) == dict.fromkeys(EVERY, 2 if goes_on else 0)
+            end = batches.latest(start, NO_LIMITS)
+            assert places(end) == dict.fromkeys(EVERY, 3)
+            assert batches.latest(end, NO_LIMITS) == end
+        assert pair.pauses == 3
+
+
+def test_start_and_end_may_each_name_it(pair):
+    given = {"subscribe": "T", "endingOffsets": json.dumps({"T": {"*": {"*": 1}}})}
+    for topic_of_a in (True, False):
+        if not topic_of_a:
+            pair.a.delete_topic("T")
+        positions = by_broker() if topic_of_a else json.dumps({"T": {"b": {"*": 0}}})
+        pair.forget_b(comes_back_in_pause=2)
+        with pair.query(**{**given, "startingOffsets": positions}) as batches:
+            batches.prepare_available_now()
+            end = batches.latest(batches.initial(), NO_LIMITS)
+        assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
+
+
+def test_where_a_query_started_is_of_no_account_once_it_has(pair, checkpoint):
+    """The broker that `startingOffsets` names may have left for good since."""
+    pair.send(A0)
+    pair.forget_b()
+    options = {"subscribe": "T", "startingOffsets": by_broker(), "failOnDataLoss": "false"}
+    for available_now in (False, True):
+        with pair.query(**options) as batches:
+            if available_now:
+                batches.prepare_available_now()
+            end = batches.latest(checkpoint, NO_LIMITS)
+            assert places(end) == {A0: 3, A1: 2, B0: 2, B1: 2}
+            assert end.gone == ("b",)
+
+
+def test_a_query_that_goes_on_is_not_held_up_by_a_topic_that_nobody_knows(pair):
+    pair.a.delete_topic("T")
+    options = {"subscribe": "T", "startingOffsets": json.dumps({"T": {"b": {"*": 0}}})}
+    with pair.query(**options) as batches:
+        start = batches.latest(batches.initial(), NO_LIMITS)
+    pair.send(B0)
+    for available_now in (False, True):
+        pair.forget_b(comes_back_in_pause=3)
+        with pair.query(**options) as batches:
+            if available_now:
+                batches.prepare_available_now()
+            assert places(batches.latest(start, NO_LIMITS)) == {B0: 3, B1: 2}
+
+
+def test_one_that_is_gone_for_good_is_a_loss_to_a_query_without_an_end(pair, checkpoint):
+    pair.forget_b()
+    with (
+        pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
+        pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"),
+    ):
+        batches.latest(checkpoint, NO_LIMITS)
+
+
+# ---- batch reads
+
+
+@pytest.mark.parametrize("selected", SELECTIONS)
+@pytest.mark.parametrize(
+    "positions",
+    [
+        {"startingOffsets": by_broker(a=1, b=1)},
+        {"endingOffsets": by_broker(a=1, b=1)},
+        {"startingOffsets": by_broker(), "endingOffsets": by_broker(a=1, b=1)},
+    ],
+)
+def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair, selected, positions):
+    given = {"namesrvAddr": pair.names.address, "columns": "body", "retryTimeoutMs": "1000"}
+    given |= {**selected, **positions}
+    pair.forget_b(comes_back_in_pause=2)
+    parts = BatchReader(given, schema_of("body binary")).partitions()
+    rows = {piece.queue: piece.end - piece.start for part in parts for piece in part.pieces}
+    assert rows == dict.fromkeys(EVERY, 1)
+    pair.forget_b()
+    with pytest.raises(OptionError, match=f"{next(iter(positions))}: it names broker b, which no"):
+        BatchReader(given, schema_of("body binary")).partitions()
