@@ -215,8 +215,14 @@ def test_mistakes_that_load_finds(read, given, said):
             "startingOffsets: it names queue 2 of T, but the queues read are 0, 1",
         ),
         (
-            {"startingOffsets": {"T": {"broker-b": {"0": 1}, "*": {"*": -2}}}},
-            "startingOffsets: it names broker broker-b of T, but the brokers read are broker-a",
+            {
+                "startingOffsets": {"T": {"broker-b": {"0": 1}, "*": {"*": -2}}},
+                "retryTimeoutMs": "200",
+            },
+            (
+                "startingOffsets: it names broker broker-b, which no name server has known for "
+                "200 ms (option retryTimeoutMs); they know broker-a. Did you mean broker-a?"
+            ),
         ),
         (
             {"startingOffsets": {"T": {"0": 9, "1": 0}}},
