@@ -107,3 +107,38 @@ def test_assigned_queues_stay_known_while_their_broker_is_not(
         known = queues.discover()
         monkeypatch.setattr(TopicRoute, "subscribe_queues", ())
         assert queues.discover(now=True) == known
+
+
+def test_queues_that_are_forgotten_are_asked_for_no_more_until_they_turn_up_again(
+    rocketpoll_broker, caplog
+):
+    rocketpoll_broker.create_topic("gone-1", 2)
+    first, second = queue_of("gone-1", 0), queue_of("gone-1", 1)
+    with queues_of(rocketpoll_broker, None, subscribePattern="gone-.") as queues:
+        queues.discover()
+        rocketpoll_broker.delete_topic("gone-1")
+        assert queues.discover() == {first, second}  # a name server may have just started
+        caplog.clear()
+        queues.forget([first, second])
+        for _ in range(2):
+            assert queues.discover() == frozenset()
+            assert not queues.is_routed("gone-1")
+        assert caplog.records == []
+        rocketpoll_broker.create_topic("gone-1", 1)
+        assert queues.discover() == {first}
+        assert queues.is_routed("gone-1")
+
+
+def test_a_topic_stays_known_while_one_of_its_queues_is(rocketpoll_broker):
+    rocketpoll_broker.create_topic("smaller", 2)
+    first, second = queue_of("smaller", 0), queue_of("smaller", 1)
+    hourly = {"discoveryIntervalMs": "3600000"}
+    with queues_of(rocketpoll_broker, None, subscribePattern="smaller", **hourly) as queues:
+        queues.discover()
+        queues.forget([second])
+        assert queues.discover() == {first}
+        assert queues.is_routed("smaller")
+        assert queues.is_withdrawn(second)
+        queues.forget([first])
+        assert not queues.is_routed("smaller")
+        assert not queues.is_withdrawn(first)  # nobody says what its broker offers

@@ -177,7 +177,8 @@ def test_a_broker_that_comes_between_two_questions_is_seen(pair, monkeypatch):
     for selected in (*SELECTIONS, {"assign": json.dumps({"T": [0, 3]})}):
         pair.b.create_topic("T", 4 if "3" in str(selected) else 2)
         pair.forget_b()
-        with pair.query(**selected, startingOffsets=by_broker()) as batches:
+        hourly = {"discoveryIntervalMs": "3600000"}
+        with pair.query(**selected, **hourly, startingOffsets=by_broker()) as batches:
             assert {queue.broker_name for queue in places(batches.initial())} == {"a", "b"}
     pair.a.delete_topic("T")
     pair.forget_b()
