@@ -141,6 +141,28 @@ def test_available_now_reads_what_a_broker_has_that_nobody_knows_when_it_begins(
     assert_read(query, bodies)
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "goes on"])
+def test_a_run_up_to_an_end_that_names_one_which_nobody_knows_waits_for_it(pair, is_new):
+    ends = json.dumps({pair.topic: {A: {"*": 3}, B: {"*": 3}}})
+    if is_new:
+        query = pair.query(startingOffsets=ends.replace("3", "0"))
+        bodies = [body for member in (pair.a, pair.b) for body in pair.send(member, 4)]
+    else:
+        query, bodies = pair.read_before()
+        query.stop()
+    bodies += pair.send(pair.b, 2)
+    pair.send(pair.b, 2)  # behind the end
+    pair.b.retire()
+    bodies += pair.send(pair.a, 2)
+    query.options["endingOffsets"] = ends
+    back = threading.Timer(0.3, pair.b.restart)
+    back.start()
+    query.start(available_now=True)
+    query.run()
+    back.join()
+    assert_read(query, bodies)
+
+
 # ---- a broker is no more
 
 
