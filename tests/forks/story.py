@@ -298,13 +298,13 @@ class Story:
 
         before = signal.signal(signal.SIGUSR1, handle)
         delay, me = self.rng.random() * 0.02, threading.main_thread().ident
+        path = self.path  # before the signal: it may come in the next line
 
         def interrupt():
             time.sleep(delay)
             signal.pthread_kill(me, signal.SIGUSR1)
 
         threading.Thread(target=interrupt, daemon=True).start()
-        path = self.path
         role = self.rng.choice([each for each in self.roles if each.kind != "bulk"])
         step = self.rng.choice([each for each in role.steps() if each not in _CHANGES])
         while not handled:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from rmq_spark.client.consumer.last_known import Place
 from rmq_spark.client.consumer.process_queue import Clock
 from rmq_spark.client.errors import CONNECTION_FAULTS
 from rmq_spark.client.threads.at_once import for_each
@@ -31,14 +32,14 @@ KEPT_MS: Final = 1_000
 class AskedAhead:
     """First offsets of one member's queues. Methods may be called from any thread."""
 
-    def __init__(self, ask: Callable[[MessageQueue], int], clock: Clock) -> None:
+    def __init__(self, ask: Callable[[MessageQueue], Place], clock: Clock) -> None:
         """Take the function that asks a queue's broker, for one queue, and waits for it."""
         self._ask = ask
         self._clock = clock
         self._mutex = mutex()
         self._expected: dict[MessageQueue, None] = {}
         self._asked: dict[MessageQueue, object] = {}  # by whom
-        self._kept: dict[MessageQueue, tuple[int | Exception, int]] = {}  # and since when, in ms
+        self._kept: dict[MessageQueue, tuple[Place | Exception, int]] = {}  # and since when, in ms
 
     def expect(self, queues: Iterable[MessageQueue]) -> None:
         """Note that these queues begin soon, so that they may be asked for with others."""
@@ -56,8 +57,8 @@ class AskedAhead:
         for each in (self._expected, self._asked, self._kept):
             each.pop(queue, None)
 
-    def of(self, queue: MessageQueue) -> int:
-        """Return the first offset of a queue; raise an error if it cannot be found out."""
+    def of(self, queue: MessageQueue) -> Place:
+        """Return the place where a queue begins; raise an error if it cannot be found out."""
         me = object()
         with self._mutex:
             outcome, queues = self._fresh(queue), [queue]
@@ -73,7 +74,7 @@ class AskedAhead:
             raise outcome
         return outcome
 
-    def _fresh(self, queue: MessageQueue) -> int | Exception | None:
+    def _fresh(self, queue: MessageQueue) -> Place | Exception | None:
         """Take what is kept for a queue, if it is not too old."""
         outcome, since_ms = self._kept.pop(queue, (None, 0))
         if outcome is None or self._clock() - since_ms > KEPT_MS:
@@ -85,13 +86,13 @@ class AskedAhead:
     def _expected_at(self, broker_name: str) -> list[MessageQueue]:
         return [each for each in self._expected if each.broker_name == broker_name]
 
-    def _outcome_of(self, queues: list[MessageQueue], me: object) -> int | Exception:
+    def _outcome_of(self, queues: list[MessageQueue], me: object) -> Place | Exception:
         """Ask for queues of one broker at once; return what came of the first, keep the others'.
 
         Nothing is kept for one that was given up meanwhile.
         """
 
-        def ask(queue: MessageQueue) -> tuple[int, int]:
+        def ask(queue: MessageQueue) -> tuple[Place, int]:
             return self._ask(queue), self._clock()
 
         outcomes = for_each(

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.process_queue import Clock, ProcessQueue
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
@@ -38,8 +39,8 @@ class AssignedQueue:
         self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
         self._handout: Handout | None = None
         self.is_paused = False
-        self.since_ms: int | None = None
-        """The time by which the place to begin was chosen, if it was."""
+        self.last_known = LastKnown()
+        """Knowledge of the queue since it was begun or sought in."""
         self._mutex = reentrant_mutex()
         self._epoch = 0
         self._pull_offset: int | None = None
@@ -84,20 +85,24 @@ class AssignedQueue:
         with self._mutex:
             return self._epoch, self._pull_offset
 
-    def set_first_offset(self, epoch: int, offset: int) -> None:
-        """Begin at an offset, unless the queue was sought in, or has begun, meanwhile."""
+    def set_first_offset(self, epoch: int, first: Place) -> None:
+        """Begin at a place, unless the queue was sought in, or has begun, meanwhile."""
         with self._mutex:
             if epoch == self._epoch and self._pull_offset is None:
-                self._begin_at(offset)
+                self.last_known = first.last_known
+                self._begin_at(first.offset)
 
     def seek(self, offset: int, since_ms: int | None = None) -> None:
         """Go on at an offset, chosen perhaps by a time, and drop what was pulled from elsewhere."""
         with self._mutex:
-            self._end_handout()
-            self.since_ms = since_ms
-            self._epoch += 1
-            self._process_queue.clear()
-            self._begin_at(offset)
+            self.last_known = LastKnown(since_ms=since_ms)
+            self._go_on_at(offset)
+
+    def _go_on_at(self, offset: int) -> None:
+        self._end_handout()
+        self._epoch += 1
+        self._process_queue.clear()
+        self._begin_at(offset)
 
     def _begin_at(self, offset: int) -> None:
         self._pull_offset = self._delivered_offset = self._consume_offset = offset
@@ -129,7 +134,7 @@ class AssignedQueue:
             if epoch == self._epoch:
                 self._count_handed()
                 consumed = self._consume_offset
-                self.seek(offset, self.since_ms)
+                self._go_on_at(offset)
                 if consumed is not None:
                     self._consume_offset = min(consumed, offset)
                 return self._epoch

@@ -438,6 +438,7 @@ class GroupMember(ProcessBound, ABC):
             try:
                 if self._reset(queue, offset, since_ms):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
+                    self._offsets.note_place(queue, offset)
             except ClientError as error:  # it is stored with the next offsets
                 _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
 

@@ -1,5 +1,6 @@
 """LastKnown: the last message that came of a queue, by whose time the queue is found again.
 
+    nothing has come yet                         the message before the place to begin counts
     the broker says that the topic is gone       it may be made again: lost
     the queue ends before what was asked for     made again, or its end is lost: lost
     a pull failed, or none was made for a while  in doubt: the last message is looked at again
@@ -14,9 +15,10 @@ would pass over what has come before it in the new one.
 
 Who is lost goes on with the first message stored at the time of the last one, or later, and never
 further on than before: that time may be damaged, too. Who was moved to a time, and has had nothing
-since, goes on at that time. Without both that is not known: at the first there is if the topic was
-gone, else where the broker says. Who chooses an offset, a user or an operator, begins with a
-`LastKnown` of its own. This module asks nobody by itself.
+since, goes on at that time. Without both that is not known: at the first message if the topic was
+gone, or if what ends before the place may be a new queue; else where the broker says. Who chooses
+an offset, a user or an operator, begins with a `LastKnown` of its own. This module asks nobody by
+itself.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class LastKnown:
     @property
     def must_be_found(self) -> bool:
         """True while `find` is to tell where the queue goes on."""
-        return self._is_lost and self._since_ms is not None
+        return self._is_lost
 
     @property
     def is_in_doubt(self) -> bool:
@@ -100,14 +102,35 @@ class LastKnown:
         is_late = self._is_doubted or self._clock() - self._heard_ms >= DOUBT_MS
         return self._offset is not None and is_late
 
+    def begins_at(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
+        """Note what is there where the queue begins, or goes on: nothing has come by which to know.
+
+        That is the message before; where this is gone, the one at the offset. If the broker does
+        not tell, the queue is not known until messages come.
+        """
+        if not offset:
+            return  # whatever queue it is, it begins at its first message
+        try:
+            found = message_at(queue, offset - 1) or message_at(queue, offset)
+        except RocketPollError as error:
+            _log.info("%s is not known until messages come: %s", queue, error)
+            return
+        if found is not None and self._offset is None:
+            self._note(found)
+            if self._since_ms is None or found.store_timestamp < self._since_ms:
+                self._since_ms = found.store_timestamp
+
+    def _note(self, message: MessageExt) -> None:
+        self._witnesses = _Witnesses.of(message)
+        self._offset = message.queue_offset
+
     def came(self, messages: Sequence[MessageExt]) -> None:
         """Note the answer to a pull, with or without messages: the queue is the one that it was."""
         self._is_lost = self._is_doubted = False
         self._heard_ms = self._clock()
         if messages:
-            self._offset = messages[-1].queue_offset
-            self._witnesses = _Witnesses.of(messages[-1])
-            self._since_ms = self._witnesses.store_ms
+            self._note(messages[-1])
+            self._since_ms = messages[-1].store_timestamp
 
     def paused(self) -> None:
         """Note that nothing is asked for: nobody would be told if the topic was made again."""
@@ -148,12 +171,11 @@ class LastKnown:
     def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
         self._offset = None
-        if asked > outcome.max_offset and self._since_ms is not None:
+        # Where nothing is known, a queue that still has its first message may be a new one.
+        if asked > outcome.max_offset and (self._since_ms is not None or outcome.min_offset <= 0):
             self._is_lost = True
             return None
-        # Of a topic that was gone nothing is passed over: all that is there now is new.
-        legal = outcome.min_offset if self._is_lost else outcome.legal_offset(asked)
-        self._is_lost = False
+        legal = outcome.legal_offset(asked)
         _log.warning(
             "%s has offsets %d to %d, not %d: going on at %d",
             *(queue, outcome.min_offset, outcome.max_offset, asked, legal),
@@ -165,7 +187,8 @@ class LastKnown:
     ) -> int:
         """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        found = min(asked, offset_since(queue, (self._since_ms or 0) - 1))
+        since_ms = max(1, self._since_ms or 0) - 1
+        found = min(asked, offset_since(queue, since_ms))
         self._is_lost = False
         self._offset = None
         if found != asked:
@@ -175,6 +198,20 @@ class LastKnown:
                 *(queue, found, asked),
             )
         return found
+
+
+class Place(NamedTuple):
+    """An offset at which a queue begins, and what is known of the queue there."""
+
+    offset: int
+    last_known: LastKnown
+
+    @classmethod
+    def found(cls, queue: MessageQueue, offset: int, message_at: MessageAt) -> Place:
+        """Return an offset that was found just now, with what its broker tells of the queue."""
+        last_known = LastKnown()
+        last_known.begins_at(queue, offset, message_at)
+        return cls(offset, last_known)
 
 
 def those_known(

@@ -29,7 +29,7 @@ from rmq_spark.client.consumer.commits import store_offsets
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_member import GroupMember
-from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.listeners import check_listener
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
@@ -185,7 +185,7 @@ class LitePullMember(GroupMember):
         return self._assigned.queues
 
     def _last_known(self) -> Mapping[MessageQueue, LastKnown]:
-        return {queue: task.last_known for queue, task in list(self._tasks.items())}
+        return {queue: task.assigned.last_known for queue, task in list(self._tasks.items())}
 
     def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
         return [assigned.process_queue for assigned in self._assigned.all()]
@@ -226,7 +226,7 @@ class LitePullMember(GroupMember):
         self._auto_commit.leave(assigned)
         self._cache.forget_stale()
         if task is not None:
-            self._offsets.forget(assigned.queue, task.last_known)
+            self._offsets.forget(assigned.queue, assigned.last_known)
 
     def _start_tasks(self, new: Sequence[AssignedQueue]) -> None:
         self._offsets.begin_together([assigned.queue for assigned in new])
@@ -275,8 +275,8 @@ class LitePullMember(GroupMember):
 
     # ---- what pull tasks need
 
-    def first_offset(self, queue: MessageQueue) -> int:
-        """Return the offset at which to begin a queue."""
+    def first_offset(self, queue: MessageQueue) -> Place:
+        """Return the place at which to begin a queue."""
         return self._offsets.begin_at(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
@@ -452,6 +452,7 @@ class LitePullMember(GroupMember):
     def _seek(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> None:
         if not self._go_on_at(queue, offset, since_ms):
             raise NotAssigned(queue)
+        self._offsets.note_place(queue, offset)
 
     def _go_on_at(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> bool:
         with self._changing_tasks:
@@ -483,7 +484,7 @@ class LitePullMember(GroupMember):
         """Return and pull messages of paused queues again."""
         for queue in sorted(checked_queues("queues", queues)):
             if (task := self._tasks.get(queue)) is not None:
-                task.last_known.paused()  # its lane may have noticed no pause
+                task.assigned.last_known.paused()  # its lane may have noticed no pause
             self._checked(queue).is_paused = False
             if task is not None:
                 task.wake()

@@ -18,7 +18,7 @@ from rmq_spark.client.consumer.asked_ahead import AskedAhead
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.group_brokers import GroupBrokers, by_broker
-from rmq_spark.client.consumer.last_known import LastKnown, those_known
+from rmq_spark.client.consumer.last_known import LastKnown, Place, those_known
 from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
@@ -149,6 +149,12 @@ class MemberOffsets:
             self._store.update_offset(queue, offset, increase_only=False)
             self.persist_soon(queue)
 
+    def note_place(self, queue: MessageQueue, offset: int) -> None:
+        """Note what is there where a queue goes on: its topic may be made again before a pull."""
+        last_known = self._last_known().get(queue)
+        if last_known is not None:
+            last_known.begins_at(queue, offset, self._message_at)
+
     def begin_together(self, queues: Iterable[MessageQueue]) -> None:
         """Have brokers asked at once where these queues begin, as soon as one of them does.
 
@@ -161,10 +167,11 @@ class MemberOffsets:
         """Note in the lane of a broker that these queues of it begin soon."""
         self._ahead.expect(queues)
 
-    def begin_at(self, queue: MessageQueue) -> int:
-        """Return the offset to begin a queue at, which another member may have moved."""
+    def begin_at(self, queue: MessageQueue) -> Place:
+        """Return the place to begin a queue at, which another member may have moved."""
         return self._ahead.of(queue)
 
-    def _first_of(self, queue: MessageQueue) -> int:
+    def _first_of(self, queue: MessageQueue) -> Place:
         self._store.remove_offset(queue)
-        return self._first_offset.of(queue, self._store, self._brokers)
+        first = self._first_offset.of(queue, self._store, self._brokers)
+        return Place.found(queue, first, self._message_at)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rmq_spark.client.consumer.group_brokers import Pulled
 from rmq_spark.client.consumer.holdings import Holding
-from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import (
@@ -86,8 +86,8 @@ class PullingConsumer(Protocol):
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether the queue is locked, where that matters; its broker may be asked."""
 
-    def first_offset(self, request: PullRequest) -> int:
-        """Return the offset at which to begin; raise an error if it cannot be found out."""
+    def first_offset(self, request: PullRequest) -> Place:
+        """Return the place at which to begin; raise an error if it cannot be found out."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
@@ -210,8 +210,9 @@ class PullMessageService:
             self._outages.failed(request.queue, error)
             self.execute_pull_request_later(request, self._failed_ms)
             return False
-        request.process_queue.begin_at(first)
-        request.next_offset = first
+        request.process_queue.begin_at(first.offset)
+        request.last_known = first.last_known
+        request.next_offset = first.offset
         return True
 
     def _goes_on_elsewhere(self, request: PullRequest) -> bool:

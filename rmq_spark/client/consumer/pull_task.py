@@ -21,7 +21,7 @@ from typing import Protocol
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.last_known import Place
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
@@ -71,8 +71,8 @@ class PullLimits:
 class PullSource(Protocol):
     """The part of a consumer that a pull task needs."""
 
-    def first_offset(self, queue: MessageQueue) -> int:
-        """Return the offset at which to begin; raise an error if it cannot be found out."""
+    def first_offset(self, queue: MessageQueue) -> Place:
+        """Return the place at which to begin; raise an error if it cannot be found out."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
@@ -127,9 +127,6 @@ class PullTask:
         self._pulling_epoch: int | None = None
         self._abandon: Abandon | None = None
         self._is_cancelled = False
-        self.last_known = LastKnown()
-        """Knowledge of the queue since it was begun or sought in."""
-        self._last_known_in = 0  # the epoch
         self.is_throttled = False
         """True while the task waits for `poll` to make room."""
 
@@ -173,9 +170,6 @@ class PullTask:
             if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
                 return
             self._pulling_epoch = epoch
-            if epoch != self._last_known_in:  # it was sought in: that is where it goes on
-                self.last_known = LastKnown(since_ms=self.assigned.since_ms)
-                self._last_known_in = epoch
             abandon, self._abandon = self._abandon, None
         if abandon is not None:  # the pull from before the seek
             abandon()
@@ -188,7 +182,7 @@ class PullTask:
         queue, limits = self.assigned.process_queue, self._limits
         queue.touch_pull()
         if self.assigned.is_paused:
-            self.last_known.paused()
+            self.assigned.last_known.paused()
             return PAUSED_MS
         self.is_throttled = (
             self._source.cached_messages >= limits.pull_threshold_for_all
@@ -217,22 +211,21 @@ class PullTask:
 
         Its topic was made again, or the broker has lost its end. What came before is polled first.
         """
-        queue = self.assigned.queue
+        queue, last_known = self.assigned.queue, self.assigned.last_known
         try:
-            self.last_known.look(queue, self._source.message_at)
-            if not self.last_known.must_be_found:
+            last_known.look(queue, self._source.message_at)
+            if not last_known.must_be_found:
                 return False
             if self.assigned.process_queue.message_count:
                 self._ended(epoch, FLOW_CONTROL_MS)
                 return True
-            found = self.last_known.find(queue, offset, self._source.offset_since)
+            found = last_known.find(queue, offset, self._source.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._ended(epoch, self._failed(error))
             return True
         if found == offset:
             return False
-        self._last_known_in = self.assigned.begin_again(epoch, found)
-        if self._last_known_in != epoch:
+        if self.assigned.begin_again(epoch, found) != epoch:
             self._source.take_back(queue, found)
         self._ended(epoch, 0)
         return True
@@ -264,9 +257,10 @@ class PullTask:
         if isinstance(outcome, BaseException):
             return self._failed(outcome)
         self._outages.went_well(self.assigned.queue)
+        last_known = self.assigned.last_known  # of this epoch, should it be sought in meanwhile
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
-            legal = self.last_known.legal_offset(self.assigned.queue, offset, outcome)
+            legal = last_known.legal_offset(self.assigned.queue, offset, outcome)
             if legal is None:
                 return 0
             next_offset = legal
@@ -274,7 +268,7 @@ class PullTask:
             return 0
         if next_offset < offset:
             self._source.take_back(self.assigned.queue, next_offset)
-        self.last_known.came(outcome.messages)
+        last_known.came(outcome.messages)
         for message in outcome.unreadable:
             self._source.bury(self.assigned, epoch, message)
         if outcome.messages:
@@ -284,7 +278,7 @@ class PullTask:
     def _failed(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
-        self.last_known.failed(error)
+        self.assigned.last_known.failed(error)
         self._outages.failed(self.assigned.queue, error)
         return self._failed_ms
 
@@ -294,9 +288,10 @@ class PullTask:
                 return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
+        last_known = self.assigned.last_known
         if (
             goes_on
-            and not (delay_ms or self.last_known.must_be_found or self.last_known.is_in_doubt)
+            and not (delay_ms or last_known.must_be_found or last_known.is_in_doubt)
             and self._source.is_ready(self.assigned.queue)
         ):
             self.run()  # in the reading thread, which must not wait

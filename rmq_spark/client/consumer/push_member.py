@@ -26,7 +26,7 @@ from rmq_spark.client.consumer.direct_consumption import consumed_directly
 from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_member import GroupMember
 from rmq_spark.client.consumer.holdings import HOLDINGS
-from rmq_spark.client.consumer.last_known import LastKnown
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
@@ -353,8 +353,8 @@ class PushMember(GroupMember):
         """
         return not self._needs_locks or self._locks.has(request)
 
-    def first_offset(self, request: PullRequest) -> int:
-        """Return the offset at which to begin the queue of a ``request``."""
+    def first_offset(self, request: PullRequest) -> Place:
+        """Return the place at which to begin the queue of a ``request``."""
         return self._offsets.begin_at(request.queue)
 
     @property

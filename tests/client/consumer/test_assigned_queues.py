@@ -13,6 +13,7 @@ from rmq_spark.client.consumer.assigned_queues import (
     ConsumeRequest,
     Taking,
 )
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.wire.message_queue import MessageQueue
 
 OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
@@ -21,7 +22,7 @@ OTHER, OF_U = MessageQueue("T", "broker-a", 1), MessageQueue("U", "broker-a", 0)
 @pytest.fixture
 def assigned():
     assigned = AssignedQueue(QUEUE, lambda: 0)
-    assigned.set_first_offset(0, 10)
+    assigned.set_first_offset(0, Place(10, LastKnown()))
     return assigned
 
 
@@ -99,8 +100,8 @@ def test_a_late_answer_moves_nothing_after_a_seek(assigned):
 def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assigned.seek(7)
-    assigned.set_first_offset(0, 99)
-    assigned.set_first_offset(1, 99)
+    assigned.set_first_offset(0, Place(99, LastKnown()))
+    assigned.set_first_offset(1, Place(99, LastKnown()))
     assert assigned.begin() == (1, 7)
 
 
@@ -166,7 +167,7 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
     for _ in range(10_000):
         end += dice.randrange(3)
         assigned = AssignedQueue(QUEUE, lambda: 0)
-        assigned.set_first_offset(0, committed)
+        assigned.set_first_offset(0, Place(committed, LastKnown()))
         for _ in range(dice.randrange(3)):
             epoch, offset = assigned.begin()
             messages = several(*range(offset, end))
@@ -255,7 +256,7 @@ class HandedOutAsTaken(RuleBasedStateMachine):
     def start(self, confirms):
         self.singly, self.handing = self.both = [AssignedQueue(QUEUE, lambda: 0) for _ in range(2)]
         for each in self.both:
-            each.set_first_offset(0, 0)
+            each.set_first_offset(0, Place(0, LastKnown()))
         self.confirms, self.waiting, self.damaged = confirms, [], []
 
     @rule(gaps=st.lists(st.integers(0, 2), max_size=5), is_damaged=st.booleans())
@@ -347,7 +348,7 @@ class NothingIsSkipped(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.assigned, self.under_way, self.waiting = AssignedQueue(QUEUE, lambda: 0), [], []
-        self.assigned.set_first_offset(0, 0)
+        self.assigned.set_first_offset(0, Place(0, LastKnown()))
         self.returned, self.from_offset = [], 0
 
     @rule()

@@ -6,6 +6,7 @@ from received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.auto_commit import AutoCommit, consume_offsets
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.offset_table import OffsetTable
 
 INTERVAL_MS = 5_000
@@ -16,7 +17,7 @@ class Bench:
         self.clock, self.store = MovedTasks(), OffsetTable()
         self.store.update_offset = self.store.update
         self.assigned = AssignedQueue(QUEUE, self.clock)
-        self.assigned.set_first_offset(0, 10)
+        self.assigned.set_first_offset(0, Place(10, LastKnown()))
         self.commits = AutoCommit(lambda: [self.assigned], self.store, interval_ms, self.clock)
 
     def poll(self, *offsets):

@@ -8,6 +8,7 @@ from received_messages import several
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.wire.message_queue import MessageQueue
 
 PATIENCE_MS = 20_000
@@ -20,7 +21,7 @@ def cache():
 
 def assigned_queue(number=0):
     assigned = AssignedQueue(MessageQueue("T", "broker-a", number), lambda: 0)
-    assigned.set_first_offset(0, 0)
+    assigned.set_first_offset(0, Place(0, LastKnown()))
     return assigned
 
 

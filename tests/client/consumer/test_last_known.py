@@ -83,14 +83,95 @@ def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_
     assert not last.must_be_found
 
 
-@pytest.mark.parametrize(("was_gone", "legal"), [(False, 3), (True, 0)])
-def test_who_has_had_none_goes_on_where_the_broker_says_unless_the_topic_was_gone(was_gone, legal):
+def test_who_knows_nothing_goes_on_where_the_broker_says():
     last = LastKnown()
-    if was_gone:
-        last.failed(GONE)
+    assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
+    assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
     assert not last.must_be_found
-    assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) == legal
-    assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) == 3
+
+
+@pytest.mark.parametrize("least", [0, -1])
+def test_who_knows_nothing_begins_a_queue_that_may_be_a_new_one(least):
+    last, asked = LastKnown(), []
+    assert last.legal_offset(QUEUE, 6, illegal(least, 3, 3)) is None
+    assert last.find(QUEUE, 6, searches(asked, 0)) == 0
+    assert asked == [(QUEUE, 0)]
+    last.failed(GONE)
+    assert last.must_be_found
+    assert last.find(QUEUE, 6, searches(asked, 2)) == 2
+
+
+def there(*messages):
+    """Returns those messages that are there, and notes which were asked for."""
+    asked = []
+
+    def message_at(_, queue_offset):
+        asked.append(queue_offset)
+        found = [each for each in messages if each.queue_offset == queue_offset]
+        return found[0] if found else None
+
+    return message_at, asked
+
+
+@pytest.mark.parametrize(
+    ("messages", "asked"),
+    [([5, 6], [5]), ([6, 7], [5, 6]), ([7], [5, 6])],
+    ids=["the one before", "the one there", "none"],
+)
+def test_before_any_comes_a_queue_is_known_by_the_message_before_its_place(messages, asked):
+    clock = Clock()
+    last = LastKnown(clock)
+    look, looked_at = there(*map(received, messages))
+    last.begins_at(QUEUE, 6, look)
+    assert looked_at == asked
+    clock.now = DOUBT_MS
+    changes = {"commit_log_offset": 9, "born_timestamp": 1, "store_timestamp": 1}
+    last.look(QUEUE, there(*(replace(received(each), **changes) for each in messages))[0])
+    assert last.must_be_found == (len(messages) == 2)
+    searched = []
+    last.find(QUEUE, 6, searches(searched, 0))
+    since_ms = received(messages[0]).store_timestamp - 1 if len(messages) == 2 else 0
+    assert searched == [(QUEUE, since_ms)]
+
+
+@pytest.mark.parametrize(("since_ms", "found_ms"), [(None, 699), (500, 499), (900, 699)])
+def test_of_a_chosen_time_and_that_of_the_message_before_the_earlier_counts(since_ms, found_ms):
+    last, asked = LastKnown(Clock(), since_ms=since_ms), []
+    last.begins_at(QUEUE, 6, stands(replace(received(5), store_timestamp=700))[0])
+    last.failed(GONE)
+    last.find(QUEUE, 6, searches(asked, 0))
+    assert asked == [(QUEUE, found_ms)]
+
+
+def test_at_its_first_message_nobody_has_to_know_a_queue():
+    look, looked_at = there(received(0))
+    LastKnown(Clock()).begins_at(QUEUE, 0, look)
+    assert looked_at == []
+
+
+def test_what_came_while_the_broker_was_asked_counts():
+    last = LastKnown(Clock())
+
+    def comes_meanwhile(_, queue_offset):
+        last.came([received(9)])
+        return received(queue_offset)
+
+    last.begins_at(QUEUE, 6, comes_meanwhile)
+    last.paused()
+    look, looked_at = there(received(9))
+    last.look(QUEUE, look)
+    assert looked_at == [9]
+
+
+def test_a_broker_that_does_not_tell_is_not_asked_again():
+    last = LastKnown(Clock())
+
+    def unreachable(*_):
+        raise ConnectionClosed("b:1", "gone")
+
+    last.begins_at(QUEUE, 6, unreachable)
+    assert not last.is_in_doubt
+    assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
 
 
 @pytest.mark.parametrize("was_gone", [False, True])

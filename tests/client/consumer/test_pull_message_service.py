@@ -7,6 +7,7 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull_task import PullLimits
@@ -41,7 +42,7 @@ class Consumer:
         found = self.first_offsets.pop(0)
         if isinstance(found, Exception):
             raise found
-        return found
+        return Place(found, LastKnown())
 
     def bury(self, _, message):
         self.buried.append(message.queue_offset)

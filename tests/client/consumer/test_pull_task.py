@@ -11,6 +11,7 @@ from received_messages import QUEUE, received, several
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
 from rmq_spark.client.errors import (
@@ -51,7 +52,7 @@ class Source:
         found = self.first_offsets.pop(0)
         if isinstance(found, Exception):
             raise found
-        return found
+        return Place(found, LastKnown())
 
     def message_at(self, _, queue_offset):
         self.looked_at.append(queue_offset)
@@ -231,13 +232,11 @@ def test_a_paused_queue_is_looked_at_every_second_or_when_it_is_resumed(bench):
 @pytest.mark.parametrize(
     ("answer", "legal"),
     [
-        (pulled(then=0, status=PullStatus.OFFSET_ILLEGAL, least=0, most=0), 0),
         (pulled(then=40, status=PullStatus.OFFSET_ILLEGAL, least=40, most=90), 40),
-        (pulled(then=3, status=PullStatus.OFFSET_ILLEGAL, least=0, most=3), 3),
+        (pulled(then=3, status=PullStatus.OFFSET_ILLEGAL, least=1, most=3), 3),
         (pulled(then=5, status=PullStatus.OFFSET_ILLEGAL, least=40, most=90), 40),
-        (pulled(then=5, status=PullStatus.OFFSET_ILLEGAL, least=0, most=3), 3),
+        (pulled(then=5, status=PullStatus.OFFSET_ILLEGAL, least=1, most=3), 3),
         (pulled(then=0, status=PullStatus.OFFSET_ILLEGAL, least=1, most=3), 3),
-        (pulled(then=7, status=PullStatus.OFFSET_ILLEGAL, least=-1, most=0), 0),
     ],
 )
 def test_an_illegal_offset_is_legal_after_one_answer(bench, answer, legal):

@@ -3,6 +3,7 @@ of the new one nothing is passed over."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import time
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 from broker_kinds import wait_until
 
+from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,
@@ -137,9 +139,19 @@ def make_again_unnoticed(broker, member, new):
     member.pause()
     broker.send("T", LAST)
     wait_until("the last one is there", lambda: member.has_or_holds(LAST), PATIENCE_S)
+    make_again(broker, new)
+
+
+def make_again(broker, new):
+    """Delete the topic, and make it again with other messages."""
     broker.delete_topic("T")
     broker.create_topic("T", queues=1)
     broker.send("T", *new)
+
+
+def give_up_pulls(member):
+    """Have the pulls that are held end without an answer, as behind a lost connection."""
+    member.consumer._member._pull_anew("T")
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
@@ -152,27 +164,103 @@ def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_o
     assert member.had == [*OLD, LAST, *new]
 
 
-@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite", "sought"])
-def test_who_was_moved_to_a_time_goes_on_there_in_a_topic_that_is_made_again_before_it_pulls(kind):
-    new = [f"new {number}" for number in range(5)]
-    member_kind = "lite" if kind == "sought" else kind
-    with member_that_has_the_old_ones(member_kind) as (broker, member):
+def reset_to_the_end(broker, _):
+    with Admin(broker.address) as admin:
+        assert admin.reset_to_time("G", "T", LATEST_MS)
+
+
+def reset_to_a_time(broker, _):
+    with Admin(broker.address) as admin:
+        assert admin.reset_to_time("G", "T", time.time_ns() // 1_000_000)
+
+
+def set_an_offset(broker, _):
+    with Admin(broker.address) as admin:
+        admin.set_offset("G", admin.lag("G", "T")[0].queue, 15)
+
+
+def seek_to_a_time(_, member):
+    [queue] = member.consumer.assignment()
+    member.consumer.seek_to_time(queue, time.time_ns() // 1_000_000)
+
+
+def seek_to_the_end(_, member):
+    [queue] = member.consumer.assignment()
+    member.consumer.seek_to_end(queue)
+
+
+def seek_an_offset(_, member):
+    [queue] = member.consumer.assignment()
+    member.consumer.seek(queue, 15)
+
+
+def what_is_known(member):
+    [known] = [
+        known
+        for queue, known in member.consumer._member._last_known().items()
+        if queue.topic == "T"
+    ]
+    return known
+
+
+def wait_until_it_knows_its_place(member, before):
+    """Wait until a member has been told, and has asked what is there where it goes on."""
+
+    def has_asked():
+        known = what_is_known(member)
+        return known is not before and known._offset is not None
+
+    wait_until("it knows its place", has_asked, PATIENCE_S)
+
+
+MOVES = [
+    *itertools.product(
+        ["concurrently", "orderly", "lite"], [reset_to_the_end, reset_to_a_time, set_an_offset]
+    ),
+    *(("lite", move) for move in (seek_to_a_time, seek_to_the_end, seek_an_offset)),
+]
+
+
+@pytest.mark.parametrize(("kind", "move"), MOVES)
+@pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
+def test_who_was_moved_begins_a_topic_that_is_made_again_before_it_pulls(kind, move, count):
+    new = [f"new {number}" for number in range(count)]
+    with member_that_has_the_old_ones(kind) as (broker, member):
         wait_until_held(broker, member)
         member.pause()
         broker.send("T", LAST)
         wait_until("the last one is there", lambda: member.has_or_holds(LAST), PATIENCE_S)
-        now_ms = time.time_ns() // 1_000_000
-        if kind == "sought":
-            [queue] = member.consumer.assignment()
-            member.consumer.seek_to_time(queue, now_ms)
-        else:
-            with Admin(broker.address) as admin:
-                assert admin.reset_to_time("G", "T", now_ms)
-        broker.delete_topic("T")
-        broker.create_topic("T", queues=1)
-        broker.send("T", *new)
+        before = what_is_known(member)
+        move(broker, member)
+        wait_until_it_knows_its_place(member, before)
+        make_again(broker, new)
         member.resume()
         wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+    assert [body for body in member.had if body in new] == new
+
+
+@pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
+@pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
+def test_who_begins_at_a_stored_offset_and_has_had_nothing_begins_a_topic_that_is_made_again(
+    kind, count
+):
+    new = [f"new {number}" for number in range(count)]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        before = Member("lite", broker.address)
+        with before.consumer:
+            wait_until("the old ones are there", lambda: before.has(OLD), PATIENCE_S)
+            before.consumer.commit()
+        member = Member(kind, broker.address)
+        with member.consumer:
+            wait_until_held(broker, member)
+            member.pause()
+            give_up_pulls(member)
+            make_again(broker, new)
+            member.resume()
+            wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
+        assert member.had == new
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
