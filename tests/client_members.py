@@ -19,7 +19,6 @@ class Consumer:
     def __init__(self, group="G"):
         self.group = group
         self.told = []
-        self.told_since_ms = None
         self.rebalances = threading.Semaphore(0)
         self.resets = threading.Semaphore(0)
         self.consumes = lambda _: ConsumeResult.CR_SUCCESS
@@ -39,9 +38,8 @@ class Consumer:
     def rebalance_soon(self):
         self.rebalances.release()
 
-    def reset_offsets(self, topic, offsets, since_ms=None):
+    def reset_offsets(self, topic, offsets):
         self.told.append((topic, dict(offsets)))
-        self.told_since_ms = since_ms
         self.resets.release()
 
     def consume_status(self, topic):

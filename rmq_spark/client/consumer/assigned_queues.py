@@ -92,10 +92,10 @@ class AssignedQueue:
                 self.last_known = first.last_known
                 self._begin_at(first.offset)
 
-    def seek(self, offset: int, since_ms: int | None = None) -> None:
-        """Go on at an offset, chosen perhaps by a time, and drop what was pulled from elsewhere."""
+    def seek(self, offset: int) -> None:
+        """Go on at an offset, and drop what was pulled from elsewhere."""
         with self._mutex:
-            self.last_known = LastKnown(since_ms=since_ms)
+            self.last_known = LastKnown()
             self._go_on_at(offset)
 
     def _go_on_at(self, offset: int) -> None:

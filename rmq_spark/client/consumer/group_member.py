@@ -428,23 +428,21 @@ class GroupMember(ProcessBound, ABC):
     def connection_ended(self, address: str) -> None:
         """Note that the connection to ``address`` has ended, with all that it has granted."""
 
-    def reset_offsets(
-        self, topic: str, offsets: Mapping[MessageQueue, int], since_ms: int | None = None
-    ) -> None:
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
         for queue, offset in offsets.items():
             if queue.topic != topic or offset < 0:
                 continue
             try:
-                if self._reset(queue, offset, since_ms):
+                if self._reset(queue, offset):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offsets.note_place(queue, offset)
             except ClientError as error:  # it is stored with the next offsets
                 _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
 
-    def _reset(self, queue: MessageQueue, offset: int, since_ms: int | None) -> bool:
+    def _reset(self, queue: MessageQueue, offset: int) -> bool:
         if self.is_running:
-            if self._go_on_at(queue, offset, since_ms):
+            if self._go_on_at(queue, offset):
                 self._offset_store.persist(queue, offset)
                 return True
             self._offsets.forget_at(queue, offset)
@@ -453,7 +451,7 @@ class GroupMember(ProcessBound, ABC):
         return False
 
     @abstractmethod
-    def _go_on_at(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> bool:
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
         """Drop the messages of a queue and go on at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:

@@ -14,11 +14,10 @@ Nor is an offset stored that may be of another queue (`those_known`): a member t
 would pass over what has come before it in the new one.
 
 Who is lost goes on with the first message stored at the time of the last one, or later, and never
-further on than before: that time may be damaged, too. Who was moved to a time, and has had nothing
-since, goes on at that time. Without both that is not known: at the first message if the topic was
-gone, or if what ends before the place may be a new queue; else where the broker says. Who chooses
-an offset, a user or an operator, begins with a `LastKnown` of its own. This module asks nobody by
-itself.
+further on than before: that time may be damaged, too. Without it that is not known: at the first
+message if the topic was gone, or if what ends before the place may be a new queue; else where the
+broker says. Who chooses an offset, a user or an operator, begins with a `LastKnown` of its own.
+This module asks nobody by itself.
 """
 
 from __future__ import annotations
@@ -75,16 +74,12 @@ class _Witnesses(NamedTuple):
 
 
 class LastKnown:
-    """Knowledge of one queue, for one pull at a time.
+    """Knowledge of one queue, for one pull at a time."""
 
-    Args:
-        clock: Returns milliseconds that only grow.
-        since_ms: The time, in milliseconds since 1970, by which the place to begin was chosen.
-    """
-
-    def __init__(self, clock: Clock = monotonic_ms, since_ms: int | None = None) -> None:
+    def __init__(self, clock: Clock = monotonic_ms) -> None:
+        """Begin without any; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
-        self._since_ms = since_ms
+        self._since_ms: int | None = None
         self._offset: int | None = None
         self._witnesses: _Witnesses | None = None
         self._heard_ms = clock()
@@ -117,11 +112,10 @@ class LastKnown:
             return
         if found is not None and self._offset is None:
             self._note(found)
-            if self._since_ms is None or found.store_timestamp < self._since_ms:
-                self._since_ms = found.store_timestamp
 
     def _note(self, message: MessageExt) -> None:
         self._witnesses = _Witnesses.of(message)
+        self._since_ms = message.store_timestamp
         self._offset = message.queue_offset
 
     def came(self, messages: Sequence[MessageExt]) -> None:
@@ -130,7 +124,6 @@ class LastKnown:
         self._heard_ms = self._clock()
         if messages:
             self._note(messages[-1])
-            self._since_ms = messages[-1].store_timestamp
 
     def paused(self) -> None:
         """Note that nothing is asked for: nobody would be told if the topic was made again."""
@@ -194,7 +187,7 @@ class LastKnown:
         if found != asked:
             _log.warning(
                 "%s may be another one now: going on at offset %d, not %d, by the time of the last "
-                "message, or the one that was chosen",
+                "message that is known",
                 *(queue, found, asked),
             )
         return found

@@ -440,7 +440,7 @@ class LitePullMember(GroupMember):
         """Go on in a queue at the first message stored at ``timestamp_ms`` since 1970 or later."""
         self._checked(queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
-        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms), timestamp_ms)
+        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset in a queue of the first message of ``timestamp_ms`` or later."""
@@ -449,17 +449,17 @@ class LitePullMember(GroupMember):
         check_timestamp_ms("timestamp_ms", timestamp_ms)
         return self._brokers.search_offset(queue, timestamp_ms)
 
-    def _seek(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> None:
-        if not self._go_on_at(queue, offset, since_ms):
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
+        if not self._go_on_at(queue, offset):
             raise NotAssigned(queue)
         self._offsets.note_place(queue, offset)
 
-    def _go_on_at(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> bool:
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
         with self._changing_tasks:
             assigned, task = self._assigned.get(queue), self._tasks.get(queue)
             if assigned is None:
                 return False
-            assigned.seek(offset, since_ms)
+            assigned.seek(offset)
             self._cache.forget_stale()
             if task is not None:
                 task.wake()

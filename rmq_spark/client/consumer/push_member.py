@@ -415,10 +415,10 @@ class PushMember(GroupMember):
         self._offsets.persist_soon(request.queue)
         return True
 
-    def _go_on_at(self, queue: MessageQueue, offset: int, since_ms: int | None = None) -> bool:
+    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
         with self._changing_requests:
             request = self._requests.get(queue)
-        return request is not None and self._restart(request, offset, LastKnown(since_ms=since_ms))
+        return request is not None and self._restart(request, offset, LastKnown())
 
     # ---- what was consumed
 

@@ -135,8 +135,7 @@ class BrokerRequests(ProcessBound):
         from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # rarely needed
 
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
-        since_ms = header.timestamp if header.timestamp > 0 else None  # else the end, or no time
-        self._consumer(header.group).reset_offsets(header.topic, offsets, since_ms)
+        self._consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
         from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed

@@ -34,10 +34,8 @@ class ConsumerMember(Protocol):
     def end_threads(self) -> None:
         """Have all threads end: the instance has ended, and there is nobody to ask any more."""
 
-    def reset_offsets(
-        self, topic: str, offsets: Mapping[MessageQueue, int], since_ms: int | None = None
-    ) -> None:
-        """Go on at offsets that an operator has set (220), perhaps by a time."""
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at offsets that an operator has set (220)."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offset that the consumer has reached in each queue of a topic (221)."""

@@ -134,15 +134,6 @@ def test_before_any_comes_a_queue_is_known_by_the_message_before_its_place(messa
     assert searched == [(QUEUE, since_ms)]
 
 
-@pytest.mark.parametrize(("since_ms", "found_ms"), [(None, 699), (500, 499), (900, 699)])
-def test_of_a_chosen_time_and_that_of_the_message_before_the_earlier_counts(since_ms, found_ms):
-    last, asked = LastKnown(Clock(), since_ms=since_ms), []
-    last.begins_at(QUEUE, 6, stands(replace(received(5), store_timestamp=700))[0])
-    last.failed(GONE)
-    last.find(QUEUE, 6, searches(asked, 0))
-    assert asked == [(QUEUE, found_ms)]
-
-
 def test_at_its_first_message_nobody_has_to_know_a_queue():
     look, looked_at = there(received(0))
     LastKnown(Clock()).begins_at(QUEUE, 0, look)
@@ -172,23 +163,6 @@ def test_a_broker_that_does_not_tell_is_not_asked_again():
     last.begins_at(QUEUE, 6, unreachable)
     assert not last.is_in_doubt
     assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
-
-
-@pytest.mark.parametrize("was_gone", [False, True])
-def test_who_was_moved_to_a_time_and_has_had_nothing_since_goes_on_at_that_time(was_gone):
-    last, asked = LastKnown(Clock(), since_ms=5_000), []
-    if was_gone:
-        last.failed(GONE)
-    else:
-        assert last.legal_offset(QUEUE, 6, illegal(0, 3, 3)) is None
-    assert last.must_be_found
-    assert last.find(QUEUE, 6, searches(asked, 1)) == 1
-    assert asked == [(QUEUE, 4_999)]
-    assert not last.must_be_found
-    last.came([received(4)])
-    last.failed(GONE)
-    last.find(QUEUE, 5, searches(asked, 0))
-    assert asked[1:] == [(QUEUE, received(4).store_timestamp - 1)]
 
 
 def test_who_cannot_find_it_is_still_lost():

@@ -72,16 +72,12 @@ def test_a_change_of_members_is_passed_on_at_once(requests, consumer, line):
     assert not consumer.rebalances.acquire(blocking=False)
 
 
-@pytest.mark.parametrize(("timestamp", "since_ms"), [("0", None), ("-1", None), ("7", 7)])
-def test_offsets_are_reset_and_the_time_of_it_is_told(
-    requests, consumer, line, timestamp, since_ms
-):
-    fields = {"topic": "T", "group": "G", "timestamp": timestamp, "isForce": "true"}
+def test_offsets_are_reset(requests, consumer, line):
+    fields = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
     body = encode_body(ResetOffsetBody(offset_table={QUEUE: 5}))
     assert requests(line, RemotingCommand(220, flag=2, ext_fields=fields, body=body)) is None
     assert consumer.resets.acquire(timeout=10)
     assert consumer.told == [("T", {QUEUE: 5})]
-    assert consumer.told_since_ms == since_ms
 
 
 def test_questions_are_answered_when_the_consumer_has_answered(requests, line, consumer):
