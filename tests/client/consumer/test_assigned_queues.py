@@ -67,6 +67,16 @@ def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
     assert assigned.consume_offset == 17
 
 
+@pytest.mark.parametrize("how", ["pull_anew", "return_again"])
+def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
+    known = assigned.last_known
+    getattr(assigned, how)()
+    assert assigned.begin() == (1, 10)
+    assert assigned.last_known is known
+    assigned.seek(10)
+    assert assigned.last_known is not known
+
+
 def test_before_the_first_offset_there_is_nothing_to_pull_anew():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assigned.pull_anew()
