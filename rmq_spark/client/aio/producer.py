@@ -17,7 +17,7 @@ from rmq_spark.client import observing
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, Promise
 from rmq_spark.client.aio.member import Member, threaded
-from rmq_spark.client.aio.waiting_line import WaitingLine
+from rmq_spark.client.aio.waiting_line import Place, WaitingLine
 from rmq_spark.client.arguments import check_kind, check_time_ms
 from rmq_spark.client.connections.frame_writer import Soon
 from rmq_spark.client.errors import TooManyPending
@@ -208,9 +208,7 @@ class Producer(Member["LoopProducer"]):
             raise self._shut_down()
         if producer is None:
             producer = self._now()
-        line = self._line
-        if line is None:
-            line = self._line = WaitingLine(bridge.loop)
+        line = self._waiting_line(bridge)
         if timeout_ms is None:
             timeout_ms = producer.send_timeout_ms
         else:
@@ -222,7 +220,19 @@ class Producer(Member["LoopProducer"]):
         promise: Promise[SendResult] = Promise(bridge, line.wake_first)
         if producer.begin(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
-        return self._when_there_is_room(bridge, producer, prepared, None, timeout_ms)
+        place = line.place()
+        place.take()  # before the task begins: who sends in this very turn comes behind
+        waiting = asyncio.ensure_future(
+            self._when_there_is_room(bridge, producer, prepared, None, timeout_ms, place)
+        )
+        waiting.add_done_callback(lambda _: place.leave())  # it may be cancelled before it begins
+        return waiting
+
+    def _waiting_line(self, bridge: LoopBridge) -> WaitingLine:
+        line = self._line
+        if line is None:
+            line = self._line = WaitingLine(bridge.loop)
+        return line
 
     async def _send(
         self,
@@ -242,7 +252,8 @@ class Producer(Member["LoopProducer"]):
                 lambda one: sender_of(one).publish_queues(message.topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
-        return await self._when_there_is_room(bridge, producer, prepared, fixed, timeout_ms)
+        place = self._waiting_line(bridge).place()
+        return await self._when_there_is_room(bridge, producer, prepared, fixed, timeout_ms, place)
 
     async def _when_there_is_room(
         self,
@@ -251,12 +262,13 @@ class Producer(Member["LoopProducer"]):
         prepared: Outgoing,
         fixed: MessageQueue | None,
         timeout_ms: int,
+        place: Place,
     ) -> SendResult:
-        line = self._line = self._line or WaitingLine(bridge.loop)
+        line = self._waiting_line(bridge)
         promise: Promise[SendResult] = Promise(bridge, line.wake_first)
         deadline: float | None = None
         soon = bridge.loop.call_soon
-        with line.place() as place:
+        with place:
             while not (
                 place.is_first and producer.begin(prepared, fixed, timeout_ms, promise, soon)
             ):

@@ -39,7 +39,7 @@ class WaitingLine:
 
 
 class Place:
-    """A place in a `WaitingLine`."""
+    """A place in a `WaitingLine`, which may be taken before the with statement in which it ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: dict[Place, None]) -> None:
         self._loop = loop
@@ -47,7 +47,7 @@ class Place:
         self._woken: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Place:
-        self._places[self] = None
+        self.take()
         return self
 
     def __exit__(
@@ -56,8 +56,15 @@ class Place:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        del self._places[self]
-        if self._places:
+        self.leave()
+
+    def take(self) -> None:
+        """Be the last from now on; who is there already stays where it is."""
+        self._places[self] = None
+
+    def leave(self) -> None:
+        """Let the next one look for room; who has left has no effect."""
+        if self._places.pop(self, self) is None and self._places:
             next(iter(self._places)).wake()
 
     @property

@@ -24,8 +24,7 @@ class PendingSends:
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = mutex()
-        self._has_room = threading.Condition(self._mutex)
-        self._line: deque[object] = deque()  # those who wait
+        self._line: deque[threading.Condition] = deque()  # of those who wait, one for each
 
     @property
     def count(self) -> int:
@@ -48,18 +47,18 @@ class PendingSends:
 
     def _wait(self, size: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        place = object()
+        place = threading.Condition(self._mutex)
         self._line.append(place)
         try:
             while self._line[0] is not place or not self._fits(size):
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                self._has_room.wait(min(remaining, SIGNALS_SECONDS))
+                place.wait(min(remaining, SIGNALS_SECONDS))
             return True
         finally:
             self._line.remove(place)
-            self._has_room.notify_all()  # another is first, and there may be room for it
+            self._wake_first()  # there may be room for it as well
 
     def leave(self, future: object) -> None:
         """Give the room of a send back, if it has any."""
@@ -68,5 +67,8 @@ class PendingSends:
             if size is None:
                 return
             self.bytes -= size
-            if self._line:
-                self._has_room.notify_all()
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        if self._line:
+            self._line[0].notify()  # nobody else: hundreds that wake cost more than their sends

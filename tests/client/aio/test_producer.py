@@ -76,6 +76,36 @@ async def test_what_cannot_be_sent_is_refused_and_not_by_the_future(broker, topi
 
 
 @told_in_a_loop
+async def test_who_sends_in_the_turn_in_which_a_large_one_begins_to_wait_comes_behind_it(
+    broker, topic, group
+):
+    ended = []
+    async with aio.Producer(group, broker.address, pending_bytes_max=100) as producer:
+        await producer.send(Message(topic, b"first"))  # else a thread looks for the route
+        futures = []
+        for name, size in (("before", 60), ("large", 90), ("small", 1)):
+            future = producer.send_async(Message(topic, b"x" * size))
+            future.add_done_callback(lambda _, name=name: ended.append(name))
+            futures.append(future)
+            assert producer.health().pending_sends == 1
+        await asyncio.gather(*futures)
+    assert ended[:2] == ["before", "large"]
+
+
+@told_in_a_loop
+async def test_who_is_cancelled_before_its_wait_begins_leaves_its_place(broker, topic, group):
+    async with aio.Producer(group, broker.address, pending_bytes_max=100) as producer:
+        await producer.send(Message(topic, b"first"))
+        before, large, small = (
+            producer.send_async(Message(topic, b"x" * size)) for size in (60, 90, 1)
+        )
+        large.cancel()
+        await asyncio.gather(before, small)
+        assert large.cancelled()
+        assert producer._line.count == 0
+
+
+@told_in_a_loop
 async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broker, topic, group):
     async with aio.Producer(group, broker.address, pending_max=4) as producer:
         futures = [producer.send_async(Message(topic, b"%d" % number)) for number in range(12)]

@@ -64,6 +64,32 @@ def test_room_that_is_made_is_noticed_by_all_that_wait(left):
     assert (pending.count, pending.bytes) == (4, 100)
 
 
+def test_room_that_is_made_wakes_the_first_alone(monkeypatch):
+    woken, notify = [], threading.Condition.notify
+    monkeypatch.setattr(
+        threading.Condition,
+        "notify",
+        lambda condition, n=1: woken.append(len(condition._waiters)) or notify(condition, n),
+    )
+    pending = PendingSends(1, 100)
+    pending.enter("before", 1, 0)
+
+    def come_and_go(who):
+        pending.enter(who, 1, 60)
+        pending.leave(who)
+
+    waiting = [threading.Thread(target=come_and_go, args=(who,)) for who in range(20)]
+    for number, thread in enumerate(waiting):
+        thread.start()
+        wait_until("it waits", lambda number=number: len(pending._line) == number + 1)
+    del woken[:]
+    pending.leave("before")
+    for thread in waiting:
+        thread.join(10)
+    assert woken
+    assert max(woken) == 1
+
+
 def test_a_large_one_is_not_passed_over_by_small_ones_however_many_come():
     pending, came = PendingSends(100, 10), []
 
