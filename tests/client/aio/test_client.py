@@ -182,10 +182,17 @@ def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic
     assert LOOK_AT_LOOP_MS == 1_000
 
 
+def beats_for(broker):
+    """The threads that send a broker its clients' heartbeats."""
+    name = f"rocketpoll heartbeat {broker.address}"
+    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "client"])
 def test_a_loop_that_is_closed_leaves_no_threads_and_no_connections(broker, topic, group, kind):
     """Whatever was under way in it, and was cancelled with all its tasks."""
     broker.send(topic, "one")
+    wait_until("the broker's own client has threads of its own", lambda: beats_for(broker))
     made = []
 
     async def leave_open():
