@@ -186,7 +186,10 @@ class Continuity:
     def _emptied(
         self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
     ) -> dict[MessageQueue, Stranger]:
-        """Return the queues with no message at a place, but later ones before it."""
+        """Return the queues with no message at a place, but later ones before it.
+
+        A queue that may not be read just now shows neither, and tells nothing.
+        """
         asked = {
             place: Since(stored_ms + 1, bounds[place.queue].first, place.queue_offset)
             for place, stored_ms in places.items()
@@ -194,6 +197,9 @@ class Continuity:
             and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
         }
         begins = self._queues.first_since({place.queue: asked[place] for place in asked})
+        later = {Place(queue, begin) for queue, begin in begins.items()}
+        there = self._queues.first_at_or_behind(later) if later else {}
+        first = {place.queue: queue_offset for place, queue_offset in there.items()}
         return {
             place.queue: _stranger(
                 place.queue,
@@ -202,7 +208,7 @@ class Continuity:
                 since.timestamp_ms,
             )
             for place, since in asked.items()
-            if begins[place.queue] < place.queue_offset
+            if first.get(place.queue, place.queue_offset) < place.queue_offset
         }
 
     def _since(

@@ -113,10 +113,14 @@ class Horizon:
                 self._target = {**self._target, **self._late_targets(late, ends)}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
-                queue: min(end, max(self._target.get(queue, 0), at.get(queue, 0)))
+                queue: self.within_target(queue, at.get(queue, 0), end)
                 for queue, end in ends.items()
             }
         return base, ends
+
+    def within_target(self, queue: MessageQueue, start: int, end: int) -> int:
+        """Return how far a queue counts that goes on at an offset and ends at another."""
+        return end if self._target is None else min(end, max(self._target.get(queue, 0), start))
 
     def _late_targets(
         self, late: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]

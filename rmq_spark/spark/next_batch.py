@@ -95,6 +95,10 @@ class NextBatch:
         if not changed and is_known:
             return None
         began = self._begun(start, ends, changed if is_known else list(ends))
+        ends = {  # what broke off goes on before the place up to which it counted
+            queue: self._horizon.within_target(queue, began[queue], end) if queue in began else end
+            for queue, end in ends.items()
+        }
         first = {
             queue: began.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *began])
         }

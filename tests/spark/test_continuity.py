@@ -47,6 +47,14 @@ class Held:
             for queue, (timestamp_ms, start, end) in wanted.items()
         }
 
+    def first_at_or_behind(self, places):
+        return {
+            place: next(
+                at for at in range(place.queue_offset, self.bounds.next) if self._time_ms(at)
+            )
+            for place in places
+        }
+
     def _time_ms(self, at):
         return self.times_ms[at - self.first]
 

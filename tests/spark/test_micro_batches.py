@@ -189,6 +189,35 @@ def test_or_it_is_read_from_its_beginning_with_a_warning(
         assert "messages are gone, and are passed over: queue 0" in caplog.text
 
 
+def test_the_end_that_was_given_is_that_of_a_topic_that_was_made_again_as_well(
+    rocketpoll_broker, rocketpoll_topic, made_again
+):
+    """Where the query had been read behind it before."""
+    send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
+    given = {"endingOffsets": '{"*": {"*": 2}}', "failOnDataLoss": "false"}
+    with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
+        batches.prepare_available_now()
+        end = batches.latest(again(made_again), NO_LIMITS)
+        assert spans(batches.pieces(made_again, end)) == [(0, 0, 2)]
+        assert batches.latest(end, NO_LIMITS) is end
+
+
+def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
+    rocketpoll_broker, rocketpoll_topic, caplog
+):
+    send(rocketpoll_broker, rocketpoll_topic, 3, *"abcde")
+    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
+        read = batches.latest(batches.initial(), NO_LIMITS)
+    for queues in (2, 4):
+        rocketpoll_broker.create_topic(rocketpoll_topic, queues)
+        with query(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false") as batches:
+            assert batches.latest(again(read), NO_LIMITS) == read
+    assert "is not the one" not in caplog.text
+    send(rocketpoll_broker, rocketpoll_topic, 3, "f")
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        assert spans(batches.pieces(read, batches.latest(again(read), NO_LIMITS))) == [(3, 5, 6)]
+
+
 def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
     rocketpoll_broker, rocketpoll_topic, made_again
 ):
