@@ -186,6 +186,7 @@ def story(tell):
 
 @story
 async def test_what_is_answered_when_a_turn_ends_leaves_with_it():
+    asyncio.get_running_loop().time = lambda: 0.0  # a turn ends when its time is over as well
     end = End()
     end.answer = end.left.append
     end.receive(*requests(3))
