@@ -130,7 +130,10 @@ class Continuity:
             for queue, each in strangers.items()
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
-        losses = {queue: each.loss for queue, each in {**strangers, **ended}.items()}
+        losses = {
+            **self._without_last(behind),
+            **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
+        }
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
             if first < low:
@@ -182,6 +185,23 @@ class Continuity:
             )
         empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
         return found | self._emptied(empty, bounds or {})
+
+    def _without_last(
+        self, behind: Mapping[MessageQueue, QueuePosition]
+    ) -> dict[MessageQueue, str]:
+        """Return the queues whose last message to be read is gone, and what is said of each."""
+        places = {
+            Place(queue, position.next_offset - 1): position
+            for queue, position in behind.items()
+            if position.stored_ms is not None
+        }
+        return {
+            place.queue: (
+                f"{named(place.queue)} has no message at offset {place.queue_offset} any more, and "
+                f"one of {places[place].stored_ms} ms was to be read there"
+            )
+            for place in places.keys() - self._queues.stored(places).keys()
+        }
 
     def _emptied(
         self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]

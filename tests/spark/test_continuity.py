@@ -209,6 +209,14 @@ def test_of_one_that_is_not_the_rest_is_read(held, left, said):
     assert said in " ".join(losses)
 
 
+def test_a_planned_batch_whose_last_message_is_gone_says_so_though_none_is_before_it():
+    """As where the topic was made again, and rows that were rolled back have left their places."""
+    found, losses = left_of(Held(0, None), (0,), (1, 4))
+    assert found == (0, 1)
+    [said] = losses
+    assert "has no message at offset 0 any more, and one of 4 ms was to be read there" in said
+
+
 def test_a_planned_batch_leaves_what_is_new_while_the_clock_stands_still_to_the_next_one():
     held = Held(0, *[4] * 9, marks=range(10, 19))
     found, losses = left_of(held, (2, 4, 1), (4, 4, 3))

@@ -139,6 +139,7 @@ class SparkWorld(ClusterStage):
         self._outlast_troubles()
         for done in self._operations:
             self._await(done, _STORY_SECONDS, "the end of an operation")
+        self._outlast_troubles()  # a query may have had one of its own meanwhile
         self.calm_since = self.kernel.now
         self.note("all is calm")
         self._wait_for_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "a query")
