@@ -221,8 +221,8 @@ def test_mistakes_that_load_finds(read, given, said):
             },
             (
                 "startingOffsets: it names broker broker-b, which no name server has known for "
-                "200 ms (option retryTimeoutMs); they know broker-a. Did you mean broker-a? Correct "
-                "the name, or start the broker, and then this query"
+                "200 ms (option retryTimeoutMs); they know broker-a. Did you mean broker-a? "
+                "Correct the name, or start the broker, and then this query"
             ),
         ),
         (
