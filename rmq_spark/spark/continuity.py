@@ -124,14 +124,16 @@ class Continuity:
             for queue, (_, last) in ranges.items()
             if bounds[queue].first < last <= bounds[queue].next
         }
-        strangers, ended = self.strangers(before, bounds), self.strangers(behind, bounds)
+        strangers = self.strangers(before, bounds)
+        others, empty = self._compared(behind)
+        ended = others | self._emptied(empty, bounds)
         changed = {
             queue: _after(end.positions[queue]) if each.since_ms else _EVER
             for queue, each in strangers.items()
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {
-            **self._without_last(behind),
+            **{place.queue: _gone(place, stored_ms) for place, stored_ms in empty.items()},
             **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
         }
         for queue, (first, last) in ranges.items():
@@ -165,6 +167,16 @@ class Continuity:
         read: an offset without a message may be all that is left of the one that was read, or the
         place of a rolled-back row in a topic that was made again.
         """
+        others, empty = self._compared(positions)
+        return others | self._emptied(empty, bounds or {})
+
+    def _compared(
+        self, positions: Mapping[MessageQueue, QueuePosition]
+    ) -> tuple[dict[MessageQueue, Stranger], dict[Place, int]]:
+        """Return the queues whose message before a position is another one, and the empty places.
+
+        These come with the time of the message that was there.
+        """
         places = {
             Place(queue, position.next_offset - 1): position
             for queue, position in positions.items()
@@ -184,24 +196,7 @@ class Continuity:
                 place.queue, f"its message at offset {place.queue_offset} {how}", since_ms
             )
         empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
-        return found | self._emptied(empty, bounds or {})
-
-    def _without_last(
-        self, behind: Mapping[MessageQueue, QueuePosition]
-    ) -> dict[MessageQueue, str]:
-        """Return the queues whose last message to be read is gone, and what is said of each."""
-        places = {
-            Place(queue, position.next_offset - 1): position
-            for queue, position in behind.items()
-            if position.stored_ms is not None
-        }
-        return {
-            place.queue: (
-                f"{named(place.queue)} has no message at offset {place.queue_offset} any more, and "
-                f"one of {places[place].stored_ms} ms was to be read there"
-            )
-            for place in places.keys() - self._queues.stored(places).keys()
-        }
+        return found, empty
 
     def _emptied(
         self, places: Mapping[Place, int], bounds: Mapping[MessageQueue, Bounds]
@@ -217,18 +212,21 @@ class Continuity:
             and bounds[place.queue].first < place.queue_offset < bounds[place.queue].next
         }
         begins = self._queues.first_since({place.queue: asked[place] for place in asked})
-        later = {Place(queue, begin) for queue, begin in begins.items()}
-        there = self._queues.first_at_or_behind(later) if later else {}
-        first = {place.queue: queue_offset for place, queue_offset in there.items()}
+        later = {
+            Place(place.queue, begins[place.queue]): place
+            for place in asked
+            if begins[place.queue] < place.queue_offset
+        }
+        there = self._queues.first_at_or_behind(later)
         return {
             place.queue: _stranger(
                 place.queue,
                 f"it has no message at offset {place.queue_offset}, and had one of "
                 f"{places[place]} ms when",
-                since.timestamp_ms,
+                asked[place].timestamp_ms,
             )
-            for place, since in asked.items()
-            if first.get(place.queue, place.queue_offset) < place.queue_offset
+            for begin, place in later.items()
+            if there.get(begin, place.queue_offset) < place.queue_offset
         }
 
     def _since(
@@ -262,6 +260,13 @@ def _stranger(queue: MessageQueue, how: str, since_ms: int) -> Stranger:
         f"{named(queue)} is not the one that was read: {how} it was read; the topic was deleted "
         "and made again, or its broker was put back from an older copy",
         since_ms,
+    )
+
+
+def _gone(place: Place, stored_ms: int) -> str:
+    return (
+        f"{named(place.queue)} has no message at offset {place.queue_offset} any more, and one of "
+        f"{stored_ms} ms was to be read there"
     )
 
 

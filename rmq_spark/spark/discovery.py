@@ -156,7 +156,7 @@ class Discovery:
                     found += before
                     continue
                 # One that has come between two questions is in the route by now.
-                route = self._instance.routes.refresh(topic)  # noqa: PLW2901
+                route = self._instance.routes.refresh(topic)  # noqa: PLW2901  # as if it had been there
             if isinstance(route, Exception):
                 raise route
             found += [queue for queue in route.subscribe_queues if _is_assigned(selection, queue)]
@@ -178,7 +178,7 @@ class Discovery:
             missing = {number for number in numbers if (topic, number) not in there}
             if missing and self._by_options.may_have(topic):
                 continue
-            if missing:  # the same
+            if missing:  # one that has come between two questions is in the route by now
                 route = self._instance.routes.refresh(topic)
                 missing -= {queue.queue_id for queue in route.subscribe_queues}
             if missing:
