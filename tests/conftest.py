@@ -3,7 +3,8 @@
 Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it
 starts in the background ignore Ctrl-C, and so would all programs that tests start: they are as in
 the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`. Files
-are in memory where it has room: see `scratch`.
+are in memory where it has room: see `scratch`. Of the processes that run files beside each other,
+one has all those that need a Spark, by default: see `one_spark`.
 """
 
 import gc
@@ -11,8 +12,9 @@ import os
 import signal
 
 import pytest
-from breadth import WIDE, is_left_out
+from breadth import DEEP, WIDE, is_left_out
 from hypothesis import settings
+from one_spark import OneSpark, needs_spark
 from scratch import choose_scratch
 from spark_classes import quick_start
 
@@ -57,10 +59,17 @@ def pytest_collection_finish():
 
 
 def _is_short(item):
-    """Files of simulated worlds, and that of the notebooks, take longest, and come first: who runs
-    files beside each other has small ones left for the end.
+    """Files of simulated worlds, those of Spark, and that of the notebooks, take longest, and come
+    first: who runs files beside each other has small ones left for the end.
     """
-    return "world" not in item.path.parts and item.path.name != "test_notebooks.py"
+    is_long = "world" in item.path.parts or needs_spark(item.path)
+    return not is_long and item.path.name != "test_notebooks.py"
+
+
+@pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
+def pytest_xdist_make_scheduler(config, log):
+    """Run the files that need a Spark one by one where they are few; `make deep` has too many."""
+    return None if DEEP else OneSpark(config, log)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

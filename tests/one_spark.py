@@ -1,0 +1,27 @@
+"""One Spark for all tests of a run that need one, however many processes share the tests.
+
+A Spark driver is a JVM, which takes seconds of all cores to start and many more until its code is
+compiled; a second one in another process does all that again, and both wait for each other. So the
+files that need one are a single unit of work, which one process takes.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from xdist.scheduler import LoadFileScheduling
+
+_NAMES = ("test_source_*.py", "test_sink_*.py", "test_body_schema.py")
+
+
+def needs_spark(path):
+    """Return whether most tests of a file ask for a Spark session."""
+    return path.parent.name == "spark" and any(path.match(name) for name in _NAMES)
+
+
+class OneSpark(LoadFileScheduling):
+    """Gives out whole files, and those that need a Spark together."""
+
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return "spark" if needs_spark(PurePath(file)) else file
