@@ -12,6 +12,7 @@ from math import inf
 
 from world.spark.bodies import known_by_row
 from world.spark.rows import RowModel
+from world.spark.workers import Crashed
 
 from rmq_spark.client.manifest import commits_topic
 from rmq_spark.spark.errors import DataLoss
@@ -48,7 +49,7 @@ class CommittedModel(RowModel):
 
     def failed(self, error):
         super().failed(error)
-        if self._run_began_calm and not isinstance(error, DataLoss):
+        if self._run_began_calm and not isinstance(error, (Crashed, DataLoss)):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def _is_of(self, piece, row):

@@ -1,0 +1,116 @@
+"""A query that is wrong is found out, and one that is right is not: told to its model by hand."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from world.spark.ledger import Ledger
+from world.spark.producers import Sent
+from world.spark.workers import Crashed
+from world.stage import Broken
+
+from rmq_spark.errors import RocketPollError
+
+ONE, OTHER = ("T0", "broker-a", 0), ("T0", "broker-a", 1)
+OF_ANOTHER = ("T0", "broker-b", 0)
+
+
+class Scene:
+    """A stream of one topic, its model, and a world of which nothing is there but its clock."""
+
+    def __init__(self, **options):
+        self.kernel = SimpleNamespace(now=100.0)
+        self.calm_since = None
+        self.ledger = Ledger(self)
+        self.run = SimpleNamespace(name="stream 1")
+        self.name, self.topics, self.options = "stream", ["T0"], options
+        self.model = self.ledger.stream(self)
+        self.model.began()
+
+    def complain(self, what):
+        raise Broken(what)
+
+    def sent(self, number, queue, offset):
+        """Somebody has sent a message, and it is stored there."""
+        body, keys = f"m{number}".encode(), f"k{number}"
+        sent = Sent(number, "T0", body, None, keys, {}, self.kernel.now, None, None)
+        self.ledger.sends(sent)
+        self.ledger.is_acknowledged(sent, (*queue, offset))
+        return {
+            "topic": queue[0],
+            "brokerName": queue[1],
+            "queueId": queue[2],
+            "queueOffset": offset,
+            "body": body,
+            "keys": keys,
+        }
+
+    def plans(self, batch, **more):
+        self.model.planned(batch, json.dumps({"offsets": {}, **more}), is_new=False)
+
+    def runs(self, batch, *rows):
+        """The tasks of a batch that ends nowhere in particular give these rows, and it counts."""
+        self.plans(batch)
+        self.model.ran(batch, [rows])
+        self.model.committed(batch)
+
+    def told_to_read_again(self, queue):
+        topic, broker, number = queue
+        self.ledger.takes_away(broker=broker)
+        self.model.logged(
+            f"messages are gone, and are passed over: queue {number} of {topic} on {broker} is "
+            "not the one that was read: all are read"
+        )
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_come_again_of_a_queue_that_is_read_again_wherever_they_are_in_a_batch(is_first):
+    scene = Scene()
+    again, once = scene.sent(1, ONE, 0), scene.sent(2, OTHER, 0)
+    scene.runs(0, again)
+    scene.told_to_read_again(ONE)
+    scene.runs(1, *((again, once) if is_first else (once, again)))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_come_once_of_a_queue_beside_one_that_is_read_again(is_first):
+    scene = Scene()
+    again, once = scene.sent(1, ONE, 0), scene.sent(2, OTHER, 0)
+    scene.runs(0, again, once)
+    scene.told_to_read_again(ONE)
+    with pytest.raises(Broken, match="message 2 to T0 is in batches 0 and 1"):
+        scene.runs(1, *((again, once) if is_first else (once, again)))
+
+
+def test_a_run_up_to_now_goes_without_a_broker_that_is_gone_and_has_all_of_the_others():
+    scene = Scene(startingOffsets="earliest")
+    scene.sent(1, OF_ANOTHER, 0)
+    scene.kernel.now += 10
+    scene.model.began()
+    scene.plans(0, gone=["broker-b"])
+    scene.model.came_to_its_end()
+    scene.plans(1, gone=["broker-a"])
+    with pytest.raises(Broken, match=r"come to its end without.*message 1 to T0"):
+        scene.model.came_to_its_end()
+
+
+def test_a_broker_that_is_gone_is_known_by_the_name_that_it_had_first():
+    scene = Scene(startingOffsets="earliest")
+    scene.sent(1, OF_ANOTHER, 0)
+    scene.ledger.renames("broker-b", "broker-b-renamed")
+    scene.kernel.now += 10
+    scene.model.began()
+    scene.plans(0, gone=["broker-b-renamed"])
+    scene.model.came_to_its_end()
+
+
+@pytest.mark.parametrize("isolation", ["all", "committed"])
+def test_in_calm_weather_a_query_ends_by_killed_tasks_and_by_no_error_of_its_own(isolation):
+    scene = Scene(isolation=isolation)
+    scene.calm_since = scene.kernel.now - 10
+    scene.model.began()
+    scene.model.failed(Crashed("stream 1 executor 7"))
+    with pytest.raises(Broken, match="it has ended in calm weather"):
+        scene.model.failed(RocketPollError("no broker answers"))
