@@ -2,6 +2,7 @@
 
 a row            was written by a sink, in a batch that was told to count
 a batch          has each batch of a sink as a whole, or nothing of it; run again, it is the same
+a span           is whole; its rows are gone only if something has happened to the sink's topics
 a query          has in the end all rows of all batches that count, each once
 unless           something has happened to the topics of the sink; but no row is ever there twice
 """
@@ -52,14 +53,30 @@ class CommittedModel(RowModel):
         if self._run_began_calm and not isinstance(error, (Crashed, DataLoss)):
             self.complain(f"it has ended in calm weather: {error!r}")
 
-    def _is_of(self, piece, row):
-        return self._place_of(row) in _places_in(piece)
+    def seen(self, pieces, rows):
+        """An attempt at some pieces has come to its end: it has their spans, whole and in order.
 
-    def _seen_of(self, piece, rows):
-        places = _places_in(piece)
-        found = [self._place_of(row) for row in rows]
-        if found != [place for place in places if place in set(found)]:
-            self.complain(f"{piece} has rows of {found}")
+        One whose rows are gone is left out, and of one whose first rows have expired the others are
+        there. A later span may have the places of one that is gone.
+        """
+        places = [self._place_of(row) for row in rows]
+        reached = {0}
+        for span in (span for piece in pieces for span in piece.spans):
+            whole = self._places_of(span)
+            least = 0 if self._is_disturbed else len(whole)
+            reached = {
+                at + count
+                for at in reached
+                for count in range(least, len(whole) + 1)
+                if places[at : at + count] == whole[len(whole) - count :]
+            }
+        if len(places) not in reached:
+            self.complain(f"{pieces} have rows of {places}")
+
+    def _places_of(self, span):
+        queue = span.queue
+        first = self._ledger.first_place(queue.topic, queue.broker_name, queue.queue_id)
+        return [(*first, span.queue_offset + at) for at in range(span.message_count)]
 
     def ran(self, batch, parts):
         """All tasks of a batch are done."""
@@ -123,11 +140,3 @@ class CommittedModel(RowModel):
         """Losses were told, or nothing is gone."""
         if not self._is_disturbed and self._told:
             self.complain(f"it was told of losses: {dict(self._told)}")
-
-
-def _places_in(piece):
-    return [
-        (span.queue.topic, span.queue.broker_name, span.queue.queue_id, span.queue_offset + at)
-        for span in piece.spans
-        for at in range(span.message_count)
-    ]

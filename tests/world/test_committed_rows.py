@@ -1,0 +1,76 @@
+"""The model of what reads committed rows: spans are whole, and a lost one may share its places."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from world.spark.committed_rows import CommittedModel
+from world.spark.ledger import Ledger
+
+from rmq_spark.client.manifest import CommittedSpan
+from rmq_spark.spark.committed_spans import SpanPiece
+from rmq_spark.wire.message_queue import MessageQueue
+
+QUEUE = MessageQueue("S0", "broker-a", 1)
+
+
+class Scene:
+    """A query that reads pieces, in a world that writes complaints down."""
+
+    def __init__(self):
+        self.complaints = []
+        kernel = SimpleNamespace(now=1.0)
+        brokers = [SimpleNamespace(name="broker-a")]
+        self.ledger = Ledger(
+            SimpleNamespace(kernel=kernel, brokers=brokers, complain=self.complaints.append)
+        )
+        program = SimpleNamespace(name="committed", options={}, topics=["S0"])
+        self._model = CommittedModel(self.ledger, program)
+
+    def see(self, spans_of_pieces, offsets):
+        """Say what rows an attempt at pieces of these spans has; whether that is right."""
+        pieces = [
+            SpanPiece(tuple(CommittedSpan(QUEUE, first, count, 0, 0) for first, count in spans))
+            for spans in spans_of_pieces
+        ]
+        rows = [
+            {"topic": "S0", "brokerName": "broker-a", "queueId": 1, "queueOffset": offset}
+            for offset in offsets
+        ]
+        before = len(self.complaints)
+        self._model.seen(pieces, rows)
+        return len(self.complaints) == before
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+def test_all_spans_have_their_rows_in_order(scene):
+    assert scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 5, 2, 3])
+    assert not scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 2, 3, 5])
+
+
+@pytest.mark.parametrize("offsets", [[], [0, 1], [1, 5], [5], [0, 5], [0, 1, 5, 6]])
+def test_nothing_is_left_out_of_what_nothing_has_happened_to(scene, offsets):
+    assert not scene.see([[(0, 2), (5, 1)]], offsets)
+
+
+@pytest.mark.parametrize(
+    "spans_of_pieces",
+    [[[(0, 1), (0, 3), (3, 2)]], [[(0, 1)], [(0, 3), (3, 2)]], [[(0, 2), (0, 3)], [(3, 2)]]],
+)
+def test_a_span_that_is_lost_has_its_places_in_common_with_a_later_one(scene, spans_of_pieces):
+    """A queue that has lost its tail grows again, and what is committed next lies there."""
+    scene.ledger.takes_away(broker="broker-a")
+    assert scene.see(spans_of_pieces, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 1], [0, 3, 4], [0, 1, 2, 0, 3, 4, 3]])
+def test_no_other_part_of_a_span_is_read_than_the_one_that_has_not_expired(scene, offsets):
+    scene.ledger.takes_away(broker="broker-a")
+    assert scene.see([[(0, 3), (3, 2)]], [2, 3, 4])
+    assert scene.see([[(0, 3), (3, 2)]], [3, 4])
+    assert not scene.see([[(0, 3), (3, 2)]], offsets)
