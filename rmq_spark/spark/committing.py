@@ -7,9 +7,10 @@ A commits topic has one queue: what is in it is in order, and a reader's place i
 on the first of the topic's brokers, by name. The others have the topic as well, and let nobody read
 or write it: so name servers know of it while the one is away, and nobody makes another.
 
-A manifest is sent until a broker says that it is stored; stored twice, it counts once. Which tasks
-count is Spark's to say, which manifest counts the readers'. What they would pass over without a
-word is refused before, and so is a query that begins again (`commit_order`).
+A manifest is sent until a broker says that it is stored; stored twice, it counts once. It is waited
+for until readers see it: whoever commits next looks there for what was committed. Which tasks count
+is Spark's to say, which manifest counts the readers'. What they would pass over without a word is
+refused before, and so is a query that begins again (`commit_order`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _LINE: Final = (
     "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
 )
 _PAUSE_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.001
+"""The first pause for a manifest to be seen: RocketMQ shows what is stored some ms later."""
 _CLOSED: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
@@ -127,7 +130,7 @@ def commit(
     origin: str = "",
     is_visible: bool = False,
 ) -> None:
-    """Have rows count: store their manifest, and return when it is; no rows need none.
+    """Have rows count: store their manifest, and return when it is seen; no rows need none.
 
     The rows are of one topic, by default the sink's. By ``origin`` a query is known again that
     begins anew; without it, nobody looks. Nor does anybody where the rows are visible already: the
@@ -166,7 +169,38 @@ def commit(
             f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
             f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
         )
-    sent(body, manifest_id.query_key, Manifest.key_of(origin))
+    stored_at = sent(body, manifest_id.query_key, Manifest.key_of(origin))
+    _wait_until_seen(options, manifest_id, queue, stored_at)
+
+
+def _wait_until_seen(
+    options: WriteOptions, manifest_id: ManifestId, queue: MessageQueue, queue_offset: int
+) -> None:
+    """Return when readers see a manifest that is stored, or nobody tells whether they do.
+
+    A broker that commits a staged batch, of whatever sink, shows nothing that comes meanwhile.
+    Until then the index does not tell of it either, and a query that begins again would not be
+    noticed.
+    """
+    instance = producer_of(options).instance
+    patience = Patience(
+        options.access.retry_timeout_ms,
+        time.monotonic,
+        time.sleep,
+        pause_seconds=_LOOK_SECONDS,
+        pause_seconds_max=_PAUSE_SECONDS,
+    )
+    try:
+        address = instance.routes.master_address(queue.broker_name)
+        while instance.api.max_offset(address, queue) <= queue_offset:
+            if not patience.pause():
+                _log.warning(
+                    "%s counts, and is not seen yet at offset %s of topic %s",
+                    manifest_id, queue_offset, queue.topic,
+                )  # fmt: skip
+                return
+    except ClientError as error:
+        _log.info("nobody says whether %s is seen yet: %s", manifest_id, error)
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

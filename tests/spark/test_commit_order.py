@@ -9,6 +9,7 @@ from rmq_spark.client.manifest import commits_topic, decoded
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.admin_calls import AdminCalls
+from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.spark.errors import WriteError
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -214,3 +215,41 @@ def test_a_batch_write_with_the_name_of_another_one_is_refused(
     ):
         sink.write_batch(0, sink.rows(2, 3))
     assert {decoded(each.body).row_count for each in commits()} == {5}
+
+
+def hidden_at_first(patch, looks):
+    """Have a broker not show what is stored last, for so many looks; those that were made."""
+    max_offset, made = BrokerApi.max_offset, []
+
+    def behind(self, address, queue):
+        made.append(queue.topic)
+        return max_offset(self, address, queue) - (len(made) <= looks)
+
+    patch.setattr(BrokerApi, "max_offset", behind)
+    return made
+
+
+def test_a_batch_is_committed_when_its_manifest_is_seen(monkeypatch, sink, rocketpoll_topic):
+    """Another sink's batch may hold it up: until then nobody knows that it counts."""
+    made = hidden_at_first(monkeypatch, looks=2)
+    sink.write(0, sink.rows(1))
+    assert made == [commits_topic(rocketpoll_topic)] * 3
+
+
+def test_a_batch_counts_though_its_manifest_is_not_seen_for_long(
+    monkeypatch, sink, commits, caplog
+):
+    sink.options["retryTimeoutMs"] = "1"
+    hidden_at_first(monkeypatch, looks=1_000)
+    sink.write(0, sink.rows(1))
+    assert len(commits()) == 1
+    assert "batch 0 of query query counts, and is not seen yet at offset 0" in caplog.text
+
+
+def test_a_batch_counts_though_nobody_says_whether_its_manifest_is_seen(monkeypatch, sink, commits):
+    def away(self, address, queue):
+        raise ConnectionClosed(address, "its broker is gone")
+
+    monkeypatch.setattr(BrokerApi, "max_offset", away)
+    sink.write(0, sink.rows(1))
+    assert len(commits()) == 1
