@@ -182,7 +182,7 @@ class _Check:
         self._span = span
         self._crc = 0
         self._count = 0
-        self._first_offset = self._next_offset = -1
+        self._first_offset = self._next_offset = self._begin = -1
         self._missed = 0
         self._is_known = True
 
@@ -202,15 +202,23 @@ class _Check:
         self._crc = added(self._crc, stated_crc or 0)
         self._is_known = self._is_known and stated_crc is not None
 
+    def begin_at(self, queue_offset: int) -> None:
+        """Take where the queue begins, behind records of the span that have expired."""
+        self._begin = queue_offset
+
     @property
     def is_passed(self) -> bool:
-        """True if these are the rows; what retention has left at a span's end is believed."""
+        """True if these are the rows; what retention has left at a span's end is believed.
+
+        Where others are missing, as they are damaged or were never flushed, those behind them may
+        have come later.
+        """
         span = self._span
         end = span.queue_offset + span.message_count
         if self._count + self._missed == span.message_count:
             return self._is_known and self._crc == span.crc
         is_all_behind_the_first = self._first_offset + self._count == self._next_offset == end
-        return is_all_behind_the_first and not self._missed
+        return is_all_behind_the_first and self._first_offset == self._begin and not self._missed
 
     @property
     def loss(self) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_parts import options_for, queue_of, send
 
+from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.producer.arrow_sends import SentSpan
 from rmq_spark.client.reading.bulk_pull import RawChunk
@@ -200,17 +201,32 @@ def test_without_a_crc_that_fits_none_is_believed(stored):
 
 
 @pytest.mark.parametrize(
-    ("left", "believed"), [([1, 2, 3], True), ([3], True), ([0, 2, 3], False), ([1, 2], False)]
+    ("begin", "left", "believed"),
+    [
+        (1, [1, 2, 3], True),
+        (3, [3], True),
+        (0, [0, 2, 3], False),
+        (1, [1, 2], False),
+        (0, [1, 2, 3], False),
+        (1, [2, 3], False),
+    ],
 )
 def test_only_what_retention_has_left_at_the_end_is_believed_without_a_crc(
-    rocketpoll_broker, rocketpoll_topic, monkeypatch, left, believed
+    rocketpoll_broker, rocketpoll_topic, monkeypatch, begin, left, believed
 ):
+    """Not where the first record is damaged: others may lie behind it by now."""
     records = [
         encode_record(StoredMessage(rocketpoll_topic, BODIES[at].encode(), queue_offset=at))
         for at in left
     ]
     answer = RawChunk(b"".join(records), np.array([len(each) for each in records]), 4)
-    monkeypatch.setattr(piece_chunks, "BulkPull", lambda **_: [answer])
+
+    def pull(start, **_):
+        if start < begin:
+            raise OffsetMoved("queue 0", start, begin, 4, begin)
+        return [answer]
+
+    monkeypatch.setattr(piece_chunks, "BulkPull", pull)
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
     [span] = named((0, BODIES))
     whole = span._replace(queue=queue_of(rocketpoll_topic))
