@@ -173,7 +173,7 @@ class _Bulk:
 
     def rows_max(self, topic: str) -> int:
         """Return the rows of one request: fewer if any of the brokers takes batches only."""
-        for name in {queue.broker_name for queue in self._sender.publish_queues(topic)}:
+        for name in sorted({queue.broker_name for queue in self._sender.publish_queues(topic)}):
             if not self._takes_chunks(name):
                 return BATCH_MESSAGES_MAX
         return CHUNK_ROWS

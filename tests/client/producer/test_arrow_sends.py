@@ -1,5 +1,6 @@
 import itertools
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -7,6 +8,7 @@ from client_clusters import FakeCluster
 
 from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy
 from rmq_spark.client.message import decode_messages
+from rmq_spark.client.producer.arrow_sends import CHUNK_ROWS, _Bulk
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -240,3 +242,14 @@ def test_what_would_fail_anywhere_is_an_error_that_says_what_is_stored():
         with pytest.raises(PartlySent) as raised:
             producer.send_table(TABLE, "T", chunk_bytes=4_000, in_flight=1)
         assert raised.value.messages_sent == raised.value.results[0].message_count
+
+
+def test_brokers_are_asked_what_they_take_in_the_same_order_always(monkeypatch):
+    names = [f"broker-{number}" for number in range(8)]
+    queues = [MessageQueue("T", name, 0) for name in reversed(names)]
+    asked = []
+    sender = SimpleNamespace(publish_queues=lambda _: queues)
+    bulk = _Bulk(sender, None, timeout_ms=1, retries=0)
+    monkeypatch.setattr(bulk, "_takes_chunks", lambda name: asked.append(name) or True)
+    assert bulk.rows_max("T") == CHUNK_ROWS
+    assert asked == names
