@@ -55,8 +55,8 @@ OLDEST = $(shell $(BIN)/python -c '$(IS_OLD)' && echo 3.10 || echo 3.12)
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy --python-version $(OLDEST)
 
-# How many files of tests run at a time: make test JOBS=1. Those that wait leave room for others on
-# two cores; more than these have every test take longer, as caches hold less of each
+# How many files of tests run at a time: make test JOBS=1. Some wait, so
+# these are more than two cores; six took a third more CPU for tests/wire than two
 JOBS ?= 4
 
 # Made by a first Spark driver for all those of the tests, which start in a third of the time
