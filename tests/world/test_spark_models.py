@@ -12,6 +12,7 @@ from world.spark.workers import Crashed
 from world.stage import Broken
 
 from rmq_spark.errors import RocketPollError
+from rmq_spark.spark.errors import OptionError
 
 ONE, OTHER = ("T0", "broker-a", 0), ("T0", "broker-a", 1)
 OF_ANOTHER = ("T0", "broker-b", 0)
@@ -114,3 +115,21 @@ def test_in_calm_weather_a_query_ends_by_killed_tasks_and_by_no_error_of_its_own
     scene.model.failed(Crashed("stream 1 executor 7"))
     with pytest.raises(Broken, match="it has ended in calm weather"):
         scene.model.failed(RocketPollError("no broker answers"))
+
+
+def none_there(topic):
+    problem = f"queue 0 of {topic} on broker-a has the offsets from 2 to 5, not 0; correct it, or "
+    return OptionError("startingOffsets", problem + "set failOnDataLoss to false")
+
+
+def test_a_first_start_may_be_told_that_its_place_is_gone_and_a_later_one_may_not():
+    scene = Scene(startingOffsets=json.dumps({"T0": {"*": {"*": 0}}}))
+    scene.calm_since = scene.kernel.now - 10
+    scene.model.began()
+    with pytest.raises(Broken, match="it has ended in calm weather"):
+        scene.model.failed(none_there("T0"))  # of which nothing is gone
+    scene.ledger.takes_away(broker="broker-a", expired=True)
+    scene.model.failed(none_there("T0"))
+    scene.plans(0)
+    with pytest.raises(Broken, match="it has ended in calm weather"):
+        scene.model.failed(none_there("T0"))

@@ -42,6 +42,10 @@ class CommittedModel(RowModel):
     def planned(self, batch, end, *, is_new):
         """The end of a batch is in the offset log."""
 
+    def begins_at_none(self, error):
+        """Whether it is told that what it is to begin with is gone: such a start is not drawn."""
+        return False
+
     def looked(self):
         """A run has been told how far there is something to read."""
 

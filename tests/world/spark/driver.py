@@ -161,7 +161,9 @@ class Stream(Application):
     def failed(self, error):
         for model in self.models:
             model.failed(error)
-        self._is_to_go_on_without = isinstance(error, DataLoss)
+        self._is_to_go_on_without = isinstance(error, DataLoss) or any(
+            model.begins_at_none(error) for model in self.models
+        )
         if isinstance(error, RecordFault):
             if not any(model.may_meet(error) for model in self.models):
                 self.models[0].complain(f"it cannot read what nobody has damaged: {error}")

@@ -337,8 +337,17 @@ class StreamModel(RowModel):
         super().failed(error)
         self._has_looked = False  # behind a loss, there may be more of which it is yet to tell
         # In a story tasks are killed in all weathers, and four times in a row now and then.
-        if self._run_began_calm and not isinstance(error, (Crashed, DataLoss, RecordFault)):
+        is_told = isinstance(error, (Crashed, DataLoss, RecordFault)) or self.begins_at_none(error)
+        if self._run_began_calm and not is_told:
             self.complain(f"it has ended in calm weather: {error!r}")
+
+    def begins_at_none(self, error):
+        """Whether it is told that what it is to begin with, for the first time, is gone by now."""
+        if 0 in self._ends or getattr(error, "option", None) != "startingOffsets":
+            return False
+        found = _QUEUE.findall(error.problem)
+        queues = [(topic, broker, int(number)) for number, topic, broker, *_ in found]
+        return any(self._ledger.may_be_gone(self._ledger.first_place(*each)) for each in queues)
 
     def looked(self):
         """A run has been told how far there is something to read, and of what is gone."""
