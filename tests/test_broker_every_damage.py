@@ -321,7 +321,7 @@ def outcome(root, good, log_text):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", spread(7, KINDS))
+@pytest.mark.parametrize("kind", spread(4, KINDS))
 def test_whatever_happens_to_whichever_file_it_is_told_of_and_all_else_is_right(
     good_stores, tmp_path, caplog, kind
 ):

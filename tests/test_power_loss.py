@@ -4,6 +4,7 @@ from itertools import chain, product
 from pathlib import PurePath
 
 import pytest
+from breadth import count
 from every_state import every_state
 from file_versions import PAGE, Image
 from hypothesis import given, settings
@@ -234,7 +235,7 @@ class History:
 
 
 @given(steps)
-@settings(max_examples=1000)
+@settings(max_examples=count("ROCKETPOLL_NAME_HISTORIES", 300, wide=1000))
 def test_the_names_that_may_be_found_are_those_that_the_rules_allow_and_no_others(steps):
     """Against a history that forgets nothing, and takes the rules word by word."""
     history = History()

@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks.client import beside
+
+pytestmark = pytest.mark.deep
 
 
 def test_it_says_how_long_messages_take_beside_a_host_that_has_vanished(monkeypatch, capsys):

@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks.client import hurry
+
+pytestmark = pytest.mark.deep
 
 
 def test_whoever_is_told_that_a_message_is_stored_or_not_is_told_the_truth(monkeypatch, capsys):

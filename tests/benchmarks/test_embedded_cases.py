@@ -1,7 +1,11 @@
 """Every case of the embedded broker's benchmark does its work; how fast is no matter here."""
 
+import pytest
+
 from benchmarks.embedded import OneAtATime, embedded_cases
 from benchmarks.harness import check_peers
+
+pytestmark = pytest.mark.deep
 
 
 def test_every_case_runs_and_leaves_nothing_behind(tmp_path, monkeypatch):

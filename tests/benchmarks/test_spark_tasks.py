@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks.spark import tasks
+
+pytestmark = pytest.mark.deep
 
 SUBJECTS = [
     f"{lengths}, columns {columns}"

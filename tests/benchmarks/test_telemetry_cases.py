@@ -1,7 +1,11 @@
 """Every case of the benchmark of OpenTelemetry does its work; how fast is no matter here."""
 
+import pytest
+
 from benchmarks.harness import check_peers
 from benchmarks.telemetry import Stage, telemetry_cases
+
+pytestmark = pytest.mark.deep
 
 
 def test_every_case_runs():

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from breadth import spread
 from python_programs import last_line_of
 
 from rmq_spark.client import (
@@ -77,7 +78,8 @@ def check_sent(found, log):
 
 
 @pytest.mark.parametrize(
-    "program", ["producer_made_before", "producer_started_before", "instance_started_before"]
+    "program",
+    spread(2, ["producer_made_before", "producer_started_before", "instance_started_before"]),
 )
 def test_parent_and_children_send_as_if_they_were_alone(run, stored, program):
     found = run(program)
@@ -172,10 +174,12 @@ def test_a_consumer_that_watches_queues_before_the_fork_consumes_behind_it(run):
     assert sorted(found["seen"]) == sorted(found["sent"])
 
 
+@pytest.mark.deep
 def test_a_fork_may_come_while_consumers_are_made(run):
     assert run("consumers_made_while_it_forks") == {"children": ["SEND_OK"] * 20}
 
 
+@pytest.mark.deep
 def test_operators_and_those_who_ask_brokers_go_on_in_a_child(run):
     found = run("admin_and_api_used_before")
     assert found["before"] == found["child"] == found["parent"] == [True, 0]
@@ -223,7 +227,7 @@ def sends_one(name_server, topic, body):
         return producer.send(Message(topic, body), MessageQueue(topic, "broker-a", 0)).send_status
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.deep)])
 def test_a_process_that_is_no_copy_makes_its_own(cluster, topic, method, stored):
     bodies = [b"%d" % number for number in range(4)]
     with multiprocessing.get_context(method).Pool(2) as pool:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+from breadth import count
 from held_pulls import Client, Codes, Hold, a_pull
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -622,4 +623,6 @@ def _name_of(pull):
 
 
 TestHoldMachine = HoldMachine.TestCase
-TestHoldMachine.settings = settings(max_examples=100, stateful_step_count=50)
+TestHoldMachine.settings = settings(
+    max_examples=count("ROCKETPOLL_HOLD_STORIES", 50, wide=200), stateful_step_count=50
+)

@@ -42,6 +42,7 @@ def test_a_client_finds_keys_tags_and_properties(sink):
     assert sink.bodies(topic=sink.topic, tags="red") == ["grün"]
 
 
+@pytest.mark.deep
 def test_a_row_that_is_read_and_written_goes_on_with_its_trace(sink):
     traced = (
         "map('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', "
@@ -77,6 +78,7 @@ def test_a_write_that_has_a_name_gives_its_rows_the_same_ids_again(sink):
     assert len(set(ids)) == 10
 
 
+@pytest.mark.deep
 def test_a_batch_of_foreach_batch_that_is_run_again_has_the_same_ids(sink):
     """Nobody has to name its writes, but where there are two in one batch."""
 
@@ -107,12 +109,14 @@ def test_where_tasks_know_no_batch_it_is_said_as_to_delta(sink):
     assert len(set(ids)) == 10
 
 
+@pytest.mark.deep
 def test_ids_can_be_left_out(sink):
     sink.write(sink.spark.sql("select 'a' as body"), rowIds="false")
     (message,) = sink.messages(1)
     assert ROW_ID not in message.properties
 
 
+@pytest.mark.deep
 def test_rows_go_to_the_topics_that_they_name(sink):
     other = sink.cluster.topic()
     rows = [(sink.topic, "a"), (other, "b"), (sink.topic, "c")]
@@ -143,6 +147,7 @@ def test_a_row_goes_to_the_queue_that_it_names(sink):
     assert found == {b"a": 3, b"b": 1}
 
 
+@pytest.mark.deep
 def test_delayed_rows_come_later(sink):
     rows = [("now", 0, "a"), ("later", 1, "b")]
     sink.write(
@@ -154,6 +159,7 @@ def test_delayed_rows_come_later(sink):
     assert [each[3] for each in ids_of(found.values())] == ["0", "1"]
 
 
+@pytest.mark.deep
 def test_no_rows_are_no_messages(sink):
     sink.write(sink.spark.sql("select 'a' as body where false"))
     assert sink.messages(0) == []

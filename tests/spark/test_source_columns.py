@@ -5,6 +5,7 @@ import re
 from datetime import datetime, timezone
 
 import pytest
+from breadth import spread
 from broker_kinds import NAME
 from broker_stories import BrokerThread, small_broker
 from chispa import assert_df_equality
@@ -82,7 +83,7 @@ def test_the_columns_that_nobody_chose_are_the_nine_usual_ones(source):
     assert [f"{name} {kind}" for name, kind in usual.dtypes] == USUAL.split(", ")
 
 
-@pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
+@pytest.mark.parametrize("compression", spread(2, ["ZLIB", "LZ4", "ZSTD"]))
 def test_bodies_that_were_compressed_are_as_they_were_before(source, compression):
     topic = source.cluster.topic(1)
     rules = {"compress_type": MessageSysFlag[f"COMPRESSION_{compression}"]}

@@ -5,6 +5,7 @@ import time
 
 import pyspark
 import pytest
+from breadth import spread
 from broker_kinds import wait_until
 from conforming_clients import numbers
 from pyspark.errors import PySparkException
@@ -36,23 +37,26 @@ def written(position, topic):
 
 @pytest.mark.parametrize(
     ("start", "end", "even", "odd"),
-    [
-        ("earliest", "latest", EVEN, ODD),
-        ({"T": {"broker-a": {"0": 1, "1": 2}}}, "latest", EVEN[1:], ODD[2:]),
-        ({"T": {"0": 1, "1": 2}}, "latest", EVEN[1:], ODD[2:]),
-        ({"T": {"0": 3, "*": -1}}, "latest", EVEN[3:], []),
-        ({"T": {"*": {"0": -2, "*": 4}}}, "latest", EVEN, ODD[4:]),
-        ({"*": "-1 message"}, "latest", EVEN[4:], ODD[4:]),
-        ({"T": {"0": "latest", "1": "-2 messages"}}, "latest", [], ODD[3:]),
-        ({"v": 1, "offsets": {"T": {"broker-a": {"0": 5, "1": 0}}}}, "latest", [], ODD),
-        ("-3 messages", "latest", EVEN[2:], ODD[2:]),
-        ("-100", "latest", EVEN, ODD),
-        ("-1 day", "latest", EVEN, ODD),
-        ("earliest", "-10m", [], []),
-        ("earliest", {"T": {"0": 2, "1": -1}}, EVEN[:2], ODD),
-        ({"T": {"0": 1, "1": 1}}, {"T": {"broker-a": {"0": 2, "1": 1}}}, EVEN[1:2], []),
-        ("earliest", "-2 messages", EVEN[:3], ODD[:3]),
-    ],
+    spread(
+        6,
+        [
+            ("earliest", "latest", EVEN, ODD),
+            ({"T": {"broker-a": {"0": 1, "1": 2}}}, "latest", EVEN[1:], ODD[2:]),
+            ({"T": {"0": 1, "1": 2}}, "latest", EVEN[1:], ODD[2:]),
+            ({"T": {"0": 3, "*": -1}}, "latest", EVEN[3:], []),
+            ({"T": {"*": {"0": -2, "*": 4}}}, "latest", EVEN, ODD[4:]),
+            ({"*": "-1 message"}, "latest", EVEN[4:], ODD[4:]),
+            ({"T": {"0": "latest", "1": "-2 messages"}}, "latest", [], ODD[3:]),
+            ({"v": 1, "offsets": {"T": {"broker-a": {"0": 5, "1": 0}}}}, "latest", [], ODD),
+            ("-3 messages", "latest", EVEN[2:], ODD[2:]),
+            ("-100", "latest", EVEN, ODD),
+            ("-1 day", "latest", EVEN, ODD),
+            ("earliest", "-10m", [], []),
+            ("earliest", {"T": {"0": 2, "1": -1}}, EVEN[:2], ODD),
+            ({"T": {"0": 1, "1": 1}}, {"T": {"broker-a": {"0": 2, "1": 1}}}, EVEN[1:2], []),
+            ("earliest", "-2 messages", EVEN[:3], ODD[:3]),
+        ],
+    ),
     ids=str,
 )
 def test_offsets(source, topic, start, end, even, odd):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from breadth import some
 from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from lacking_disks import LackingDisk
 from logged_lines import lines_of
@@ -729,7 +730,7 @@ def test_a_power_loss_at_any_moment_leaves_all_rows_or_none(tmp_path, flush):
     count = len(disk.operations)
     crash(store)
     dice = random.Random(19)
-    for point in range(0, count + 1, 2):
+    for point in some(range(count + 1), "ROCKETPOLL_MOMENTS_OF_BATCHES", 24):
         before = [each[1:] for each in told if each[0] <= point]
         staged = next((what for kind, what in before if kind == "staged"), None)
         committed = any(kind == "committed" for kind, _ in before)
@@ -770,7 +771,7 @@ def operations_of_a_commit(root):
 def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
     first, last = operations_of_a_commit(tmp_path / "count")
     assert last - first > 20
-    for at in range(first, last):
+    for at in some(range(first, last), "ROCKETPOLL_KILLS_IN_BATCHES", 24):
         root, told = tmp_path / str(at), []
         disk = KillingDisk(LocalDisk())
         disk.kill_at = at
@@ -798,7 +799,7 @@ def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
 )
 def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, error):
     first, last = operations_of_a_commit(tmp_path / "count")
-    for at in range(first, last):
+    for at in some(range(first, last), "ROCKETPOLL_REFUSALS_IN_BATCHES", 24):
         disk = FaultyDisk(LocalDisk(), [Fault(at, error=error)])
         store, told = open_store(tmp_path / str(at), disk), []
         try:

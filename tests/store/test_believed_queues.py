@@ -2,6 +2,7 @@
 compared record by record."""
 
 import pytest
+from breadth import spread
 from stores import bodies, message, messages_of, open_store, served_and_refused, wants
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
@@ -39,7 +40,7 @@ def lead_to(root, topic, number, place):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("count", [1, 12, 80])
+@pytest.mark.parametrize("count", spread(2, [1, 12, 80]))
 @pytest.mark.parametrize("number", [0, 5, 11, 79])
 @pytest.mark.parametrize("other", [("U", 0), ("T", 1)])
 @pytest.mark.parametrize("by_tag", [False, True])
@@ -66,7 +67,7 @@ def test_an_entry_that_leads_to_a_message_of_another_queue_ends_what_is_served(
     store.shutdown()
 
 
-@pytest.mark.parametrize("count", [1, 12, 80])
+@pytest.mark.parametrize("count", spread(2, [1, 12, 80]))
 @pytest.mark.parametrize("number", [0, 5, 11, 79])
 @pytest.mark.parametrize("place", [1 << 20, 1 << 62])
 @pytest.mark.parametrize("by_tag", [False, True])
@@ -112,7 +113,7 @@ def test_a_record_that_is_damaged_in_the_middle_of_a_stretch_is_not_handed_out(t
     store.shutdown()
 
 
-@pytest.mark.parametrize("count", [1, 3, 32, 80])
+@pytest.mark.parametrize("count", spread(2, [1, 3, 32, 80]))
 @pytest.mark.parametrize("numbers", [(5, 40), (5, 6), (40, 70)])
 @pytest.mark.parametrize("is_noise", [True, False])
 @pytest.mark.parametrize("matching", ["n IS NULL", "n = 1"])

@@ -1,6 +1,7 @@
 """A page of the log that the disk does not give takes its own messages along, and no others."""
 
 import pytest
+from breadth import spread
 from disks import ManualClock
 from stores import crash, message, messages_of, open_store, wants
 from unreadable_disks import UnreadableDisk
@@ -58,7 +59,7 @@ def served(store, **limits):
         at = found.next_begin_offset
 
 
-@pytest.mark.parametrize("count_max", [1, 32, COUNT])
+@pytest.mark.parametrize("count_max", spread(2, [1, 32, COUNT]))
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
 def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted, count_max):
     root, lost = filled
@@ -72,7 +73,7 @@ def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted
     store.shutdown()
 
 
-@pytest.mark.parametrize("count_max", [1, 32, COUNT])
+@pytest.mark.parametrize("count_max", spread(2, [1, 32, COUNT]))
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
 def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it(
     filled, wanted, count_max

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+from breadth import spread
 from world.shrinking import failure_of
 from world.spark.drawing import POINTS, draw
 from world.spark.world import SparkWorld
@@ -21,7 +22,7 @@ AT_A_TIME = 10
 KEPT = sorted((Path(__file__).parent / "spark_stories").glob("*.json"))
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_A_TIME))
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
 def test_every_row_is_there_once_or_its_loss_is_told(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, SparkWorld, "world.spark")
 

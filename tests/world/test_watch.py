@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from breadth import spread
 from world.drawing import draw
 from world.stage import Broken
 from world.watch import Watch
@@ -50,7 +51,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("what", LEFT)
+@pytest.mark.parametrize("what", spread(6, LEFT))
 def test_something_that_is_left_of_clients(monkeypatch, what):
     look = Watch.check_nothing_is_left
 

@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from breadth import spread
 
 from rmq_spark.cli.demo import command
 from rmq_spark.cli.demo.view import Batch, Figures
@@ -73,7 +74,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
     assert (done.stdout, done.stderr) == ("a broker listens; a consumer starts\n", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", spread(2, [signal.SIGINT, signal.SIGHUP, signal.SIGTERM]))
 def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "rocketpoll", "demo", "--no-spark", "--seconds", "60"],
