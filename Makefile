@@ -30,7 +30,7 @@ help:  ## this list
 
 # What needs no more than a core is done side by side; nothing is tested where one of these fails
 check: $(READY)  ## what must hold before a commit; CI runs this, and then `make deep`
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target lint types collected $(CLASSES)
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types collected
 	$(MAKE) --no-print-directory test
 
 $(READY): pyproject.toml setup.cfg
@@ -55,11 +55,12 @@ OLDEST = $(shell $(BIN)/python -c '$(IS_OLD)' && echo 3.10 || echo 3.12)
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy --python-version $(OLDEST)
 
-# How many files of tests run at a time: make test JOBS=1. Some wait, so
-# these are more than two cores; six took a third more CPU for tests/wire than two
-JOBS ?= 4
+# How many files of tests run at a time: make test JOBS=1. Some wait, so these are more than two
+# cores; with four a fifth of the time of both is idle, and each imports all tests for itself
+JOBS ?= 5
 
-# Made by a first Spark driver for all those of the tests, which start in a third of the time
+# Made by a first Spark driver for all those of the tests, which start in a third of the time; the
+# default suite has one driver, and would take longer to make them than it saves
 CLASSES := build/spark-classes/.ready
 
 $(CLASSES): $(READY)
@@ -87,7 +88,7 @@ AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
 	echo 'Failed beside others and passed alone: the tests above.' \
 	'Each depends on what else the machine does; please report it'; }
 
-test: $(READY) $(CLASSES)  ## the default suite
+test: $(READY)  ## the default suite
 	$(SUITE) $(AGAIN)
 
 deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out

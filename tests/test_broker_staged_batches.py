@@ -99,7 +99,9 @@ async def check(client, batch_id):
     assert [await seen(client, *queue) for queue in QUEUES] == [whole] * len(QUEUES)
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize(
+    "flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.deep)]
+)
 def test_a_broker_that_is_killed_in_a_commit_shows_all_rows_once_or_none(tmp_path, flush):
     journal = tmp_path / "store" / "config" / "stagedBatches.journal"
 

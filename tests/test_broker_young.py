@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from breadth import spread
 
 ROOT = Path(__file__).parent.parent
 
@@ -68,7 +69,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize(("request_text", "code"), REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize(("request_text", "code"), spread(2, REQUESTS.values()), ids=REQUESTS)
 def test_the_loop_does_not_load_the_tools_for_many_messages(tmp_path, request_text, code):
     program = PROGRAM.format(request=request_text, code=code, root=str(tmp_path))
     run = subprocess.run(

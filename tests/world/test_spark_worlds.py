@@ -28,7 +28,7 @@ def test_every_row_is_there_once_or_its_loss_is_told(first):
 
 
 def test_tasks_read_files_in_some_stories_and_pull_in_others():
-    worlds = [SparkWorld(draw(seed)) for seed in range(AT_A_TIME)]
+    worlds = [SparkWorld(draw(seed)) for seed in range(4)]
     for world in worlds:
         world.tell()
     read = [world.files.bytes_read > 0 for world in worlds]

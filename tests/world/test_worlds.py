@@ -29,6 +29,7 @@ from rocketpoll.broker.store.consume_queue import ConsumeQueue
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 20
+FEW_AT_A_TIME = 5
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 
 
@@ -50,6 +51,7 @@ def test_a_story_is_written_down_and_read_again():
         assert again == story or story.troubles
 
 
+@pytest.mark.deep
 def test_the_same_seed_tells_the_same_story_byte_for_byte_in_any_process():
     assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
@@ -108,9 +110,9 @@ def full_when_it_ends(seed):
     )
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 10, AT_A_TIME))
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
 def test_what_is_refused_as_the_disk_is_full_stays_away_when_the_life_ends_soon(first):
-    assert_all_end_well(range(first, first + AT_A_TIME), full_when_it_ends, World, "world")
+    assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_when_it_ends, World, "world")
 
 
 def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkeypatch):
@@ -147,9 +149,9 @@ def full_in_a_commit(seed):
     )
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 10, AT_A_TIME))
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
 def test_a_batch_for_which_there_is_no_room_is_seen_as_a_whole_or_not_at_all(first):
-    assert_all_end_well(range(first, first + AT_A_TIME), full_in_a_commit, World, "world")
+    assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_in_a_commit, World, "world")
 
 
 @pytest.mark.wide
