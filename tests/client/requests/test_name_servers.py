@@ -1,6 +1,7 @@
 import pytest
 
 from rmq_spark.client.errors import (
+    ConnectionClosed,
     ConnectionFailed,
     NoNameServer,
     NoPermission,
@@ -14,7 +15,7 @@ from rmq_spark.wire.command import RemotingCommand
 
 
 class Cluster:
-    """Name servers by address: what each answers, or the error that asking it is."""
+    """Name servers by address: what each answers, now or one by one; or the error that it is."""
 
     def __init__(self, **servers):
         self.servers = servers
@@ -23,6 +24,8 @@ class Cluster:
     def __call__(self, address, command, _):
         self.asked.append((address, command.code))
         answer = self.servers[address]
+        if isinstance(answer, list):
+            answer = answer.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -59,6 +62,25 @@ def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_as
     assert servers.admin.topics() == {"T"}
     assert servers.admin.topics() == {"T"}
     assert [address for address, _ in cluster.asked] == ["a", "b", "c", "c"]
+
+
+def test_one_that_has_closed_a_connection_that_was_kept_is_asked_over_another():
+    """It may have been away since the last question, and be back."""
+    cluster = Cluster(
+        a=[topics("T"), ConnectionClosed("a", "the broker has closed it"), topics("U")]
+    )
+    servers = cluster.name_servers()
+    assert servers.admin.topics() == {"T"}
+    assert servers.admin.topics() == {"U"}
+
+
+def test_one_that_closes_each_connection_is_asked_twice_and_then_the_next():
+    closed = ConnectionClosed("a", "the broker has closed it")
+    cluster = Cluster(a=closed, b=topics("T"))
+    servers = cluster.name_servers()
+    assert servers.admin.topics() == {"T"}
+    assert servers.admin.topics() == {"T"}
+    assert [address for address, _ in cluster.asked] == ["a", "a", "b", "b"]
 
 
 def test_when_none_answers_the_error_tells_of_each():
