@@ -9,6 +9,7 @@ queues the member has, and what of them counts as consumed, is not known here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,8 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.client.threads.lanes import Lanes
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.wire.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
 
 PERSIST_WAIT_MS = 500
 """Milliseconds that brokers are waited for when offsets are persisted."""
@@ -121,7 +124,12 @@ class MemberOffsets:
 
         def store() -> None:  # behind `forget`, and before the queue may begin anew
             self._moved.pop(queue, None)
-            self._store.persist(queue, offset)
+            try:
+                self._store.persist(queue, offset)
+            except ClientError as error:
+                _log.warning(
+                    "the offset %d that %s was moved to is not stored: %s", offset, queue, error
+                )
             self._store.remove_offset(queue)
 
         self._lanes.of(queue.broker_name).schedule(store)

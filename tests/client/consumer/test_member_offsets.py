@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 
 import pytest
 
@@ -48,8 +47,7 @@ class Lane:
 
     def run(self):
         while self._tasks:
-            with suppress(ConnectionFailed):
-                self._tasks.popleft()()
+            self._tasks.popleft()()
 
 
 class Member:
@@ -94,11 +92,14 @@ def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_st
     assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
 
 
-def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(member):
+def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(member, caplog):
     member.gives_up()
     member.offsets.forget_at(QUEUE, 3)
     member.broker.is_down = True
     member.lane.run()
+    assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
+    (said,) = [each for each in caplog.messages if "was moved to" in each]
+    assert said.startswith("the offset 3 that MessageQueue(topic='T'")
     member.broker.is_down = False
     member.takes_back()
     member.reaches(12)
