@@ -3,7 +3,8 @@ without the lines around them.
 
 A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What
 counts here is how the docstrings of classes, functions and documented names begin; module headers
-are left out. What `rocketpoll` exports names all of its arguments as well.
+are left out. What `rocketpoll` exports names all of its arguments as well, and its records all of
+their fields: a string behind a field is nothing that `help()` shows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import dataclasses
 import enum
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rocketpoll
-from rocketpoll import aio
+from rocketpoll import aio, errors
 
 FRONT_DOORS = {"rocketpoll": rocketpoll, "rocketpoll.aio": aio}
 ROOT = Path(__file__).parent.parent
@@ -121,6 +123,104 @@ def test_every_public_docstring_names_all_arguments(door):
     ]
     assert len(checked) > 40
     assert not faults, "\n".join(faults)
+
+
+def fields_of(kind: type) -> list[str]:
+    """Return the public fields of a record, or the members of an enumeration; else nothing."""
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif issubclass(kind, enum.Enum):
+        names = [*kind.__members__]
+    else:
+        names = [*getattr(kind, "_fields", ())]
+    return [name for name in names if not name.startswith("_")]
+
+
+def undescribed_fields(kind: type) -> list[str]:
+    """Return the fields of a record that the section Attributes of its docstring leaves out."""
+    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    described = re.findall(r"^ {4}(\w+): \S", section, re.MULTILINE)
+    return [name for name in fields_of(kind) if name not in described]
+
+
+def unnamed_attributes(error: type[BaseException]) -> list[str]:
+    """Return what an error's own constructor sets and no docstring of its kinds names."""
+    if "__init__" not in vars(error):
+        return []
+    names = [
+        node.attr
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(error.__init__))))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and not node.attr.startswith("_")
+        and node.attr != "args"
+    ]
+    said = " ".join(kind.__doc__ or "" for kind in error.__mro__)
+    return [name for name in names if not re.search(rf"\b{name}\b", said)]
+
+
+def public_classes() -> Iterator[tuple[str, type]]:
+    """Yield the classes that `rocketpoll` exports, each once, with their names."""
+    exported = {
+        getattr(door, name): f"{called}.{name}"
+        for called, door in {**FRONT_DOORS, "rocketpoll.errors": errors}.items()
+        for name in door.__all__
+        if inspect.isclass(getattr(door, name))
+    }
+    yield from ((name, kind) for kind, name in exported.items())
+
+
+def test_every_public_record_says_what_each_of_its_fields_is():
+    checked = [(name, kind) for name, kind in public_classes() if fields_of(kind)]
+    faults = [
+        f"{name}: its Attributes leave out {', '.join(missing)}"
+        for name, kind in checked
+        if (missing := undescribed_fields(kind))
+    ]
+    assert len(checked) > 15
+    assert not faults, "\n".join(faults)
+
+
+def test_every_public_error_names_what_it_carries():
+    checked = [
+        (name, kind)
+        for name, kind in public_classes()
+        if issubclass(kind, BaseException) and "__init__" in vars(kind)
+    ]
+    faults = [
+        f"{name}: no docstring names {', '.join(missing)}"
+        for name, kind in checked
+        if (missing := unnamed_attributes(kind))
+    ]
+    assert len(checked) > 10
+    assert not faults, "\n".join(faults)
+
+
+def test_a_string_behind_a_field_and_a_name_in_prose_describe_no_field():
+    @dataclasses.dataclass
+    class Health:
+        """The state of a queue, with its messages and its size.
+
+        Attributes:
+            is_running: True while messages come.
+        """
+
+        is_running: bool
+        messages: int
+        """Number of messages."""
+        size: int
+
+    assert undescribed_fields(Health) == ["messages", "size"]
+
+
+def test_an_attribute_that_no_docstring_of_an_error_names_is_found():
+    class Refused(Exception):
+        """Somebody refused, with a code."""
+
+        def __init__(self, code, remark):
+            self.code, self.remark = code, remark
+
+    assert unnamed_attributes(Refused) == ["remark"]
 
 
 def test_an_argument_that_is_part_of_a_word_only_is_not_named():

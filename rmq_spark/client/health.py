@@ -12,51 +12,53 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerHealth:
-    """The state of a producer at one moment, as `Producer.health` returns it."""
+    """The state of a producer at one moment, as `Producer.health` returns it.
+
+    Attributes:
+        is_running: True if the producer was started in this process, and it and its instance still
+            run.
+        pending_sends: Number of sends of `send_async` that wait for their responses, or are still
+            written.
+        pending_bytes: Number of bytes in the bodies of these sends.
+        unwritten_bytes: Number of bytes of requests, on all connections of its instance, that no
+            socket took yet.
+        threads: Number of the producer's own threads, without those of its instance.
+        instance_threads: Number of threads of its instance, which others may share: connections and
+            heartbeats.
+        silent_brokers: Addresses, as ``host:port``, at which no broker answers. Sends avoid them
+            while they can.
+    """
 
     is_running: bool
-    """True if the producer was started in this process, and it and its instance still run."""
-
     pending_sends: int
-    """Number of sends of `send_async` that wait for their responses, or are still written."""
-
     pending_bytes: int
-    """Number of bytes in the bodies of these sends."""
-
     unwritten_bytes: int
-    """Number of bytes of requests, on all connections of its instance, that no socket took yet."""
-
     threads: int
-    """Number of the producer's own threads, without those of its instance."""
-
     instance_threads: int
-    """Number of threads of its instance, which others may share: connections and heartbeats."""
-
     silent_brokers: tuple[str, ...]
-    """Addresses at which no broker answers. Sends avoid them while they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHealth:
-    """The state of a consumer at one moment, as ``health()`` of a consumer returns it."""
+    """The state of a consumer at one moment, as ``health()`` of a consumer returns it.
+
+    Attributes:
+        is_running: True if the consumer was started in this process, and it and its instance still
+            run.
+        queues: Number of queues that the consumer has.
+        unreachable_queues: Queues whose broker is not connected, so that no messages arrive from
+            them.
+        cached_messages: Number of messages that were pulled and not yet consumed.
+        cached_bytes: Number of bytes in the bodies of these messages.
+        threads: Number of the consumer's own threads, without those of its instance.
+        instance_threads: Number of threads of its instance, which others may share: connections and
+            heartbeats.
+    """
 
     is_running: bool
-    """True if the consumer was started in this process, and it and its instance still run."""
-
     queues: int
-    """Number of queues that the consumer has."""
-
     unreachable_queues: tuple[MessageQueue, ...]
-    """Queues whose broker is not connected, so that no messages arrive from them."""
-
     cached_messages: int
-    """Number of messages that were pulled and not yet consumed."""
-
     cached_bytes: int
-    """Number of bytes in the bodies of these messages."""
-
     threads: int
-    """Number of the consumer's own threads, without those of its instance."""
-
     instance_threads: int
-    """Number of threads of its instance, which others may share: connections and heartbeats."""

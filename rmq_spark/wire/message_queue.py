@@ -14,7 +14,13 @@ QueueKey: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
-    """A queue, ordered as in Java by topic, broker and number: rebalancing depends on it."""
+    """A queue, ordered as in Java by topic, broker and number: rebalancing depends on it.
+
+    Attributes:
+        topic: Name of the topic.
+        broker_name: Name of the broker that has the queue; its master and its slaves share it.
+        queue_id: Number of the queue among those of its topic on this broker, from 0.
+    """
 
     topic: str
     broker_name: str

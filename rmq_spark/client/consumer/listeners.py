@@ -49,34 +49,34 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """Passed to a concurrent listener, which may set its fields."""
+    """Passed to a concurrent listener, which may set its fields.
 
-    queue: MessageQueue
-    """The queue of the messages."""
-
-    delay_level_when_next_consume: int = 0
-    """Delay of messages that failed.
-
-    0 leaves it to the broker, later each time; -1 makes dead letters of them at once; other numbers
-    are delay levels.
+    Attributes:
+        queue: The queue of the messages.
+        delay_level_when_next_consume: Delay of messages that failed. 0, the default, leaves it to
+            the broker, later each time; -1 makes dead letters of them at once; other numbers are
+            delay levels.
+        ack_index: Index of the last message that succeeded, from 0, if not all did; -1 if none did.
+            None, the default, stands for all.
     """
 
+    queue: MessageQueue
+    delay_level_when_next_consume: int = 0
     ack_index: int | None = None
-    """Index of the last message that succeeded, if not all did."""
 
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """Passed to an orderly listener, which may set its fields."""
+    """Passed to an orderly listener, which may set its fields.
+
+    Attributes:
+        queue: The queue of the messages.
+        suspend_current_queue_time_ms: Milliseconds before messages that failed are tried again, at
+            least 10. None, the default, or a negative number, stands for the consumer's setting.
+    """
 
     queue: MessageQueue
-    """The queue of the messages."""
-
     suspend_current_queue_time_ms: int | None = None
-    """Milliseconds before messages that failed are tried again, at least 10.
-
-    None, or a negative number, stands for the consumer's setting.
-    """
 
 
 MessageListenerConcurrently = Callable[

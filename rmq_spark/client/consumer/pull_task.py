@@ -45,22 +45,25 @@ Abandon = Callable[[], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLimits:
-    """Limits of the messages that a consumer pulls ahead; pulling waits while one is reached."""
+    """Limits of the messages that a consumer pulls ahead; pulling waits while one is reached.
+
+    Attributes:
+        pull_threshold_for_all: Most messages of all queues that are not paused; 10,000 by default.
+            A `PushConsumer` does not look at it.
+        pull_threshold_for_queue: Most messages of one queue; 1,000 by default.
+        pull_threshold_size_for_all_mib: Most MiB of bodies of all queues together; 512 by default.
+            A queue that has nothing cached may pull all the same.
+        pull_threshold_size_for_queue_mib: Most MiB of bodies of one queue; 100 by default.
+        consume_max_span: Greatest distance of the offsets of a queue's first and last cached
+            message; 2,000 by default. RocketMQ's consumer by push calls it
+            consumeConcurrentlyMaxSpan.
+    """
 
     pull_threshold_for_all: int = 10_000
-    """Messages of all queues that are not paused; `LitePullConsumer` only."""
-
     pull_threshold_for_queue: int = 1_000
-    """Messages of one queue."""
-
     pull_threshold_size_for_all_mib: int = 512
-    """MiB of all queues together; a queue that has nothing cached may pull all the same."""
-
     pull_threshold_size_for_queue_mib: int = 100
-    """MiB of one queue."""
-
     consume_max_span: int = 2_000
-    """Distance of the offsets of a queue's first and last cached message."""
 
     @property
     def bytes_for_all(self) -> int:

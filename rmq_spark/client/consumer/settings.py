@@ -46,40 +46,22 @@ def half_an_hour_ago() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Settings that both kinds of consumers have."""
+    """Settings that both kinds of consumers have.
+
+    `LitePullSettings` and `PushSettings` say what each does: `help` shows a class's own docstring.
+    """
 
     message_model: MessageModel = MessageModel.CLUSTERING
-    """CLUSTERING shares the queues among the group; BROADCASTING gives each member all of them."""
-
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """First offset in a queue where the group has committed none; by default, the end."""
-
     consume_timestamp_ms: int = field(default_factory=half_an_hour_ago)
-    """Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins; half an hour ago."""
-
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
         default_factory=AllocateMessageQueueAveragely
     )
-    """Rule by which queues are shared out, the same in all members of a group."""
-
     persist_consumer_offset_interval_ms: int = 5_000
-    """Milliseconds between two times that offsets are stored."""
-
     rebalance_interval_ms: int = 20_000
-    """Milliseconds between two rebalances, besides those that a change of the group causes."""
-
     pull_time_delay_ms_when_exception: int = 1_000
-    """Milliseconds to wait after a pull that failed."""
-
     local_offset_directory: Path | None = None
-    """Directory of the offsets in BROADCASTING; ``~/.rocketmq_offsets`` by default.
-
-    Processes of one machine that have the same go on, when started again, where the last one of
-    them that wrote had come to: give each that must not a directory of its own.
-    """
-
     limits: PullLimits = field(default_factory=PullLimits)
-    """Limits of the messages that are pulled ahead."""
 
     def check(self) -> None:
         """Raise an error for settings that cannot work.
@@ -117,31 +99,65 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings(ConsumerSettings):
-    """Settings of a `LitePullConsumer`."""
+    """Settings of a `LitePullConsumer`: all are passed by name, and checked when it is made.
+
+    Names are RocketMQ's in another spelling (``pullBatchSize``), and defaults are RocketMQ's where
+    nothing else is said.
+
+    Attributes:
+        message_model: CLUSTERING, by default, shares the queues among the group; BROADCASTING gives
+            each member all of them.
+        consume_from_where: First offset in a queue in which the group has committed none: its end
+            by default, CONSUME_FROM_LAST_OFFSET.
+        consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
+            half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
+            ``20251127093000``.
+        allocate_message_queue_strategy: Rule by which queues are shared out, the same in all
+            members of a group: an object with a method ``allocate``; by default each member gets as
+            many queues as the next, in a row (AllocateMessageQueueAveragely).
+        persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
+            5,000 by default.
+        rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
+            the group causes; 20,000 by default. RocketMQ has it as the property
+            ``rocketmq.client.rebalance.waitInterval``.
+        pull_time_delay_ms_when_exception: Milliseconds to wait after a pull that failed; 1,000 by
+            default.
+        local_offset_directory: Directory (a path) of the offsets in BROADCASTING;
+            ``~/.rocketmq_offsets`` by default. Processes of one machine that have the same go on,
+            when started again, where the last one of them that wrote had come to: give each that
+            must not a directory of its own.
+        limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
+        pull_batch_size: Most messages of one pull, up to 1,024; 10 by default. RocketMQ's brokers
+            give at most 32.
+        broker_suspend_max_time_ms: Milliseconds for which a broker may hold a pull that finds
+            nothing; 20,000 by default.
+        consumer_timeout_ms_when_suspend: Milliseconds to wait for the response to a pull; 30,000 by
+            default. Must exceed the time that it may be held.
+        auto_commit: True, by default, if `poll` commits what it returned before; if False, `commit`
+            has to be called.
+        auto_commit_interval_ms: Milliseconds between two automatic commits, at least 1,000; 5,000
+            by default.
+        poll_timeout_ms: Milliseconds that `poll` waits for messages, unless it is given a time;
+            5,000 by default.
+        topic_metadata_check_interval_ms: Milliseconds between two looks at the queues of topics
+            that have a change listener; 30,000 by default.
+    """
 
     pull_batch_size: int = 10
-    """Most messages of one pull, up to 1,024; RocketMQ's brokers give at most 32."""
-
     broker_suspend_max_time_ms: int = 20_000
-    """Milliseconds for which a broker may hold a pull that finds nothing."""
-
     consumer_timeout_ms_when_suspend: int = 30_000
-    """Milliseconds to wait for the response to a pull; must exceed the time that it may be held."""
-
     auto_commit: bool = True
-    """If true, `poll` commits what it returned before; otherwise `commit` has to be called."""
-
     auto_commit_interval_ms: int = 5_000
-    """Milliseconds between two automatic commits; at least 1,000."""
-
     poll_timeout_ms: int = 5_000
-    """Milliseconds that `poll` waits for messages, unless it is given a time."""
-
     topic_metadata_check_interval_ms: int = 30_000
-    """Milliseconds between two looks at the queues of topics that have a change listener."""
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
+        """Raise an error for settings that cannot work; a consumer calls this when it is made.
+
+        Raises:
+            MessageRejected: A setting is out of range; the error names it.
+            TypeError: A setting has the wrong type; the error names it.
+        """
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
         check_period_ms(
@@ -155,46 +171,76 @@ class LitePullSettings(ConsumerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
-    """Settings of a `PushConsumer`."""
+    """Settings of a `PushConsumer`: all are passed by name, and checked when it is made.
+
+    Names are RocketMQ's in another spelling (``consumeThreadMax``), and defaults are RocketMQ's
+    where nothing else is said.
+
+    Attributes:
+        message_model: CLUSTERING, by default, shares the queues among the group; BROADCASTING gives
+            each member all of them.
+        consume_from_where: First offset in a queue in which the group has committed none: its end
+            by default, CONSUME_FROM_LAST_OFFSET.
+        consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
+            half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
+            ``20251127093000``.
+        allocate_message_queue_strategy: Rule by which queues are shared out, the same in all
+            members of a group: an object with a method ``allocate``; by default each member gets as
+            many queues as the next, in a row (AllocateMessageQueueAveragely).
+        persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
+            5,000 by default.
+        rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
+            the group causes; 20,000 by default. RocketMQ has it as the property
+            ``rocketmq.client.rebalance.waitInterval``.
+        pull_time_delay_ms_when_exception: Milliseconds to wait after a pull that failed; 1,000 by
+            default, where RocketMQ waits 3,000.
+        local_offset_directory: Directory (a path) of the offsets in BROADCASTING;
+            ``~/.rocketmq_offsets`` by default. Processes of one machine that have the same go on,
+            when started again, where the last one of them that wrote had come to: give each that
+            must not a directory of its own.
+        limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
+        pull_batch_size: Most messages of one pull, up to 1,024; 32 by default. RocketMQ's brokers
+            give at most 32.
+        pull_interval_ms: Milliseconds between a pull that found messages and the next; 0 by
+            default.
+        consume_thread_max: Most threads that call the listener, up to 1,000; 20 by default.
+        consume_message_batch_max_size: Most messages that the listener is called with at once, up
+            to 1,024; 1 by default.
+        max_reconsume_times: Times that a message is tried again before it is a dead letter. -1, the
+            default, stands for 16 with a concurrent listener, and for no limit with an orderly one.
+        consume_timeout_ms: Milliseconds after which messages that a concurrent listener still has
+            are given back; 900,000, a quarter of an hour, by default. Behind `shutdown` the queue
+            of an orderly listener that is still busy stays locked for as long. RocketMQ's
+            consumeTimeout is in minutes.
+        suspend_current_queue_time_ms: Milliseconds before an orderly listener gets messages again
+            that failed, 10 to 30,000; 1,000 by default.
+        await_termination_ms: Milliseconds that `shutdown` waits for listeners, up to 1,500; 1,000
+            by default, where RocketMQ's awaitTerminationMillisWhenShutdown is 0. In all, `shutdown`
+            takes two seconds at most.
+        broker_suspend_max_time_ms: Milliseconds for which a broker may hold a pull that finds
+            nothing; 15,000 by default.
+        consumer_timeout_ms_when_suspend: Milliseconds to wait for the response to a pull; 30,000 by
+            default. Must exceed the time that it may be held.
+    """
 
     pull_batch_size: int = 32
-    """Most messages of one pull, up to 1,024; RocketMQ's brokers give at most 32."""
-
     pull_interval_ms: int = 0
-    """Milliseconds between a pull that found messages and the next."""
-
     consume_thread_max: int = 20
-    """Number of threads that call the listener."""
-
     consume_message_batch_max_size: int = 1
-    """Most messages that the listener is called with at once."""
-
     max_reconsume_times: int = -1
-    """Times that a message is tried again before it is a dead letter.
-
-    -1 stands for 16 with a concurrent listener, and for no limit with an orderly one.
-    """
-
     consume_timeout_ms: int = 15 * 60 * 1000
-    """Milliseconds after which messages that a concurrent listener still has are given back.
-
-    Behind `shutdown` the queue of an orderly listener that is still busy stays locked for as long.
-    """
-
     suspend_current_queue_time_ms: int = 1_000
-    """Milliseconds before an orderly listener gets messages again that failed."""
-
     await_termination_ms: int = 1_000
-    """Milliseconds that `shutdown` waits for listeners; in all it takes two seconds at most."""
-
     broker_suspend_max_time_ms: int = 15_000
-    """Milliseconds for which a broker may hold a pull that finds nothing."""
-
     consumer_timeout_ms_when_suspend: int = 30_000
-    """Milliseconds to wait for the response to a pull; must exceed the time that it may be held."""
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; see `ConsumerSettings.check`."""
+        """Raise an error for settings that cannot work; a consumer calls this when it is made.
+
+        Raises:
+            MessageRejected: A setting is out of range; the error names it.
+            TypeError: A setting has the wrong type; the error names it.
+        """
         ConsumerSettings.check(self)
         check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
         check_period_ms("pull_interval_ms", self.pull_interval_ms, 0)

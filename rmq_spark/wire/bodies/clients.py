@@ -21,7 +21,13 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """The division of messages in a group: shared by its members, or all to each."""
+    """The division of messages in a group: shared by its members, or all to each.
+
+    Attributes:
+        BROADCASTING: Each member gets all messages, and keeps its own offsets.
+        CLUSTERING: Each message goes to one of the members; brokers keep the group's offsets.
+        LITE_SELECTIVE: RocketMQ 5's model of lite topics, known so that such members can be listed.
+    """
 
     BROADCASTING = 0
     CLUSTERING = 1
@@ -29,7 +35,20 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """The start of a group without offsets; the last three are deprecated, and still sent."""
+    """The start of a group in a queue of which it has no offset.
+
+    A young queue, whose first message is still there and in the broker's memory, is read from that
+    message on, whatever is chosen. The last three are deprecated in RocketMQ, and still sent.
+
+    Attributes:
+        CONSUME_FROM_LAST_OFFSET: At the end of the queue: only messages that come from now on.
+        CONSUME_FROM_FIRST_OFFSET: At the first message that the queue still holds.
+        CONSUME_FROM_TIMESTAMP: At the first message stored at the setting ``consume_timestamp_ms``
+            or later.
+        CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST: The same as CONSUME_FROM_LAST_OFFSET.
+        CONSUME_FROM_MIN_OFFSET: The same as CONSUME_FROM_FIRST_OFFSET.
+        CONSUME_FROM_MAX_OFFSET: The same as CONSUME_FROM_LAST_OFFSET.
+    """
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_FIRST_OFFSET = 1
