@@ -34,8 +34,9 @@ def read_table(
     Args:
         topic: The topic to read.
         name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
-        start: The first messages to read; see `Admin.read_table`.
-        end: The messages before which to end.
+        start: The first messages to read: ``"earliest"``, ``"latest"``, a time (a datetime with a
+            zone, or milliseconds since 1970), or ``{queue: offset}``.
+        end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
@@ -65,8 +66,9 @@ def read_committed(
     Args:
         topic: The topic to read, written to with ``delivery=exactly_once``.
         name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
-        start: The first batches to read, by when they were committed; see `Admin.read_committed`.
-        end: The batches before which to end.
+        start: The first batches to read, by when they were committed: ``"earliest"``, ``"latest"``
+            or a time (a datetime with a zone, or milliseconds since 1970).
+        end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.

@@ -29,6 +29,9 @@ class Admin(Member[ThreadedAdmin]):
         client: A `Client` to share with producers and consumers, or addresses of name servers
             (``"host:port;host:port"``) for a client of its own; None takes them from the
             environment variable NAMESRV_ADDR.
+
+    What cannot work is an error of the first call that is awaited; each call raises
+    `ClientShutDown` when this object was closed, or in another event loop or process.
     """
 
     def __init__(self, client: Client | str | Iterable[str] | None = None) -> None:

@@ -75,7 +75,9 @@ class Client(ProcessBound):
         route_interval_ms: Milliseconds between refreshes of the routes.
         heartbeat_interval_ms: Milliseconds between heartbeats.
 
-    What cannot work is an error of the first call that is awaited, as for `ClientInstance`.
+    What cannot work is an error of the first call that is awaited: `MessageRejected` for a
+    number out of range or an id that cannot be one, `TlsRejected` for TLS settings that cannot
+    work, `TypeError` for an argument of the wrong type.
     """
 
     def __init__(

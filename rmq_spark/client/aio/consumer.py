@@ -59,6 +59,11 @@ class Consumer(Member["LoopConsumer"]):
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called in the loop with topic, all queues and own queues, when these
             change.
+
+    Raises:
+        MessageRejected: The group is not a valid name. A setting that is out of range is an error
+            of the first call that is awaited.
+        TypeError: An argument has the wrong type.
     """
 
     def __init__(
@@ -142,11 +147,29 @@ class Consumer(Member["LoopConsumer"]):
         return self._now().assignment()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull no messages of these queues until `resume`."""
+        """Return and pull no messages of these queues until `resume`.
+
+        Args:
+            queues: Queues of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running, or belongs to another loop or process.
+            NotAssigned: One of the queues is not this consumer's.
+            TypeError: Something else than several queues was given.
+        """
         self._now().pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again."""
+        """Return and pull messages of paused queues again; of others, nothing changes.
+
+        Args:
+            queues: Queues of this consumer.
+
+        Raises:
+            ClientShutDown: The consumer is not running, or belongs to another loop or process.
+            NotAssigned: One of the queues is not this consumer's.
+            TypeError: Something else than several queues was given.
+        """
         self._now().resume(queues)
 
     # ---- messages
@@ -164,6 +187,9 @@ class Consumer(Member["LoopConsumer"]):
 
         Raises:
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
+            MessageRejected: The time is negative, or longer than 24 days; or ``max_messages`` is
+                less than 1.
+            TypeError: An argument is no number.
         """
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)

@@ -57,7 +57,11 @@ class Member(ProcessBound, ABC, Generic[_Threaded]):
 
         Raises:
             ClientShutDown: It was closed, or belongs to another event loop or process.
-            ClientError: As for the threaded one, of which everything is checked here.
+            MessageRejected: A number that it was made with, or its client, is out of range, or its
+                client has another producer or consumer of its group.
+            TypeError: Something that it was made with, or its client, has the wrong type.
+            RouteNotFound: The name servers do not know a topic that a consumer has subscribed to.
+            ClientError: A consumer's brokers cannot be reached, or refuse its subscriptions.
         """
         bridge = self._here()
         if self._is_running and not self._is_over:

@@ -69,8 +69,14 @@ class Producer(Member["LoopProducer"]):
         pending_max: Number of sends that may wait for their responses at once; 10,000 by default.
             More wait until there is room.
         pending_bytes_max: Number of body bytes that these may have together; 64 MiB by default.
-        serializer: What makes bodies of values that are no bytes, as for the threaded producer; it
-            is called in a thread.
+        serializer: What makes bodies of values that are no bytes: ``"json"``, ``"msgpack"``,
+            ``"text"``, `avro`, or an object with ``dumps`` and ``loads``; it is called in a thread.
+            Without it, bodies are bytes.
+
+    Raises:
+        MessageRejected: The group is not a valid name. Of all other arguments, what cannot work is
+            an error of the first call that is awaited.
+        TypeError: The group is no text.
     """
 
     def __init__(
@@ -171,19 +177,28 @@ class Producer(Member["LoopProducer"]):
         """Begin to send a message, and return the future of its result at once.
 
         Thousands of sends take less of the processor as futures than as coroutines, each of which
-        `asyncio.gather` runs as a task. A future that is cancelled is as a `send` that is.
+        `asyncio.gather` runs as a task. Of a future that is cancelled, the message is either not
+        sent, or under way: it may be stored then, is not tried again, and its result is dropped.
 
         Args:
             message: The message to send.
-            queue: The queue to send to, or a function that chooses one of the topic's queues.
-            timeout_ms: Milliseconds, as for `send`.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds for all tries together, and as many before them to wait for
+                room, while too many sends are under way; ``send_timeout_ms`` by default.
 
         Returns:
-            A future that yields the `SendResult`, or fails with the errors of `send`.
+            A future that yields the queue and the offset at which the message is stored. It fails
+            with `TooManyPending` if no room was made within the time, with `RouteNotFound` if there
+            is no such topic and no broker creates it, with `BrokerRefused` if a broker refused the
+            message, with `SendFailed` after the last try, and with another `ClientError` if there
+            was only one: the message may have been stored all the same. A queue that the topic has
+            not, and a body that a thread makes or compresses, are refused by the future as well.
 
         Raises:
             ClientShutDown: The producer is not running, or belongs to another loop or process.
-            MessageRejected: No broker would accept the message.
+            MessageRejected: No broker would accept the message, or a number is out of range.
+            TypeError: An argument has the wrong type.
 
         Example:
             futures = [producer.send_async(Message("orders", body)) for body in bodies]
@@ -285,11 +300,32 @@ class Producer(Member["LoopProducer"]):
     publish_queues = threaded(ThreadedProducer.publish_queues)
 
     async def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send each row of ``table``, a pyarrow Table or RecordBatch or a DataFrame, as a message.
+        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
 
-        It takes one of the few threads for as long as it runs, also if it is cancelled. Columns,
-        settings and errors are those of the threaded producer's `send_table`; ``topic`` is that of
-        all rows, and by default each names its own.
+        The rows are sent by one of the eight threads that a process has for the blocking calls of
+        its coroutines. A call that is cancelled before it has one is not made; one that is
+        cancelled later goes on, and its result is dropped.
+
+        Args:
+            table: A table of pyarrow, pandas or polars, with the column ``body`` (binary or text)
+                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
+                text), ``flag`` and ``bornTimestamp``.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
+                no second try; ``in_flight`` is the number of requests sent at once (4),
+                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            ClientShutDown: The producer is not running, or belongs to another loop or process.
+            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
+                range. Rows that were sent before stay sent.
+            RouteNotFound: A topic does not exist, and no broker creates it.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed: The first request failed.
         """
         return await self.send_batches([table], topic, **settings)
 
@@ -298,9 +334,30 @@ class Producer(Member["LoopProducer"]):
     ) -> BulkResult:
         """Send each row of several tables, record batches or DataFrames as a message.
 
-        The tables are asked for, and sent, by one of the few threads, also if this is cancelled.
-        The ``settings`` and errors are those of the threaded producer's `send_batches`; ``topic``
-        is that of all rows, and by default each names its own.
+        The tables are asked for, and sent, by one of the eight threads that a process has for the
+        blocking calls of its coroutines. A call that is cancelled before it has one is not made;
+        one that is cancelled later goes on, and its result is dropped.
+
+        Args:
+            batches: Tables of pyarrow, pandas or polars, with the column ``body`` (binary or text)
+                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
+                text), ``flag`` and ``bornTimestamp``.
+            topic: The topic of all rows; by default each row names its own in the column ``topic``.
+            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
+                no second try; ``in_flight`` is the number of requests sent at once (4),
+                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
+
+        Returns:
+            The number of messages stored, and the spans of queue offsets at which they are.
+
+        Raises:
+            ClientShutDown: The producer is not running, or belongs to another loop or process.
+            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
+                range. Rows that were sent before stay sent.
+            RouteNotFound: A topic does not exist, and no broker creates it.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed: The first request failed.
         """
         return await self._call(lambda producer: producer.send_batches(batches, topic, **settings))
 

@@ -275,23 +275,32 @@ class Producer(ProcessBound):
     ) -> Future[SendResult]:
         """Send a message and return a future of the result, without waiting for the response.
 
-        A send whose connection fails is tried again as in `send`. The future's callbacks run in a
-        thread of this producer; its exceptions are those of `send`. The call itself may wait: for
-        a broker that is not connected, until it is and has answered a first question, up to the
-        try's share of the time (1 s by default, 3 s with a given queue or a sharding key); for the
-        topic's route, if that is not known yet; and for room, while too many sends are pending.
+        A send whose connection fails is tried again at another broker, if there is one; one with a
+        given queue or a sharding key is tried once only, as it would be out of order elsewhere. The
+        future's callbacks run in a thread of this producer. The call itself may wait: for a broker
+        that is not connected, until it is and has answered a first question, up to the try's share
+        of the time (1 s by default, 3 s with a given queue or a sharding key); for the topic's
+        route, if that is not known yet; and for room, while too many sends are pending.
 
         Args:
             message: The message to send.
-            queue: The queue to send to, or a function that chooses one of the topic's queues.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
             timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
 
         Returns:
-            A future that yields the `SendResult`.
+            A future that yields the queue and the offset at which the message is stored. It fails
+            with `RouteNotFound` if there is no such topic and no broker creates it, with
+            `BrokerRefused` if a broker refused the message for good, with `SendFailed` after the
+            last try, and with another `ClientError` if there was only one: the message may have
+            been stored all the same.
 
         Raises:
             ClientShutDown: The producer is not running.
-            MessageRejected: No broker would accept the message.
+            MessageRejected: No broker would accept the message, or a number is out of range.
+            TypeError: An argument has the wrong type.
+            RouteNotFound: A queue is to be chosen, by a function or a sharding key, and the topic
+                does not exist.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
         sending = observing.sending((message,))
@@ -389,15 +398,19 @@ class Producer(ProcessBound):
                 and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
                 text), ``flag`` and ``bornTimestamp``.
             topic: The topic of all rows; by default each row names its own in the column ``topic``.
-            settings: Keyword arguments of `send_batches`.
+            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
+                no second try; ``in_flight`` is the number of requests sent at once (4),
+                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
 
         Returns:
             The number of messages stored, and the spans of queue offsets at which they are.
 
         Raises:
-            TypeError: No table, or a column of a type that its name cannot have.
-            MessageRejected: A column is unknown, or a row cannot be a message. Rows that were sent
-                before stay sent.
+            ClientShutDown: The producer is not running.
+            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
+                range. Rows that were sent before stay sent.
+            RouteNotFound: A topic does not exist, and no broker creates it.
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
@@ -409,7 +422,9 @@ class Producer(ProcessBound):
         """Send each row of several tables, record batches or DataFrames as a message.
 
         Args:
-            batches: Tables with the columns that `send_table` lists.
+            batches: Tables of pyarrow, pandas or polars, with the column ``body`` (binary or text)
+                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
+                text), ``flag`` and ``bornTimestamp``.
             topic: The topic of all rows; by default each row names its own in the column ``topic``.
             settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
                 no second try; ``in_flight`` is the number of requests sent at once (4),
@@ -419,7 +434,13 @@ class Producer(ProcessBound):
             The number of messages stored, and the spans of queue offsets at which they are.
 
         Raises:
-            TypeError, MessageRejected, PartlySent, SendFailed: As `send_table` does.
+            ClientShutDown: The producer is not running.
+            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
+                range. Rows that were sent before stay sent.
+            RouteNotFound: A topic does not exist, and no broker creates it.
+            PartlySent: A request failed after others had succeeded.
+            SendFailed: The first request failed.
         """
         from rmq_spark.client.producer import arrow_sends  # noqa: PLC0415  # brings pyarrow
 
@@ -442,7 +463,17 @@ class Producer(ProcessBound):
         return timeout_ms
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may go to, or will, once it is created."""
+        """Return the queues that a topic's messages may go to, or will, once it is created.
+
+        Args:
+            topic: Name of the topic.
+
+        Raises:
+            MessageRejected: The name is not valid.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            NoNameServer: No name server answers.
+            TypeError: The name is no text.
+        """
         check_topic(topic)
         return self._sender.publish_queues(topic)
 
