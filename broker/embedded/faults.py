@@ -177,7 +177,12 @@ class BrokerFaults(ABC):
         """Note the end of a fault and have it done, if the broker still runs in this process."""
 
     def begin_fault(self, fault: Fault) -> None:
-        """Have a fault from now on; it ends with `end_fault`."""
+        """Have a ``fault`` from now on; it ends with `end_fault`.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run here, or is a process of its own.
+            NotInTime: The broker is still at work on it after some seconds.
+        """
         try:
             self._begin_fault(fault.name, lambda: self._faults.append(fault), self._put_faults)
         except BaseException:
@@ -186,7 +191,11 @@ class BrokerFaults(ABC):
             raise
 
     def end_fault(self, fault: Fault) -> None:
-        """End a fault, unless it has been ended."""
+        """End a ``fault``, unless it has been ended, or the broker has.
+
+        Raises:
+            NotInTime: The broker is still at work on it after some seconds.
+        """
         if fault in self._faults:
             self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
 

@@ -74,17 +74,33 @@ class BrokerHelpers(ABC):
         Args:
             name: The name of the topic.
             queues: The number of its queues, for reading and writing alike.
+
+        Raises:
+            MessageRejected: The name is not valid, or there is to be no queue.
+            TypeError: The name is no text, or the number is none.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connected().admin
         admin.create_topic(name, queues)
         admin.instance.routes.refresh(name)  # so that the next sends use the present queues
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic of that name, with its messages."""
+        """Delete the topic of a ``name``, with its messages; one that is not there is no error.
+
+        Raises:
+            BrokerRefused: The name is not valid, or the topic is the broker's own.
+            TypeError: The name is no text.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         self._connected().admin.delete_topic(name)
 
     def has_topic(self, name: str) -> bool:
-        """Return whether there is a topic of that name."""
+        """Return whether there is a topic of a ``name``.
+
+        Raises:
+            TypeError: The name is no text.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
+        """
         return self._ends(name) is not None
 
     def producer(self, group: str | None = None) -> Producer:
@@ -92,6 +108,12 @@ class BrokerHelpers(ABC):
 
         Args:
             group: The producer group; None picks a name that no other producer of this broker has.
+
+        Raises:
+            MessageRejected: The group is not a valid name, or another producer of this broker's
+                has it.
+            TypeError: The group is no text.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         return self._connected().producer(group)
 
@@ -119,6 +141,9 @@ class BrokerHelpers(ABC):
 
         Raises:
             TypeError: A body is neither text nor bytes. Nothing was sent.
+            MessageRejected: No broker would accept one of the messages. Those before it are stored.
+            ClientError: The broker refused one, as with a full disk. Those before it are stored.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         for body in bodies:
             _check_body(body)

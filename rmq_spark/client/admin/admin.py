@@ -107,7 +107,11 @@ class Admin(GroupOffsets):
         """Return the names of all topics.
 
         Args:
-            cluster: Name of the cluster; None for all clusters.
+            cluster: Name of the cluster; None for all clusters. One that is not there has none.
+
+        Raises:
+            NoNameServer: No name server answers.
+            TypeError: The cluster's name is no text.
         """
         check_name("cluster", cluster, _CLUSTER)
         return self.instance.name_servers.admin.topics(cluster)
@@ -133,6 +137,9 @@ class Admin(GroupOffsets):
         Raises:
             MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
+            ClientError: A broker or name server does not answer, or refuses. The masters
+                before it have the topic.
+            TypeError: An argument has the wrong type.
         """
         check_topic(topic)
         check_name("broker_name", broker_name, "broker-a")
@@ -152,9 +159,17 @@ class Admin(GroupOffsets):
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, with its messages, from all masters and name servers.
 
+        A topic that is not there is no error.
+
         Args:
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
+
+        Raises:
+            BrokerNotFound: The name servers know no master, or none of that cluster.
+            ClientError: A broker or name server does not answer, or refuses. The brokers
+                before it have deleted the topic.
+            TypeError: An argument has the wrong type.
         """
         check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
@@ -201,6 +216,10 @@ class Admin(GroupOffsets):
 
         Raises:
             MessageRejected: The name is not valid.
+            BrokerNotFound: The name servers know no master, or none of that cluster.
+            ClientError: A broker or name server does not answer, or refuses. The masters
+                before it have the group.
+            TypeError: An argument has the wrong type.
         """
         check_group(group)
         check_group_config(config)
@@ -213,10 +232,18 @@ class Admin(GroupOffsets):
     ) -> None:
         """Delete a consumer group, with its retry topic and its dead letters.
 
+        A group that is not there is no error.
+
         Args:
             group: Name of the group.
             cluster: Name of the cluster; None for the masters of all clusters.
             with_offsets: Whether to delete its committed offsets as well.
+
+        Raises:
+            BrokerNotFound: The name servers know no master, or none of that cluster.
+            ClientError: A broker or name server does not answer, or refuses. The brokers
+                before it have deleted the group.
+            TypeError: An argument has the wrong type.
         """
         check_text("group", group, "billing")
         check_flag("with_offsets", with_offsets)
@@ -228,7 +255,12 @@ class Admin(GroupOffsets):
                 self.delete_topic(topic, cluster)
 
     def groups(self) -> frozenset[str]:
-        """Return the names of all consumer groups."""
+        """Return the names of all consumer groups.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+        """
         return frozenset(
             group
             for address in self.masters().values()
@@ -254,7 +286,7 @@ class Admin(GroupOffsets):
         """Return the message with an id given by its broker, from the broker that the id names.
 
         Args:
-            offset_message_id: The id, as in ``SendResult.offset_message_id``.
+            offset_message_id: The id that ``SendResult.offset_message_id`` has.
 
         Raises:
             MessageRejected: The text is not an id of that kind.

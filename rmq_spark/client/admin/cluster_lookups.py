@@ -45,7 +45,11 @@ class ClusterLookups(MessageLookups):
     # ---- the cluster
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers, with their addresses, and the clusters that they belong to."""
+        """Return all brokers, with their addresses, and the clusters that they belong to.
+
+        Raises:
+            NoNameServer: No name server answers.
+        """
         return self.instance.name_servers.admin.cluster_info()
 
     def route(self, topic: str) -> TopicRouteData:
@@ -65,6 +69,8 @@ class ClusterLookups(MessageLookups):
 
         Raises:
             BrokerNotFound: There are no masters.
+            NoNameServer: No name server answers.
+            TypeError: The cluster's name is no text.
         """
         check_name("cluster", cluster, _CLUSTER)
         info = self.cluster_info()
@@ -83,7 +89,12 @@ class ClusterLookups(MessageLookups):
         return found
 
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
-        """Return what each master reports about itself, by broker name: version, rates, disk."""
+        """Return what each master reports about itself, by broker name: version, rates, disk.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+        """
         return {
             name: self._api.admin.runtime_info(address) for name, address in self.masters().items()
         }
@@ -93,6 +104,10 @@ class ClusterLookups(MessageLookups):
 
         Args:
             address: The broker's address, as ``host:port``.
+
+        Raises:
+            ClientError: The broker does not answer, or refuses.
+            TypeError: The address is no text.
         """
         check_text("address", address, "10.0.0.1:10911")
         return self._api.admin.runtime_info(address)
@@ -100,7 +115,12 @@ class ClusterLookups(MessageLookups):
     # ---- topics
 
     def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
-        """Return the settings of all topics of each master, by broker name, then by topic."""
+        """Return the settings of all topics of each master, by broker name, then by topic.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+        """
         return {
             name: self._api.admin.topic_configs(address) for name, address in self.masters().items()
         }
@@ -124,7 +144,16 @@ class ClusterLookups(MessageLookups):
     # ---- groups
 
     def members(self, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer group, by client id; empty if it is offline."""
+        """Return the online members of a consumer group, by client id; empty if it is offline.
+
+        Args:
+            group: Name of the group.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+            TypeError: The group's name is no text.
+        """
         check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
@@ -139,6 +168,14 @@ class ClusterLookups(MessageLookups):
         """Return the client id of the member of a group that holds each queue, as the members say.
 
         Queues of members that do not answer, as they are busy or older clients, are left out.
+
+        Args:
+            group: Name of the group.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+            TypeError: The group's name is no text.
         """
         return {queue: held.client_id for queue, held in self.queue_reports(group).items()}
 
@@ -149,6 +186,14 @@ class ClusterLookups(MessageLookups):
         queue goes on; that of one which hangs stands still while messages wait.
 
         Queues of members that do not answer, as they are busy or older clients, are left out.
+
+        Args:
+            group: Name of the group.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+            TypeError: The group's name is no text.
         """
         check_text("group", group, "billing")
         reports: dict[MessageQueue, QueueReport] = {}

@@ -60,6 +60,8 @@ class GroupOffsets(ClusterLookups):
 
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            ClientError: A broker or name server does not answer, or refuses.
+            TypeError: A name is no text.
         """
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
@@ -82,6 +84,14 @@ class GroupOffsets(ClusterLookups):
 
         Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not tell the two
         apart here, but `lag` does.
+
+        Args:
+            group: Name of the group.
+
+        Raises:
+            BrokerNotFound: The name servers know no master.
+            ClientError: A broker or name server does not answer, or refuses.
+            TypeError: The group's name is no text.
         """
         check_text("group", group, "billing")
         return Lags(

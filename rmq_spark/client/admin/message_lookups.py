@@ -65,6 +65,13 @@ class MessageLookups:
             begin_ms: Earliest store time, in milliseconds since the epoch.
             end_ms: Latest store time, in milliseconds since the epoch.
             messages_max: Most messages to return of each broker.
+
+        Raises:
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
+            ProtocolError: A message cannot be read; the error names its broker.
+            ClientError: A broker does not answer, or refuses.
+            TypeError: An argument has the wrong type.
         """
         check_text("topic", topic, "orders")
         check_text("key", key, "order-42")
@@ -87,10 +94,14 @@ class MessageLookups:
 
         Args:
             topic: Name of the topic.
-            message_id: The id, as in ``SendResult.message_id``.
+            message_id: The id that ``SendResult.message_id`` has.
 
         Raises:
             NotFound: There are none.
+            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            ProtocolError: A message cannot be read; the error names its broker.
+            ClientError: A broker does not answer, or refuses.
+            TypeError: An argument has the wrong type.
         """
         check_text("topic", topic, "orders")
         check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
@@ -190,7 +201,9 @@ class MessageLookups:
                 since 1970), from which batches were committed. Batches at the beginning of which
                 retention has taken rows are left out.
             end: A bound of the same kinds, before which to end.
-            columns: Names of columns, as in `read_table`.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
 
         Raises:

@@ -298,7 +298,7 @@ class GroupMember(ProcessBound, ABC):
         Raises:
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
-            BrokerRefused: It is running, and the brokers cannot filter like that. The same.
+            BrokerRefused: It is running, and brokers cannot filter like that. Nothing has changed.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()

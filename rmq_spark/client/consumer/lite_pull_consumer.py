@@ -32,6 +32,10 @@ class LitePullConsumer(GroupConsumer):
             environment variable NAMESRV_ADDR.
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called with topic, all queues and own queues, when these change.
+
+    Raises:
+        MessageRejected: The group is not a valid name, or a setting is out of range.
+        TypeError: An argument has the wrong type.
     """
 
     _member: LitePullMember
