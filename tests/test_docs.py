@@ -38,6 +38,18 @@ DOCUMENTS = sorted(
 PATIENCE_SECONDS = 300
 COLUMNS_MAX = 100
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_NOT_OURS = {
+    "README.md": {"five.py"},  # which its reader makes
+    "docs/embedded.md": {"conftest.py"},
+    "docs/first-steps.md": {"totals.py", "shop.py", "test_shop.py"},
+    "docs/broker.md": {"consumequeue.deleted/"},  # of a store
+    "docs/operate.md": {"consumequeue/", "index/"},
+    "docs/store.md": {"staging/"},
+    "docs/releasing.md": {"dist/"},  # which commands make
+    "benchmarks/README.md": {"build/"},
+    "docs/adr/0031-the-broker-is-installed-as-rocketpoll-broker.md": {"broker.py"},  # anybody's
+}
+"""Paths in backticks that are none of this repository's, by their pages."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -73,6 +85,49 @@ def test_ci_begins_with_the_test_command_of_the_readme():
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
         assert (document.parent / target).exists(), target
+
+
+def missing_paths(document, text):
+    """Return the paths in backticks that are nowhere: a whole path is from the top, and others are
+    below the folder that the page names, or beside a README that is not the top's."""
+    folders = [ROOT, *(ROOT / folder for folder in re.findall(r"\bare below `([\w/]+/)`", text))]
+    if document.name == "README.md":
+        folders.append(document.parent)
+    paths = re.findall(r"`([\w./*-]+(?:\.py|/))`", _BLOCK.sub("", text))
+    return [
+        path
+        for path in paths
+        if path not in _NOT_OURS.get(name_of(document), ())
+        and not any(any(folder.glob(path.rstrip("/"))) for folder in folders)
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_each_path_on_a_page_is_there(document):
+    assert missing_paths(document, document.read_text(encoding="utf-8")) == []
+
+
+def test_not_ours_holds_no_path_that_its_page_does_not_have():
+    for name, paths in _NOT_OURS.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert [path for path in paths if f"`{path}`" not in text] == [], name
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("a line in `wire/codes.py`, `cli/main.py`", ["wire/codes.py", "cli/main.py"]),
+        ("a line in `rmq_spark/wire/codes.py`, a test in `tests/spark/test_sink_*.py`", []),
+        (
+            "in `wire/headers/`, `tests/spark/test_no_*.py`",
+            ["wire/headers/", "tests/spark/test_no_*.py"],
+        ),
+        ("all are below `broker/store/`: `disk.py`, `records/`, `wire.py`", ["wire.py"]),
+        ("```\n`five.py`\n```\n`six.py`", ["six.py"]),
+    ],
+)
+def test_a_path_that_is_not_there_is_found(text, missing):
+    assert missing_paths(ROOT / "docs" / "store.md", text) == missing
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
