@@ -334,6 +334,8 @@ class LitePullMember(GroupMember):
 
         Raises:
             ClientShutDown: The consumer is not running.
+            MessageRejected: ``timeout_ms`` is negative, or longer than 24 days.
+            TypeError: ``timeout_ms`` is no number.
         """
         self._check_running()
         if timeout_ms is not None:
