@@ -30,6 +30,7 @@ TESTED_ELSEWHERE = {
     "rmq_spark/client/consumer/topic_checks.py": "client/consumer/test_lite_pull_consumer.py",
     "rmq_spark/client/instance/topics_to_find.py": "client/conformance/test_polling.py",
     "rmq_spark/client/consumer/lite_pull_member.py": "client/consumer/test_lite_pull_consumer.py",
+    "rmq_spark/client/consumer/seekable_member.py": "client/consumer/test_lite_pull_consumer.py",
     "rmq_spark/spark/next_batch.py": "spark/test_micro_batches.py",
     "rmq_spark/spark/task_pieces.py": "spark/test_micro_batches.py",
     "rmq_spark/spark/task_reports.py": "spark/test_writer.py",

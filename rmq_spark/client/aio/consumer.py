@@ -25,7 +25,8 @@ from rmq_spark.client.aio.loop_consumer import LoopConsumer
 from rmq_spark.client.aio.member import Member, threaded
 from rmq_spark.client.arguments import check_kind, check_range, check_time_ms
 from rmq_spark.client.consumer.listeners import check_listener
-from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
+from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.message import MessageExt
@@ -137,10 +138,10 @@ class Consumer(Member["LoopConsumer"]):
 
     # ---- which queues
 
-    subscribe = threaded(LitePullMember.subscribe, in_turn=True)
-    unsubscribe = threaded(LitePullMember.unsubscribe, in_turn=True)
-    assign = threaded(LitePullMember.assign, in_turn=True)
-    fetch_message_queues = threaded(LitePullMember.fetch_message_queues)
+    subscribe = threaded(SeekableMember.subscribe, in_turn=True)
+    unsubscribe = threaded(SeekableMember.unsubscribe, in_turn=True)
+    assign = threaded(SeekableMember.assign, in_turn=True)
+    fetch_message_queues = threaded(SeekableMember.fetch_message_queues)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
@@ -283,12 +284,12 @@ class Consumer(Member["LoopConsumer"]):
         is_asked_for = offsets is not None
         await self._call_in_turn(lambda one: one.store(wanted, all_of_them=is_asked_for))
 
-    committed = threaded(LitePullMember.committed, in_turn=True)
-    seek = threaded(LitePullMember.seek, in_turn=True)
-    seek_to_begin = threaded(LitePullMember.seek_to_begin, in_turn=True)
-    seek_to_end = threaded(LitePullMember.seek_to_end, in_turn=True)
-    seek_to_time = threaded(LitePullMember.seek_to_time, in_turn=True)
-    offset_for_timestamp = threaded(LitePullMember.offset_for_timestamp)
+    committed = threaded(SeekableMember.committed, in_turn=True)
+    seek = threaded(SeekableMember.seek, in_turn=True)
+    seek_to_begin = threaded(SeekableMember.seek_to_begin, in_turn=True)
+    seek_to_end = threaded(SeekableMember.seek_to_end, in_turn=True)
+    seek_to_time = threaded(SeekableMember.seek_to_time, in_turn=True)
+    offset_for_timestamp = threaded(SeekableMember.offset_for_timestamp)
 
     def __str__(self) -> str:
         return f"the consumer {self.group!r}"

@@ -4,7 +4,7 @@
         └──hand_out──▶ handout ──next_handed──▶ one message, and that counts; then the next one
 
 What is left of a handout goes back into the cache, ahead of all else, when something else is asked
-for. It must not know the loop: each method but those of `LitePullMember` belongs to its thread.
+for. It must not know the loop: each method but those of `SeekableMember` belongs to its thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 from rmq_spark.client import observing
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, Handout
-from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
+from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -21,7 +22,7 @@ from rmq_spark.client.threads.crews import Crew, SharedCrew
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-class LoopConsumer(LitePullMember):
+class LoopConsumer(SeekableMember):
     """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
 
     def __init__(

@@ -1,10 +1,9 @@
 """GroupMember: what both kinds of consumers have in common, behind what users see of them.
 
-It registers with the client's instance (connections, routes, heartbeats), rebalances when the
-broker says that the group has changed and every 20 s, persists offsets every 5 s, and answers what
-brokers ask of consumers. What is asked of brokers in the background is asked in a lane for each of
-them: one that cannot be reached keeps no other's queues waiting. What a consumer does with its
-share of queues is left to the kinds: `lite_pull_member`, `push_member`.
+It registers with the client's instance, rebalances when a broker says that the group has changed
+and every 20 s, persists offsets every 5 s, and answers what brokers ask of consumers. What it asks
+of them in the background has a lane for each: one that cannot be reached keeps no other's queues
+waiting. What becomes of a share of queues is left to the kinds: `lite_pull_member`, `push_member`.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ class GroupMember(ProcessBound, ABC):
         """Check the settings, and make the parts of a consumer that is not started yet.
 
         Subclasses begin as a `ProcessBound` when they are whole: a fork may come at any moment.
-
         ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
@@ -292,8 +290,7 @@ class GroupMember(ProcessBound, ABC):
 
         Args:
             topic: Name of the topic.
-            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
-                by default.
+            selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
 
         Raises:
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
@@ -317,7 +314,13 @@ class GroupMember(ProcessBound, ABC):
             self._pull_anew(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic, behind a listener that is busy; refuse as `subscribe` does."""
+        """Stop consuming a ``topic``, behind a listener that is busy.
+
+        Raises:
+            MessageRejected: The topic's name is not valid, or is that of a retry topic.
+            TypeError: The name is no text.
+            ClientShutDown: The consumer has ended, or is the parent process's.
+        """
         self._check_not_over()
         check_topic(topic)
         if topic.startswith(RETRY_PREFIX):

@@ -1,12 +1,13 @@
 """LitePullConsumer: messages of a group's queues, pulled ahead, and returned when it is polled.
 
-What users see; `lite_pull_member` does the work.
+What users see; `lite_pull_member` and `seekable_member` do the work.
 """
 
 from __future__ import annotations
 
 from rmq_spark.client.consumer.group_consumer import GroupConsumer, of_member
-from rmq_spark.client.consumer.lite_pull_member import LitePullMember, MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
+from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
 
@@ -38,7 +39,7 @@ class LitePullConsumer(GroupConsumer):
         TypeError: An argument has the wrong type.
     """
 
-    _member: LitePullMember
+    _member: SeekableMember
 
     def __init__(
         self,
@@ -47,20 +48,20 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
-        super().__init__(LitePullMember(group, instance, settings, message_queue_listener))
+        super().__init__(SeekableMember(group, instance, settings, message_queue_listener))
 
-    start = of_member(LitePullMember.start)
-    subscribe = of_member(LitePullMember.subscribe)
-    assign = of_member(LitePullMember.assign)
-    assignment = of_member(LitePullMember.assignment)
-    fetch_message_queues = of_member(LitePullMember.fetch_message_queues)
+    start = of_member(SeekableMember.start)
+    subscribe = of_member(SeekableMember.subscribe)
+    assign = of_member(SeekableMember.assign)
+    assignment = of_member(SeekableMember.assignment)
+    fetch_message_queues = of_member(SeekableMember.fetch_message_queues)
     register_topic_message_queue_change_listener = of_member(
-        LitePullMember.register_topic_message_queue_change_listener
+        SeekableMember.register_topic_message_queue_change_listener
     )
-    pause = of_member(LitePullMember.pause)
-    resume = of_member(LitePullMember.resume)
+    pause = of_member(SeekableMember.pause)
+    resume = of_member(SeekableMember.resume)
 
-    poll = of_member(LitePullMember.poll)
+    poll = of_member(SeekableMember.poll)
 
     @property
     def cached_messages(self) -> int:
@@ -72,10 +73,10 @@ class LitePullConsumer(GroupConsumer):
         """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
         return self._member.cached_bytes
 
-    commit = of_member(LitePullMember.commit)
-    committed = of_member(LitePullMember.committed)
-    seek = of_member(LitePullMember.seek)
-    seek_to_begin = of_member(LitePullMember.seek_to_begin)
-    seek_to_end = of_member(LitePullMember.seek_to_end)
-    seek_to_time = of_member(LitePullMember.seek_to_time)
-    offset_for_timestamp = of_member(LitePullMember.offset_for_timestamp)
+    commit = of_member(SeekableMember.commit)
+    committed = of_member(SeekableMember.committed)
+    seek = of_member(SeekableMember.seek)
+    seek_to_begin = of_member(SeekableMember.seek_to_begin)
+    seek_to_end = of_member(SeekableMember.seek_to_end)
+    seek_to_time = of_member(SeekableMember.seek_to_time)
+    offset_for_timestamp = of_member(SeekableMember.offset_for_timestamp)

@@ -15,23 +15,17 @@ from typing import TYPE_CHECKING
 from rmq_spark.client import observing
 from rmq_spark.client.arguments import (
     check_kind,
-    check_number,
-    check_offset,
-    check_queue,
     check_time_ms,
-    check_timestamp_ms,
     checked_queues,
 )
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, AssignedQueues, ConsumeRequest
-from rmq_spark.client.consumer.auto_commit import AutoCommit, consume_offsets
+from rmq_spark.client.consumer.auto_commit import AutoCommit
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.commits import store_offsets
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pull
 from rmq_spark.client.consumer.group_member import GroupMember
 from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.listeners import check_listener
-from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_task import Abandon, PullTask, Then
@@ -39,7 +33,7 @@ from rmq_spark.client.consumer.rebalance.rebalance import Share
 from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.consumer.topic_checks import TopicChecks, TopicMessageQueueChangeListener
-from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange, SubscriptionConflict
+from rmq_spark.client.errors import SubscriptionConflict
 from rmq_spark.client.instance.topics_to_find import find_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
@@ -122,6 +116,7 @@ class LitePullMember(GroupMember):
 
         Raises:
             SubscriptionConflict: Queues were assigned before.
+            TypeError: The topic is no text, or the selector none.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic.
             BrokerRefused: It is running, and the brokers cannot filter like that.
@@ -132,10 +127,16 @@ class LitePullMember(GroupMember):
         super().subscribe(topic, selector)
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
-        """Consume these queues and no others, by tags or a selector; a later call replaces them.
+        """Consume these queues and no others; a later call replaces them.
+
+        Args:
+            queues: The queues, of any topics.
+            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
+                by default.
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
+            TypeError: ``queues`` is not several queues, or the selector none.
             BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
                 has changed.
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
@@ -167,15 +168,35 @@ class LitePullMember(GroupMember):
         return self._assigned.queues
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
-        """Return all readable queues of a topic, as the name servers know them."""
+        """Return all readable queues of a topic, as the name servers know them.
+
+        Args:
+            topic: Name of the topic.
+
+        Raises:
+            RouteNotFound: There is no such topic, or none of its queues can be read.
+            MessageRejected: The topic's name is not valid.
+            NoNameServer: No name server answers.
+            TypeError: The name is no text.
+        """
         return frozenset(self._brokers.queues(check_topic(topic)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Call ``listener`` with a topic and its queues when they change.
+        """Have a listener called with a topic and its queues when these change.
 
-        The consumer looks every 30 s, from its start on.
+        The consumer looks every 30 s, or as its setting ``topic_metadata_check_interval_ms`` says,
+        from its start on.
+
+        Args:
+            topic: Name of the topic.
+            listener: Function of ``(topic, queues)``.
+
+        Raises:
+            MessageRejected: The topic's name is not valid.
+            TypeError: The name is no text, or the listener no such function.
+            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_not_over()
         check_listener("listener", listener, "topic", "queues")
@@ -371,126 +392,6 @@ class LitePullMember(GroupMember):
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
                 task.is_throttled = False
                 task.wake()
-
-    # ---- offsets
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store the group's offsets, and wait until the brokers have them.
-
-        Args:
-            offsets: The offset to go on at, by queue; by default behind all that `poll` has
-                returned.
-
-        Raises:
-            NotAssigned: One of the queues is not this consumer's.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
-        """
-        self._persist_now(self._offsets_to_commit(offsets))
-
-    def _offsets_to_commit(
-        self, offsets: Mapping[MessageQueue, int] | None
-    ) -> Mapping[MessageQueue, int]:
-        self._check_running()
-        if offsets is None:
-            all_assigned = self._assigned.all()
-            for assigned in all_assigned:
-                assigned.confirm_delivered()
-            return consume_offsets(all_assigned)
-        check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
-        for queue, offset in offsets.items():
-            self._checked(queue, "a key of offsets")
-            check_offset("offset", offset)
-        return dict(offsets)
-
-    def _persist_now(self, offsets: Mapping[MessageQueue, int]) -> None:
-        store_offsets(self._offset_store, offsets, self._last_known(), self.message_at)
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that this group has stored for a queue, or None."""
-        self._check_running()
-        check_queue("queue", queue)
-        kind = ReadOffsetType.MEMORY_FIRST_THEN_STORE
-        if self._assigned.get(queue) is None:
-            kind = ReadOffsetType.READ_FROM_STORE  # the queue's owner moves its offset on
-        return self._offset_store.read_offset(queue, kind)
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
-
-        Raises:
-            NotAssigned: The queue is not this consumer's.
-            OffsetOutOfRange: The queue has no such offset.
-        """
-        self._checked(queue)
-        check_number("offset", offset, 42)
-        least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
-        if not least <= offset <= most:
-            raise OffsetOutOfRange(queue, offset, least, most)
-        self._seek(queue, offset)
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that the queue still holds; raise `NotAssigned` as `seek`."""
-        self._checked(queue)
-        self._seek(queue, self._brokers.min_offset(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message of the queue; raise `NotAssigned` as `seek`."""
-        self._checked(queue)
-        self._seek(queue, self._brokers.max_offset(queue))
-
-    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a queue at the first message stored at ``timestamp_ms`` since 1970 or later."""
-        self._checked(queue)
-        check_timestamp_ms("timestamp_ms", timestamp_ms)
-        self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
-
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset in a queue of the first message of ``timestamp_ms`` or later."""
-        self._check_running()
-        check_queue("queue", queue)
-        check_timestamp_ms("timestamp_ms", timestamp_ms)
-        return self._brokers.search_offset(queue, timestamp_ms)
-
-    def _seek(self, queue: MessageQueue, offset: int) -> None:
-        if not self._go_on_at(queue, offset):
-            raise NotAssigned(queue)
-        self._offsets.note_place(queue, offset)
-
-    def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        with self._changing_tasks:
-            assigned, task = self._assigned.get(queue), self._tasks.get(queue)
-            if assigned is None:
-                return False
-            assigned.seek(offset)
-            self._cache.forget_stale()
-            if task is not None:
-                task.wake()
-            return True
-
-    def _checked(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
-        self._check_running()
-        check_queue(name, queue)
-        assigned = self._assigned.get(queue)
-        if assigned is None:
-            raise NotAssigned(queue)
-        return assigned
-
-    # ---- pausing
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull no messages of these queues until `resume`."""
-        for assigned in [self._checked(queue) for queue in checked_queues("queues", queues)]:
-            assigned.is_paused = True
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again."""
-        for queue in sorted(checked_queues("queues", queues)):
-            if (task := self._tasks.get(queue)) is not None:
-                task.assigned.last_known.paused()  # its lane may have noticed no pause
-            self._checked(queue).is_paused = False
-            if task is not None:
-                task.wake()
-        self._cache.wake()
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
         return {
