@@ -125,6 +125,42 @@ def test_every_public_docstring_names_all_arguments(door):
     assert not faults, "\n".join(faults)
 
 
+LEANING = re.compile(
+    r"\b(as (for )?`[\w.]+`( does)?(?=[.;,\n]|$)|as in `[\w.]+`|(those|errors) of `[\w.]+`"
+    r"|see `[\w.]+`|threaded (one|producer|consumer)'?s?)",
+    re.IGNORECASE,
+)
+"""Words that send a reader to another docstring for what this one takes, returns or raises."""
+
+
+@pytest.mark.parametrize("door", FRONT_DOORS)
+def test_no_public_docstring_sends_its_reader_to_another(door):
+    faults = [
+        f"{name}: {found[0]!r}"
+        for name, _, text in public_functions(FRONT_DOORS[door])
+        if (found := LEANING.search(text))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("text", "leans"),
+    [
+        ("Raise `NotAssigned` as `seek`.", True),
+        ("Stop; refuse as `subscribe` does.", True),
+        ("timeout_ms: Milliseconds, as for `send`.", True),
+        ("Its exceptions are those of `send`.", True),
+        ("A send is tried again as in `send`. Then it fails.", True),
+        ("start: The first; see `Admin.read_table`.", True),
+        ("Settings are those of the threaded producer's `send_table`.", True),
+        ("selector: Tags, or a selector, as `by_sql` returns.", False),
+        ("Number of sends of `send_async` that wait.", False),
+    ],
+)
+def test_words_that_lean_on_another_docstring_are_known(text, leans):
+    assert bool(LEANING.search(text)) is leans
+
+
 def fields_of(kind: type) -> list[str]:
     """Return the public fields of a record, or the members of an enumeration; else nothing."""
     if dataclasses.is_dataclass(kind):

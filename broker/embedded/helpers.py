@@ -187,17 +187,23 @@ class BrokerHelpers(ABC):
         columns: Iterable[str] | None = None,
         tags: str | None = None,
     ) -> pa.Table:
-        """Return the messages of a topic as a pyarrow Table, as `rocketpoll.Admin.read_table` does.
+        """Return the messages of a topic as a pyarrow Table; no offset is committed.
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, a time, or ``{queue: offset}``, to begin at.
+            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
+                since 1970), or ``{queue: offset}``, to begin at.
             end: A bound of the same kinds, before which to end.
-            columns: Names of columns; nothing else is decoded.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
+                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
 
         Raises:
             RouteNotFound: There is no such topic.
+            MessageRejected: An argument means nothing.
+            OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connected().admin
         return admin.read_table(topic, start=start, end=end, columns=columns, tags=tags)
