@@ -185,7 +185,7 @@ class StreamTest:
         """Send messages to the topic, one after the other; `process_all` has the stream read them.
 
         Args:
-            *bodies: The body of each message; texts are encoded as UTF-8.
+            *bodies: The body of each message, at least one; texts are encoded as UTF-8.
             tags: The tags of every message.
             keys: The keys of every message, a sequence of them or separated by spaces.
         """

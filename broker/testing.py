@@ -81,7 +81,8 @@ def stream_rows(
             seconds.
         AssertionError: There are more or fewer rows than expected.
     """
-    broker.send(topic, *bodies)
+    if bodies:
+        broker.send(topic, *bodies)
     if expected is not None:
         broker.wait_until_arrived(topic, expected, timeout)
     all_options = {

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from enum import Enum
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import FunctionType, NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.broker_command import broker_command
@@ -425,6 +425,17 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 # Replace, not close: no new file may get a descriptor that the loop still knows.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
+
+
+def _name_methods_of(*bases: type) -> None:
+    """Have Python's own errors of wrong calls name the class that users hold, and not its bases."""
+    for base in bases:
+        for each in vars(base).values():
+            if isinstance(each, FunctionType):
+                each.__qualname__ = f"{EmbeddedBroker.__qualname__}.{each.__name__}"
+
+
+_name_methods_of(BrokerFaults, BrokerHelpers)
 
 
 async def _cut_off(controller: BrokerController) -> None:

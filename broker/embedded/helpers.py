@@ -126,13 +126,14 @@ class BrokerHelpers(ABC):
     ) -> list[SendResult]:
         """Send messages one after the other, each once the last is stored, and return the results.
 
-        The messages go to the queues of the topic in turn::
+        The messages go to the queues of the topic in turn. What else a `Message` can have is sent
+        by a `producer`::
 
             broker.send("orders", "one", json.dumps({"id": 2}), tags="created")
 
         Args:
             topic: The topic to send to; it is created if it does not exist.
-            *bodies: The body of each message; texts are encoded as UTF-8.
+            *bodies: The body of each message, at least one; texts are encoded as UTF-8.
             tags: The tags of every message.
             keys: The keys of every message, a sequence of them or separated by spaces.
 
@@ -140,11 +141,18 @@ class BrokerHelpers(ABC):
             One result for each body, in the same order.
 
         Raises:
-            TypeError: A body is neither text nor bytes. Nothing was sent.
+            TypeError: The topic is no text, or a body is neither text nor bytes. Nothing was sent.
+            ValueError: There is no body.
             MessageRejected: No broker would accept one of the messages. Those before it are stored.
             ClientError: The broker refused one, as with a full disk. Those before it are stored.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
+        _check_topic(topic)
+        if not bodies:
+            raise ValueError(
+                "bodies: needed at least one behind the topic, found none; for example: "
+                f"send({excerpt(topic)}, 'one', 'two')"
+            )
         for body in bodies:
             _check_body(body)
         messages = [
@@ -329,6 +337,14 @@ class BrokerHelpers(ABC):
         return f"{sum(ends.values())} have arrived, {queues}"
 
 
+_SEND_OF_MESSAGE: Final = "producer().send(Message('orders', b'one'))"
+
+
+def _check_topic(topic: object) -> None:
+    example = _SEND_OF_MESSAGE if isinstance(topic, Message) else "send('orders', 'one', 'two')"
+    check_kind("topic", topic, str, "a text (str), and bodies behind it", example)
+
+
 def _check_body(body: object) -> None:
     kinds = (str, bytes, bytearray, memoryview)
     if isinstance(body, (list, tuple)) and all(isinstance(each, kinds) for each in body):
@@ -336,11 +352,11 @@ def _check_body(body: object) -> None:
         raise wrong_kind(
             "body", "each body as an argument of its own", found, "send('orders', *bodies)"
         )
-    example = (
-        "json.dumps({'id': 1})"
-        if isinstance(body, (dict, list, tuple))
-        else f"str({excerpt(body)})"
-    )
+    example = f"str({excerpt(body)})"
+    if isinstance(body, Message):
+        example = _SEND_OF_MESSAGE
+    elif isinstance(body, (dict, list, tuple)):
+        example = "json.dumps({'id': 1})"
     check_kind("body", body, kinds, "text (str) or bytes", example)
 
 

@@ -118,6 +118,18 @@ WRONG = {
     "body: several": (lambda broker: broker.send("t", ["a", "b"]), r"body: .*\*bodies"),
     "body: a list": (lambda broker: broker.send("t", [1]), r"body: .*json\.dumps"),
     "body: none": (lambda broker: broker.send("t", None), "body: .*found NoneType"),
+    "body: a message": (
+        lambda broker: broker.send("t", Message("t", b"x")),
+        r"body: .*found Message .*producer\(\)\.send\(Message\(",
+    ),
+    "topic: a message": (
+        lambda broker: broker.send(Message("t", b"x")),
+        r"topic: .*and bodies behind it.*producer\(\)\.send\(Message\(",
+    ),
+    "topic: a number": (
+        lambda broker: broker.send(5),
+        r"topic: needed a text \(str\), and bodies behind it, found int 5; for example: send\(",
+    ),
     "tags: a list": (lambda broker: broker.send("t", "x", tags=["a"]), "tags: needed one tag"),
     "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a text"),
     "queues: text": (
@@ -147,6 +159,26 @@ def test_what_is_of_the_wrong_kind_is_refused_before_anything_is_sent(broker, as
     assert "\n" not in str(raised.value)
     with pytest.raises(RouteNotFound):
         broker.messages("t")
+
+
+def test_a_send_without_bodies_is_refused(broker, topic):
+    with pytest.raises(ValueError, match=r"bodies: needed at least one .*found none; for example:"):
+        broker.send(topic)
+    assert bodies(broker, topic) == []
+
+
+WRONG_CALLS = {
+    "send": (lambda broker: broker.send("t", "x", tag="a"), "argument 'tag'"),
+    "create_topic": (lambda broker: broker.create_topic(), "argument: 'name'"),
+    "slow": (lambda broker: broker.slow(second=1), "argument 'second'"),
+}
+
+
+@pytest.mark.parametrize(("call", "why"), WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_call_names_the_class_that_its_user_holds(broker, request, call, why):
+    name = request.node.callspec.id
+    with pytest.raises(TypeError, match=rf"^EmbeddedBroker\.{name}\(\) .*{why}"):
+        call(broker)
 
 
 def test_several_keys_are_several_keys(broker, topic):
