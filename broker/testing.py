@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from rmq_spark.errors import excerpt
 from rocketpoll.broker.embedded.helpers import (
     LOOK_AGAIN_SECONDS,
     WAIT_SECONDS,
     BrokerHelpers,
     NotInTime,
+    checked_seconds,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +45,11 @@ def wait_until(
 
     Raises:
         NotInTime: The value is still false after ``timeout`` seconds.
+        TypeError: ``condition`` is no function, or ``timeout`` no number.
     """
-    deadline = time.monotonic() + timeout
+    if not callable(condition):
+        raise _wrong_kind("condition", "a function", condition, "wait_until(lambda: done)")
+    deadline = time.monotonic() + checked_seconds(timeout)
     while not (found := condition()):
         remaining = deadline - time.monotonic()
         if remaining <= 0:
@@ -114,7 +119,12 @@ def collect_stream(
     Raises:
         NotInTime: The query has not ended after ``timeout`` seconds, and was stopped.
         AssertionError: There are more or fewer rows than expected.
+        TypeError: ``stream`` is no streaming DataFrame, or ``timeout`` no number.
     """
+    if not getattr(stream, "isStreaming", False):
+        example = 'spark.readStream.format("rocketpoll").options(...).load()'
+        raise _wrong_kind("stream", "a streaming DataFrame", stream, example)
+    checked_seconds(timeout)
     name = f"rocketpoll_rows_{next(_numbers)}"
     spark = stream.sparkSession
     writer = stream.writeStream.format("memory").queryName(name).outputMode(output_mode)
@@ -132,3 +142,8 @@ def collect_stream(
     if expected is not None and len(rows) != expected:
         raise AssertionError(f"needed {expected} rows, found {len(rows)}: {rows[:_ROWS_SHOWN]} ...")
     return rows
+
+
+def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:
+    kind = f"{type(found).__name__} {excerpt(found)}"
+    return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

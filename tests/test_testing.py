@@ -46,6 +46,25 @@ def test_waiting_in_vain_gives_the_last_answer():
         wait_until(list, 0.02, "a reply")
 
 
+class _Batch:
+    isStreaming = False  # noqa: N815  # Spark's name
+
+
+WRONG = {
+    "condition": (lambda: wait_until(5), "condition: needed a function, found int 5"),
+    "condition: its answer": (lambda: wait_until(True), "condition: .*found bool True"),
+    "timeout": (lambda: wait_until(lambda: True, timeout="5"), "timeout: .*found str '5'"),
+    "stream": (lambda: collect_stream(5), "stream: needed a streaming DataFrame, found int 5"),
+    "stream: a batch": (lambda: collect_stream(_Batch()), "stream: .*found _Batch"),
+}
+
+
+@pytest.mark.parametrize(("ask", "why"), WRONG.values(), ids=WRONG)
+def test_what_is_of_the_wrong_kind_is_refused_with_an_example(ask, why):
+    with pytest.raises(TypeError, match=f"{why}.*; for example: "):
+        ask()
+
+
 @needs_java
 def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "before", tags="old")

@@ -180,9 +180,11 @@ class BrokerFaults(ABC):
         """Have a ``fault`` from now on; it ends with `end_fault`.
 
         Raises:
+            TypeError: It is no `Fault`.
             EmbeddedBrokerError: The broker does not run here, or is a process of its own.
             NotInTime: The broker is still at work on it after some seconds.
         """
+        _check_fault(fault)
         try:
             self._begin_fault(fault.name, lambda: self._faults.append(fault), self._put_faults)
         except BaseException:
@@ -194,8 +196,10 @@ class BrokerFaults(ABC):
         """End a ``fault``, unless it has been ended, or the broker has.
 
         Raises:
+            TypeError: It is no `Fault`.
             NotInTime: The broker is still at work on it after some seconds.
         """
+        _check_fault(fault)
         if fault in self._faults:
             self._end_fault(lambda: self._faults.remove(fault), self._put_faults)
 
@@ -229,6 +233,11 @@ async def _go_on(controller: BrokerController) -> None:
         if not (controller.store.is_opening or controller.store.is_reput_hindered):
             return
         await asyncio.sleep(_TRY_SECONDS)
+
+
+def _check_fault(fault: object) -> None:
+    if not isinstance(fault, Fault):
+        raise _wrong_kind("fault", "a Fault", fault, "with broker.away():")
 
 
 def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:

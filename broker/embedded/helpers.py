@@ -230,7 +230,7 @@ class BrokerHelpers(ABC):
             NotInTime: Fewer messages have arrived after ``timeout`` seconds.
         """
         check_number("count", count, 3)
-        deadline = time.monotonic() + _seconds(timeout)
+        deadline = time.monotonic() + checked_seconds(timeout)
         with _Reader(self.address) as reader:
             while True:
                 ends = self._ends(topic)
@@ -261,7 +261,7 @@ class BrokerHelpers(ABC):
             NotInTime: There are messages left after ``timeout`` seconds.
             RouteNotFound: There is no such topic.
         """
-        deadline = time.monotonic() + _seconds(timeout)
+        deadline = time.monotonic() + checked_seconds(timeout)
         admin = self._connected().admin
         while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
@@ -360,7 +360,12 @@ def _check_body(body: object) -> None:
     check_kind("body", body, kinds, "text (str) or bytes", example)
 
 
-def _seconds(timeout: float) -> float:
+def checked_seconds(timeout: float) -> float:
+    """Return a timeout, if it is a number of seconds.
+
+    Raises:
+        TypeError: It is none.
+    """
     check_kind("timeout", timeout, (int, float), "a number of seconds", str(WAIT_SECONDS))
     return timeout
 

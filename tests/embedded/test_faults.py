@@ -361,6 +361,14 @@ def test_a_fault_that_cannot_be_is_refused(broker, fault, error, why):
         pass
 
 
+@pytest.mark.parametrize("found", [5, None, "away"])
+def test_what_is_no_fault_neither_begins_nor_ends(broker, found):
+    for ask in (broker.begin_fault, broker.end_fault):
+        with pytest.raises(TypeError, match=r"fault: needed a Fault, found .*with broker\.away"):
+            ask(found)
+    assert broker._faults == []
+
+
 def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.embedded.embedded_broker._WORK_SECONDS", 0.05)
     release = threading.Event()
