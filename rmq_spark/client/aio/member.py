@@ -12,7 +12,7 @@ import asyncio
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from rmq_spark.client.aio.calls import Turns, ending, in_thread
@@ -188,6 +188,12 @@ def threaded(
     ) -> _Result:
         make = self._call_in_turn if in_turn else self._call
         future: asyncio.Future[_Result] = make(lambda one: method(one, *args, **kwargs))
-        return await future
+        try:
+            return await future
+        except TypeError:
+            from rmq_spark.client.wrong_calls import check_call  # noqa: PLC0415  # for what failed
+
+            check_call(MethodType(method, self), args, kwargs)
+            raise
 
     return call

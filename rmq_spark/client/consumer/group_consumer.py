@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rmq_spark.client.consumer.group_member import GroupMember
@@ -33,7 +34,13 @@ def of_member(
     def call(
         self: GroupConsumer, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        found: _Result = getattr(self._member, name)(*args, **kwargs)
+        try:
+            found: _Result = getattr(self._member, name)(*args, **kwargs)
+        except TypeError:
+            from rmq_spark.client.wrong_calls import check_call  # noqa: PLC0415  # for what failed
+
+            check_call(MethodType(method, self), args, kwargs)
+            raise
         return found
 
     return call
