@@ -19,6 +19,7 @@ from rmq_spark.wire.hosts import Host, decode_host
 
 _OFFSET = struct.Struct(">q")
 _UNIQUE_TAIL = struct.Struct(">HIIH")
+_PORT_MAX = 0xFFFF
 _V4_BYTES = 16
 _V6_BYTES = 28
 
@@ -70,6 +71,19 @@ def decode_offset_message_id(text: str) -> tuple[Host, int]:
     data = _bytes_of(text)
     (physical_offset,) = _OFFSET.unpack(data[-_OFFSET.size :])
     return decode_host(data[: -_OFFSET.size]), physical_offset
+
+
+def is_unique_id(text: str) -> bool:
+    """Return whether an id can only be a producer's, as it names no port that a broker can have.
+
+    Its process stands where a broker's port begins, so only that of process 0 modulo 65,536 is
+    not told from a broker's.
+    """
+    try:
+        host, _ = decode_offset_message_id(text)
+    except RecordError:
+        return False
+    return not 0 < host.port <= _PORT_MAX
 
 
 def _bytes_of(text: str) -> bytes:

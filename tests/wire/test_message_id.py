@@ -11,6 +11,7 @@ from rmq_spark.wire.message_id import (
     decode_offset_message_id,
     decode_unique_id,
     encode_offset_message_id,
+    is_unique_id,
 )
 
 
@@ -34,6 +35,21 @@ def test_javas_unique_ids(vector):
     assert unique.month_ms == vector["millisOfMonth"]
     assert unique.counter == vector["counter"] & 0xFFFF
     assert unique.encode() == vector["id"]
+
+
+@java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique" and vector["pid"] > 0)
+def test_javas_unique_ids_are_told_from_those_of_brokers(vector):
+    assert is_unique_id(vector["id"])
+
+
+@given(addresses, st.integers(1, 0xFFFF), int64)
+def test_no_brokers_id_is_taken_for_a_producers(address, port, offset):
+    assert not is_unique_id(encode_offset_message_id(Host(address, port), offset))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "FF" * 15])
+def test_what_is_no_id_is_no_producers(text):
+    assert not is_unique_id(text)
 
 
 @given(hosts, int64)

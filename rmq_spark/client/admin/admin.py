@@ -32,7 +32,7 @@ from rmq_spark.client.names import check_group, check_topic
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.bodies.stats import TopicOffset
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
 from rmq_spark.wire.record import decode_record
@@ -289,7 +289,7 @@ class Admin(GroupOffsets):
             offset_message_id: The id that ``SendResult.offset_message_id`` has.
 
         Raises:
-            MessageRejected: The text is not an id of that kind.
+            MessageRejected: The text is not an id of that kind, as one given by a producer is not.
             BrokerRefused: The broker does not have the message any more.
         """
         check_text("offset_message_id", offset_message_id, "7F00000100002A9F0000000000000000")
@@ -299,6 +299,13 @@ class Admin(GroupOffsets):
             raise MessageRejected(
                 "message id", "32 or 56 hexadecimal digits", offset_message_id
             ) from error
+        if is_unique_id(offset_message_id):
+            raise MessageRejected(
+                "message id",
+                "one of a broker, as SendResult.offset_message_id; this is its producer's: ask for "
+                "messages_by_unique_id(topic, message_id)",
+                offset_message_id,
+            )
         address = str(host)
         record = self._api.admin.view_message(address, commit_log_offset)
         names = {each: name for name, each in self.masters().items()}
