@@ -50,9 +50,9 @@ def _batches_of(rows: Any) -> Any:
             return pa.RecordBatchReader.from_stream(rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
             found = f"{type(rows).__name__}, which is no table: {excerpt(str(error))}"
-            raise wrong_kind("rows", _TABLES, found, "frame[['body']]") from error
+            raise wrong_kind("table", _TABLES, found, "frame[['body']]") from error
     found = f"{type(rows).__name__} {excerpt(rows)}"
-    raise wrong_kind("rows", _TABLES, found, "pa.table({'body': ['one', 'two']})")
+    raise wrong_kind("table", _TABLES, found, "pa.table({'body': ['one', 'two']})")
 
 
 def _is_pandas(rows: Any) -> bool:
@@ -70,7 +70,7 @@ def _from_pandas(frame: Any) -> pa.Table:
     ) as error:  # says which column holds values of several kinds
         found = "; ".join(map(str, error.args))
         example = 'frame.assign(body=frame["body"].astype(str))'
-        raise wrong_kind("rows", "columns of one type each", found, example) from error
+        raise wrong_kind("table", "columns of one type each", found, example) from error
 
 
 def _is_text_or_bytes(kind: pa.DataType) -> bool:

@@ -98,7 +98,8 @@ def test_a_column_without_any_value_is_one_of_nulls():
 
 
 WRONG = {
-    "a list": ([b"a"], "rows: needed a pyarrow Table"),
+    "nothing": (None, "table: needed a pyarrow Table.* found NoneType None"),
+    "a list": ([b"a"], "table: needed a pyarrow Table"),
     "a dict": ({"body": ["a"]}, r"found dict .*pa\.table"),
     "a stream of no table": (Stream(pa.chunked_array([[1, 2]])), "found Stream, which is no table"),
     "body: int": (
