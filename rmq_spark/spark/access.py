@@ -49,7 +49,10 @@ class Access:
 def access_of(options: Given) -> Access:
     """Return how brokers are reached, as the options say."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
-    addresses = parse_addresses(text)
+    try:
+        addresses = parse_addresses(text)
+    except MessageRejected as error:
+        raise OptionError("namesrvAddr", f"needed {error.needed}, found {error.found!r}") from None
     if not addresses:
         raise OptionError(
             "namesrvAddr",
@@ -57,14 +60,6 @@ def access_of(options: Given) -> Access:
             f"{NAME_SERVER_VARIABLE}",
         )
     for address in addresses:
-        scheme, separator, rest = address.partition("://")
-        if separator:
-            raise OptionError(
-                "namesrvAddr",
-                f"it has a scheme ({scheme}://), and name servers are spoken to in RocketMQ's own "
-                f"protocol: write {rest.rstrip('/')}, with the name server's port, as "
-                "localhost:9876",
-            )
         host, _, port = address.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise OptionError(

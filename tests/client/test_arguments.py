@@ -25,11 +25,13 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import aio
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 TABLE = pa.table({"body": [b"x"]})
 ELSEWHERE = MessageQueue("U", "broker-a", 0)
 NOWHERE = "127.0.0.1:1"
+WITH_SCHEME = "http://127.0.0.1:1"
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
 LIMIT = re.compile(r".+: needed .+, found .+")
 
@@ -135,6 +137,14 @@ def test_addresses_in_bytes_are_shown_as_they_were_given():
         lambda: Producer("P", NOWHERE, pending_max=0),
         lambda: Producer("P", NOWHERE, pending_bytes_max=-1),
         lambda: Producer("P", NOWHERE, retry_times_when_send_failed=-1),
+        lambda: Producer("P", WITH_SCHEME),
+        lambda: LitePullConsumer("G", WITH_SCHEME),
+        lambda: pushing(WITH_SCHEME),
+        lambda: Admin(WITH_SCHEME),
+        lambda: aio.Producer("P", WITH_SCHEME),
+        lambda: aio.Consumer("G", WITH_SCHEME),
+        lambda: aio.Admin(WITH_SCHEME),
+        lambda: aio.Client(WITH_SCHEME),
         lambda: ClientInstance(NOWHERE, request_timeout_ms=0),
         lambda: lite(pull_batch_size=0),
         lambda: lite(consume_timestamp_ms=1_750_000_000),

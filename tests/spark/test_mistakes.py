@@ -120,16 +120,17 @@ _READ = [
     (
         {"namesrvAddr": "http://localhost:9876"},
         (
-            "namesrvAddr: it has a scheme (http://), and name servers are spoken to in RocketMQ's "
-            "own protocol: write localhost:9876, with the name server's port, as localhost:9876"
+            "namesrvAddr: needed host:port without a scheme (http://), as name servers are spoken "
+            "to in RocketMQ's own protocol: write localhost:9876, with the name server's port, as "
+            "localhost:9876, found 'http://localhost:9876'"
         ),
     ),
     (
         {"namesrvAddr": "rocketmq://mq:9876/"},
         (
-            "namesrvAddr: it has a scheme (rocketmq://), and name servers are spoken to in "
-            "RocketMQ's own protocol: write mq:9876, with the name server's port, as "
-            "localhost:9876"
+            "namesrvAddr: needed host:port without a scheme (rocketmq://), as name servers are "
+            "spoken to in RocketMQ's own protocol: write mq:9876, with the name server's port, as "
+            "localhost:9876, found 'rocketmq://mq:9876/'"
         ),
     ),
     ({"namesrvAddr": " "}, "namesrvAddr: it is empty: leave it out, or give it a value"),

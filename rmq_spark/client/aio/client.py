@@ -28,6 +28,7 @@ from rmq_spark.client.instance.instance import (
     ROUTE_INTERVAL_MS,
     ClientInstance,
 )
+from rmq_spark.client.requests.name_servers import parse_addresses
 from rmq_spark.client.threads.crews import SharedCrew
 from rmq_spark.client.threads.mutex import mutex, reentrant_mutex
 from rmq_spark.client.threads.process_bound import ProcessBound
@@ -94,6 +95,8 @@ class Client(ProcessBound):
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
+        if name_servers is not None:
+            name_servers = parse_addresses(name_servers)
         self._make: Callable[[], ClientInstance] = partial(
             ClientInstance,
             name_servers,

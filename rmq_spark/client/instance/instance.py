@@ -93,7 +93,8 @@ class ClientInstance(ProcessBound):
         heartbeat_interval_ms: Milliseconds between heartbeats.
 
     Raises:
-        MessageRejected: A number is out of range, or ``client_id`` cannot be one.
+        MessageRejected: A number is out of range, ``client_id`` cannot be one, or an address has a
+            scheme, as ``http://``.
         TlsRejected: The TLS settings cannot work.
         TypeError: An argument has the wrong type.
     """

@@ -18,6 +18,7 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
     ConnectionClosed,
+    MessageRejected,
     NoNameServer,
     RouteNotFound,
     TopicNotFound,
@@ -33,7 +34,12 @@ _Found = TypeVar("_Found")
 
 
 def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
+    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well.
+
+    Raises:
+        MessageRejected: One has a scheme, as ``http://``.
+        TypeError: They are no texts.
+    """
     texts = (text or "",) if isinstance(text, (str, bytes)) or text is None else text
     name, needed, example = (
         "name_servers",
@@ -45,7 +51,21 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     for each in texts:
         check_kind(name, each, str, needed, example)
     found = [address for each in texts for address in re.split(r"[;,\s]+", each) if address]
+    for address in found:
+        _check_without_scheme(name, address)
     return tuple(dict.fromkeys(found))
+
+
+def _check_without_scheme(name: str, address: str) -> None:
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        raise MessageRejected(
+            name,
+            f"host:port without a scheme ({scheme}://), as name servers are spoken to in "
+            f"RocketMQ's own protocol: write {rest.rstrip('/')}, with the name server's port, as "
+            "localhost:9876",
+            address,
+        )
 
 
 class NameServers:

@@ -3,6 +3,7 @@ import pytest
 from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
+    MessageRejected,
     NoNameServer,
     NoPermission,
     RequestTimeout,
@@ -54,6 +55,18 @@ DEAD = ConnectionFailed("a", "refused")
 )
 def test_addresses_come_in_one_text_or_in_several(text, addresses):
     assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("http://h:1", r"without a scheme \(http://\).*: write h:1, .*found 'http://h:1'"),
+        (["a:1;rocketmq://mq:2/"], r"\(rocketmq://\).*: write mq:2, .*'rocketmq://mq:2/'"),
+    ],
+)
+def test_an_address_with_a_scheme_is_refused(text, why):
+    with pytest.raises(MessageRejected, match=rf"^name_servers: needed host:port .*{why}"):
+        parse_addresses(text)
 
 
 def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_asked():
