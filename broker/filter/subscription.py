@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.tags import TAG_SEPARATOR, tags_code
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_limits import DEFAULT_LIMITS, SqlLimits
 from rocketpoll.broker.filter.tags_filter import TagsFilter
@@ -24,7 +24,6 @@ TAGS_BYTES_MAX = 65_536
 TAGS_MAX = 4_096
 """The maximum number of tags of a TAG subscription, which take some 8 ms. RocketMQ has no limit."""
 
-_SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
 
 
@@ -101,7 +100,7 @@ def message_filter(
 
 def tag_count(sub_string: str) -> int:
     """Return how many tags a text of a TAG subscription has at most, without a look at each."""
-    return sub_string.count(_SEPARATOR) + 1
+    return sub_string.count(TAG_SEPARATOR) + 1
 
 
 def _is_tag_type(expression_type: str | None) -> bool:
@@ -119,7 +118,7 @@ def _tags(topic: str, sub_string: str) -> frozenset[str]:
         raise FilterError(
             subject, needed=f"at most {TAGS_MAX} tags, or several groups", found=count
         )
-    pieces = sub_string.split(_SEPARATOR)
+    pieces = sub_string.split(TAG_SEPARATOR)
     if not any(pieces):
         raise FilterError(subject, needed="a tag beside ||", found=sub_string)
     return frozenset(tag for piece in pieces if (tag := piece.strip(_BLANKS)))

@@ -33,6 +33,7 @@ from rmq_spark.wire.properties import (
     encode_properties,
 )
 from rmq_spark.wire.record import StoredMessage, decode_records
+from rmq_spark.wire.tags import TAG_SEPARATOR
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
@@ -52,14 +53,19 @@ class Message:
         topic: Name of the topic.
         body: Payload, as bytes or another buffer, at least one byte; with a serializer of the
             producer's any value that it takes.
-        tags: One tag (in spite of the plural) that consumers filter by.
+        tags: One tag (in spite of the plural) that consumers filter by. It has no ``||``, which
+            stands between the tags of a subscription.
         keys: One key, or several, by which the message can be looked up.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
-        delay_level: Delay before the message is delivered: a level from 1 to 18 (1 s to 2 h, as the
-            broker is configured), or 0 for none.
+        delay_level: Delay before the message is delivered: a level of the broker's table, which has
+            1 to 18 (1 s to 2 h) unless it is configured, or 0 for none. One beyond the last counts
+            as the last.
         flag: A 32-bit integer for the application's own use.
         sharding_key: Messages with the same key go to the same queue, in the order of the sends.
         wait_store_ok: Whether a broker with SYNC_FLUSH answers only when the message is on disk.
+
+    Raises:
+        TypeError: The topic is no text, as where it stands behind the body.
     """
 
     topic: str
@@ -71,6 +77,10 @@ class Message:
     flag: int = 0
     sharding_key: str | None = None
     wait_store_ok: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str):
+            check_kind("topic", self.topic, str, _TOPIC_NEEDED, _TOPIC_EXAMPLE)
 
     def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         """Raise an error if no broker would accept this message.
@@ -97,6 +107,10 @@ class Message:
             )
         if len(body) > body_bytes_max:
             raise MessageRejected("body", f"at most {body_bytes_max} bytes", f"{len(body)} bytes")
+        if self.tags and TAG_SEPARATOR in self.tags:
+            raise MessageRejected(
+                "tags", "one tag without ||, by which no consumer could choose it", self.tags
+            )
         if not -(1 << 31) <= flag < 1 << 31:
             raise MessageRejected("flag", "a 32-bit integer", flag)
         if not 0 <= delay_level <= INT32_MAX:
@@ -177,8 +191,11 @@ class Message:
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """The types of bodies that are sent as they are."""
 
+_TOPIC_NEEDED: Final = "a text (str), and the body behind it"
+_TOPIC_EXAMPLE: Final = "Message('orders', b'body')"
+
 _KINDS: Final = (
-    ("topic", str, "a text (str)", "'orders'"),
+    ("topic", str, _TOPIC_NEEDED, _TOPIC_EXAMPLE),
     (
         "body",
         BUFFERS,

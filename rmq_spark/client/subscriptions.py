@@ -15,10 +15,9 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.client.names import check_topic
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.tags import TAG_SEPARATOR, tags_code
 
 ALL = "*"
-_OR = "||"
 
 
 class MessageSelector(NamedTuple):
@@ -100,7 +99,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         )
     if expression in {"", ALL}:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
-    tags = frozenset(tag for part in expression.split(_OR) if (tag := part.strip()))
+    tags = frozenset(tag for part in expression.split(TAG_SEPARATOR) if (tag := part.strip()))
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
     return SubscriptionData(

@@ -10,6 +10,10 @@ import codecs
 from array import array
 from functools import lru_cache
 from sys import byteorder
+from typing import Final
+
+TAG_SEPARATOR: Final = "||"
+"""Text between the tags of a subscription."""
 
 _REMEMBERED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"

@@ -19,6 +19,7 @@ REFUSED = {
     "a body too long": (Message("T", bytes(BODY_BYTES_MAX + 1)), "4194304 bytes"),
     "a flag of 33 bits": (Message("T", b"x", flag=1 << 31), "32-bit"),
     "a delay of less than nothing": (Message("T", b"x", delay_level=-1), "delay_level"),
+    "a tag that would be two": (Message("T", b"x", tags="a || b"), "^tags: needed one tag without"),
     "a reserved property": (Message("T", b"x", properties={"TAGS": "a", "mine": "b"}), "TAGS"),
 }
 
@@ -27,6 +28,17 @@ REFUSED = {
 def test_what_no_broker_would_take_is_refused(message, why):
     with pytest.raises(MessageRejected, match=why):
         message.check()
+
+
+@pytest.mark.parametrize("topic", [b"body", None, 5, ["T"]])
+def test_what_is_no_topic_is_refused_when_a_message_is_made(topic):
+    with pytest.raises(TypeError, match=r"^topic: .*body behind it, .*Message\('orders', b'body'"):
+        Message(topic, "orders")
+
+
+@pytest.mark.parametrize("level", [0, 1, 18, 19, (1 << 31) - 1])
+def test_a_level_is_whatever_the_table_of_a_broker_may_have(level):
+    Message("T", b"x", delay_level=level).check()
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
