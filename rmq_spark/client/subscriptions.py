@@ -2,12 +2,18 @@
 
 Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
 texts again.
+
+A tag may have commas, blanks and operators in it, as Java's clients send any text: a subscription
+that looks as if something else was meant is made, and told in the log once.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from rmq_spark.client.arguments import check_text, check_utf8, wrong_kind
 from rmq_spark.client.errors import MessageRejected
@@ -17,7 +23,11 @@ from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
 from rmq_spark.wire.tags import TAG_SEPARATOR, tags_code
 
+_log = logging.getLogger(__name__)
+
 ALL = "*"
+_LIKE_SEVERAL: Final = re.compile(r"[\s,;|<>=]")
+"""Characters that few tags have, and lists of tags and conditions in SQL92 do."""
 
 
 class MessageSelector(NamedTuple):
@@ -34,6 +44,8 @@ class MessageSelector(NamedTuple):
 
 def by_tag(expression: str = ALL) -> MessageSelector:
     """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
+
+    Nothing but ``||`` stands between tags: ``"red, blue"`` is one tag, and a warning in the log.
 
     Example:
         consumer.subscribe("orders", by_tag("paid || refunded"))
@@ -102,12 +114,24 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
     tags = frozenset(tag for part in expression.split(TAG_SEPARATOR) if (tag := part.strip()))
     if not tags:
         raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
+    for tag in tags:
+        if _LIKE_SEVERAL.search(tag):
+            _warn_once(tag)
     return SubscriptionData(
         topic=topic,
         sub_string=expression,
         tags_set=tags,
         code_set=frozenset(map(tags_code, tags)),
         sub_version=sub_version,
+    )
+
+
+@lru_cache(maxsize=1024)  # by which it is once
+def _warn_once(tag: str) -> None:
+    _log.warning(
+        "the subscription has one tag %s: if several are meant, separate them by ||, as "
+        '"paid || refunded"; if it is a condition, give by_sql("size > 3")',
+        excerpt(tag),
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from received_messages import received
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data, wanted
+from rmq_spark.client.subscriptions import _warn_once, by_sql, by_tag, subscription_data, wanted
 from rmq_spark.wire.tags import tags_code
 
 
@@ -25,6 +25,34 @@ def test_tags_are_told_by_name_and_by_hash():
     assert data.tags_set == {"red", "blue", "中文"}
     assert data.code_set == {tags_code(tag) for tag in data.tags_set}
     assert data.expression_type == "TAG"
+
+
+@pytest.fixture
+def warnings(caplog):
+    """What is said of subscriptions, of which nothing was said before."""
+    _warn_once.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["paid,refunded", "paid refunded", "paid|refunded", "a;b", "a > 5 AND b = 'x'", "size>3"],
+)
+def test_a_tag_that_looks_like_several_is_one_and_told_once(tag, warnings):
+    for _ in range(2):
+        data = subscription_data("T", by_tag(f"{tag} || red"), 0)
+        assert data.tags_set == {tag, "red"}
+    (told,) = warnings()
+    assert f"one tag {tag!r}" in told or f'one tag "{tag}"' in told
+    assert "separate them by ||" in told
+    assert "by_sql(" in told
+
+
+@pytest.mark.parametrize("expression", ["*", "", "a||b", " a || b-c_1.d ", "中文", "a&b/c:d"])
+def test_nothing_is_told_of_what_tags_look_like(expression, warnings):
+    subscription_data("T", by_tag(expression), 0)
+    subscription_data("T", by_sql("a > 5"), 0)
+    assert warnings() == []
 
 
 def test_a_condition_goes_as_it_is():
