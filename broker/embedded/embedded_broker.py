@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -43,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 _WORK_SECONDS: Final = 60.0
 _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
+_ADDRESS: Final = re.compile(r"[\w.-]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
 
@@ -89,8 +91,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
             EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or no
-                directory can have the path.
-            TypeError: The directory is no path, or own_process is not True or False.
+                directory can have the path, or it is an address.
+            TypeError: The directory is no path, the port no number, or own_process is not True or
+                False.
         """
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
@@ -101,6 +104,14 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise EmbeddedBrokerError(
                 f"directory: needed a path without NUL, found {excerpt(str(directory))}"
             )
+        if isinstance(directory, str) and _ADDRESS.fullmatch(directory):
+            raise EmbeddedBrokerError(
+                "directory: needed a path, as the first argument is the directory of the store, "
+                f"found the address {excerpt(directory)}; for example: EmbeddedBroker(port=9876)"
+            )
+        if isinstance(port, bool) or not isinstance(port, int):
+            found = f"{type(port).__name__} {excerpt(port)}"
+            raise TypeError(f"port: needed a whole number (int), found {found}; for example: 9876")
         if type(own_process) is not bool:
             found = f"{type(own_process).__name__} {excerpt(own_process)}"
             raise TypeError(f"own_process: needed True or False, found {found}; for example: True")

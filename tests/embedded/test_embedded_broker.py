@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import socket
 from ipaddress import ip_address
 from itertools import product
+from pathlib import Path
 
 import pytest
 from breadth import spread
@@ -406,6 +408,18 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
         ),
         ({"aclEnable": True}, ConfigError, "no setting 'aclEnable': .*bindAddress"),
         ({"directory": 9876}, TypeError, r"directory: needed a path, found int 9876; .*port=9876"),
+        *(
+            (
+                {"directory": address},
+                EmbeddedBrokerError,
+                rf"first argument is the directory .* address '{re.escape(address)}'; .*port=",
+            )
+            for address in ("localhost:9876", "127.0.0.1:0", ":9876", "[::1]:9876", "mq-1.a:1")
+        ),
+        ({"port": "9876"}, TypeError, r"port: needed a whole number .*found str '9876'; for"),
+        ({"port": True}, TypeError, "port: .*found bool True"),
+        ({"port": None}, TypeError, "port: .*found NoneType None"),
+        ({"port": 65_536}, ConfigError, "65536"),
         (
             {"listenPort": 9876},
             EmbeddedBrokerError,
@@ -432,6 +446,13 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
 def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(arguments, kind, why):
     with pytest.raises(kind, match=why):
         EmbeddedBroker(**arguments)
+
+
+def test_a_directory_may_have_a_colon_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for directory in ("./localhost:9876", Path("b:1"), "c:d", str(tmp_path / "e:1")):
+        with EmbeddedBroker(directory) as broker:
+            assert broker.directory == tmp_path / directory
 
 
 def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
