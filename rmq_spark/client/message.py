@@ -33,7 +33,6 @@ from rmq_spark.wire.properties import (
     encode_properties,
 )
 from rmq_spark.wire.record import StoredMessage, decode_records
-from rmq_spark.wire.tags import TAG_SEPARATOR
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
@@ -53,8 +52,8 @@ class Message:
         topic: Name of the topic.
         body: Payload, as bytes or another buffer, at least one byte; with a serializer of the
             producer's any value that it takes.
-        tags: One tag (in spite of the plural) that consumers filter by. It has no ``||``, which
-            stands between the tags of a subscription.
+        tags: One tag (in spite of the plural) that consumers filter by. No subscription by tags
+            can name one with ``||`` in it.
         keys: One key, or several, by which the message can be looked up.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
         delay_level: Delay before the message is delivered: a level of the broker's table, which has
@@ -107,10 +106,6 @@ class Message:
             )
         if len(body) > body_bytes_max:
             raise MessageRejected("body", f"at most {body_bytes_max} bytes", f"{len(body)} bytes")
-        if self.tags and TAG_SEPARATOR in self.tags:
-            raise MessageRejected(
-                "tags", "one tag without ||, by which no consumer could choose it", self.tags
-            )
         if not -(1 << 31) <= flag < 1 << 31:
             raise MessageRejected("flag", "a 32-bit integer", flag)
         if not 0 <= delay_level <= INT32_MAX:

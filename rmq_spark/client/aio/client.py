@@ -78,7 +78,8 @@ class Client(ProcessBound):
 
     What cannot work is an error of the first call that is awaited: `MessageRejected` for a
     number out of range or an id that cannot be one, `TlsRejected` for TLS settings that cannot
-    work, `TypeError` for an argument of the wrong type.
+    work, `TypeError` for an argument of the wrong type. Only what cannot be addresses is refused
+    at once, with a `ValueError`.
     """
 
     def __init__(
