@@ -11,7 +11,13 @@ from typing import Protocol, TypeVar
 
 from rmq_spark.client.connections.calls import Calls
 from rmq_spark.client.connections.detours import Detours
-from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, NoNameServer, NotFound
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    ClientError,
+    ConnectionClosed,
+    NoNameServer,
+    NotFound,
+)
 from rmq_spark.wire.bodies.lists import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.namesrv import (
@@ -44,9 +50,25 @@ class NameServerCalls:
         self._servers = servers
         self._calls = servers.calls
 
+    def _ask(self, call: Callable[[str], _Found]) -> _Found:
+        """Return the answer of any name server; one that closes the connection is asked again.
+
+        It may have closed one that is kept open between questions, as whoever is started again
+        does, and that may be seen only when the next question has been sent. Operators have the
+        time for a second one; a send that looks for its route has not.
+        """
+
+        def asked(address: str) -> _Found:
+            try:
+                return call(address)
+            except ConnectionClosed:
+                return call(address)
+
+        return self._servers.ask_any(asked)
+
     def cluster_info(self) -> ClusterInfo:
         """Return all brokers, by name and by cluster."""
-        found = self._servers.ask_any(
+        found = self._ask(
             lambda address: self._calls.body(
                 ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO
             )
@@ -62,7 +84,7 @@ class NameServerCalls:
                 RequestCode.GET_TOPICS_BY_CLUSTER,
                 GetTopicsByClusterRequestHeader(cluster),
             )
-        return self._servers.ask_any(
+        return self._ask(
             lambda address: self._calls.body(TopicList, address, code, header)
         ).topic_list
 
@@ -77,7 +99,7 @@ class NameServerCalls:
         """Return one setting, or None."""
         header = KVConfigRequestHeader(namespace, key)
         try:
-            found = self._servers.ask_any(
+            found = self._ask(
                 lambda address: self._calls.header(address, RequestCode.GET_KV_CONFIG, header)
             )
         except NotFound:
@@ -91,9 +113,7 @@ class NameServerCalls:
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
             return dict(
-                self._servers.ask_any(
-                    lambda address: self._calls.body(KVTable, address, code, header)
-                ).table
+                self._ask(lambda address: self._calls.body(KVTable, address, code, header)).table
             )
         except NotFound:
             return {}

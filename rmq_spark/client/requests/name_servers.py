@@ -17,7 +17,6 @@ from rmq_spark.client.connections.detours import NO_DETOURS, Detours
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     ClientError,
-    ConnectionClosed,
     MessageRejected,
     NoNameServer,
     RouteNotFound,
@@ -117,21 +116,9 @@ class NameServers:
         for step in range(count):
             at = (first + step) % count
             try:
-                return _asked(call, self.addresses[at])
+                return call(self.addresses[at])
             except CONNECTION_FAULTS as error:
                 tries.append(error)
                 if self._preferred == at:
                     self._preferred = (at + 1) % count
         raise NoNameServer(tries)
-
-
-def _asked(call: Callable[[str], _Found], address: str) -> _Found:
-    """Return the answer to a question, which may be asked again.
-
-    The other end may have closed a connection that is kept open between questions, as one that is
-    started again does, and that may be seen only when the next one has been sent.
-    """
-    try:
-        return call(address)
-    except ConnectionClosed:
-        return call(address)
