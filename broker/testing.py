@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_spark.errors import excerpt
+from rocketpoll.broker.embedded.errors import wrong_kind
 from rocketpoll.broker.embedded.helpers import (
     LOOK_AGAIN_SECONDS,
     WAIT_SECONDS,
@@ -48,7 +48,7 @@ def wait_until(
         TypeError: ``condition`` is no function, or ``timeout`` no number.
     """
     if not callable(condition):
-        raise _wrong_kind("condition", "a function", condition, "wait_until(lambda: done)")
+        raise wrong_kind("condition", "a function", condition, "wait_until(lambda: done)")
     deadline = time.monotonic() + checked_seconds(timeout)
     while not (found := condition()):
         remaining = deadline - time.monotonic()
@@ -123,7 +123,7 @@ def collect_stream(
     """
     if not getattr(stream, "isStreaming", False):
         example = 'spark.readStream.format("rocketpoll").options(...).load()'
-        raise _wrong_kind("stream", "a streaming DataFrame", stream, example)
+        raise wrong_kind("stream", "a streaming DataFrame", stream, example)
     checked_seconds(timeout)
     name = f"rocketpoll_rows_{next(_numbers)}"
     spark = stream.sparkSession
@@ -142,8 +142,3 @@ def collect_stream(
     if expected is not None and len(rows) != expected:
         raise AssertionError(f"needed {expected} rows, found {len(rows)}: {rows[:_ROWS_SHOWN]} ...")
     return rows
-
-
-def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:
-    kind = f"{type(found).__name__} {excerpt(found)}"
-    return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

@@ -34,7 +34,7 @@ from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded.broker_process import BrokerProcess
 from rocketpoll.broker.embedded.broker_thread import BrokerThread
 from rocketpoll.broker.embedded.clock import BrokerClock
-from rocketpoll.broker.embedded.errors import EmbeddedBrokerError
+from rocketpoll.broker.embedded.errors import EmbeddedBrokerError, wrong_kind
 from rocketpoll.broker.embedded.faults import BrokerFaults, Work
 from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
 from rocketpoll.broker.server.server import CannotListen
@@ -97,9 +97,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         """
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
-            found = f"{type(directory).__name__} {excerpt(directory)}"
             example = "EmbeddedBroker('some/directory'), or EmbeddedBroker(port=9876)"
-            raise TypeError(f"directory: needed a path, found {found}; for example: {example}")
+            raise wrong_kind("directory", "a path", directory, example)
         if directory is not None and "\0" in str(directory):
             raise EmbeddedBrokerError(
                 f"directory: needed a path without NUL, found {excerpt(str(directory))}"
@@ -110,11 +109,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 f"found the address {excerpt(directory)}; for example: EmbeddedBroker(port=9876)"
             )
         if isinstance(port, bool) or not isinstance(port, int):
-            found = f"{type(port).__name__} {excerpt(port)}"
-            raise TypeError(f"port: needed a whole number (int), found {found}; for example: 9876")
+            raise wrong_kind("port", "a whole number (int)", port, "9876")
         if type(own_process) is not bool:
-            found = f"{type(own_process).__name__} {excerpt(own_process)}"
-            raise TypeError(f"own_process: needed True or False, found {found}; for example: True")
+            raise wrong_kind("own_process", "True or False", own_process, "True")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 from rmq_spark.errors import excerpt
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
-from rocketpoll.broker.embedded.errors import EmbeddedBrokerError
+from rocketpoll.broker.embedded.errors import EmbeddedBrokerError, wrong_kind
 from rocketpoll.broker.embedded.network import EmbeddedNetwork
 from rocketpoll.broker.embedded.time_ahead import TimeAhead
 
@@ -110,7 +110,7 @@ class BrokerFaults(ABC):
             ValueError: ``seconds`` is not from 0 to 3,600.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise _wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
+            raise wrong_kind("seconds", "a number", seconds, "broker.slow(0.2)")
         if math.isnan(seconds) or not 0 <= seconds <= _SLOW_SECONDS_MAX:
             raise ValueError(f"seconds: needed 0 to 3,600, found {excerpt(seconds)}")
         return FaultBlock(self, Fault("slow", slow_seconds=seconds))
@@ -128,7 +128,7 @@ class BrokerFaults(ABC):
             ValueError: ``count`` is less than 0.
         """
         if isinstance(count, bool) or not isinstance(count, int):
-            raise _wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
+            raise wrong_kind("count", "a whole number of bytes", count, "broker.cut_after(1_000)")
         if count < 0:
             raise ValueError(f"count: needed 0 bytes or more, found {excerpt(count)}")
         return FaultBlock(self, Fault("cut_after", cut_after=count))
@@ -237,9 +237,4 @@ async def _go_on(controller: BrokerController) -> None:
 
 def _check_fault(fault: object) -> None:
     if not isinstance(fault, Fault):
-        raise _wrong_kind("fault", "a Fault", fault, "with broker.away():")
-
-
-def _wrong_kind(name: str, needed: str, found: object, example: str) -> TypeError:
-    kind = f"{type(found).__name__} {excerpt(found)}"
-    return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")
+        raise wrong_kind("fault", "a Fault", fault, "with broker.away():")

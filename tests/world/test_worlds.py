@@ -1,4 +1,4 @@
-"""Some hundred stories, each of another seed; `make world SEEDS=20000` tells more.
+"""Some stories, each of another seed; `make world SEEDS=20000` tells more.
 
 One that fails is made short, and says how it is told again.
 """
