@@ -171,6 +171,10 @@ class Consuming:
 
     def _follow(self, consumer, _topic, _queues):
         """Have a consumer that assigns its queues itself have those that there are now."""
+        self.assign_all_at_last(consumer)
+
+    def assign_all_at_last(self, consumer):
+        """Have it consume all queues, as a user would who must not stop at a closed topic."""
         while consumer.is_running:
             try:
                 self.assign_all()

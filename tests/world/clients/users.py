@@ -106,4 +106,4 @@ def assign_others(life, consuming, seconds, seed):
     queues = sorted(consuming.all_queues())
     consuming.consumer.assign(queues[seed:])
     time.sleep(seconds)
-    consuming.assign_all()
+    consuming.assign_all_at_last(consuming.consumer)
