@@ -22,6 +22,7 @@ settings.register_profile(
     "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 30
 )
 settings.load_profile("rocketpoll")
+_LONG = {"world", "interop", "test_notebooks.py", "test_docs.py", "test_site_in_browser.py"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
@@ -59,11 +60,12 @@ def pytest_collection_finish():
 
 
 def _is_short(item):
-    """Files of simulated worlds, those of Spark, and that of the notebooks, take longest, and come
-    first: who runs files beside each other has small ones left for the end.
+    """Files of simulated worlds, of Java's programs and of Spark, and those that run what pages and
+    notebooks show, take longest, and come first: who runs files beside each other has small ones
+    left for the end.
     """
-    is_long = "world" in item.path.parts or needs_spark(item.path)
-    return not is_long and item.path.name != "test_notebooks.py"
+    is_long = _LONG.intersection(item.path.parts) or needs_spark(item.path)
+    return not is_long
 
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
