@@ -141,11 +141,14 @@ def test_available_now_reads_what_a_broker_has_that_nobody_knows_when_it_begins(
     assert_read(query, bodies)
 
 
+def everywhere(topic, offset):
+    return json.dumps({topic: {broker: {"*": offset} for broker in (A, B)}})
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "goes on"])
 def test_a_run_up_to_an_end_that_names_one_which_nobody_knows_waits_for_it(pair, is_new):
-    ends = json.dumps({pair.topic: {A: {"*": 3}, B: {"*": 3}}})
     if is_new:
-        query = pair.query(startingOffsets=ends.replace("3", "0"))
+        query = pair.query(startingOffsets=everywhere(pair.topic, 0))
         bodies = [body for member in (pair.a, pair.b) for body in pair.send(member, 4)]
     else:
         query, bodies = pair.read_before()
@@ -154,7 +157,7 @@ def test_a_run_up_to_an_end_that_names_one_which_nobody_knows_waits_for_it(pair,
     pair.send(pair.b, 2)  # behind the end
     pair.b.retire()
     bodies += pair.send(pair.a, 2)
-    query.options["endingOffsets"] = ends
+    query.options["endingOffsets"] = everywhere(pair.topic, 3)
     back = threading.Timer(0.3, pair.b.restart)
     back.start()
     query.start(available_now=True)
