@@ -314,7 +314,7 @@ class GroupMember(ProcessBound, ABC):
             self._pull_anew(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a ``topic``, behind a listener that is busy.
+        """Stop consuming a ``topic``, its assigned queues included, behind a listener that is busy.
 
         Raises:
             MessageRejected: The topic's name is not valid, or is that of a retry topic.
