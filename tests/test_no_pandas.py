@@ -40,7 +40,7 @@ class Asked:
 sys.meta_path.insert(0, Asked())
 chunks.loading().result()
 import pyarrow as pa
-assert chunks.rows_within(pa.array(["a b"]), 2) == 1
+assert chunks.keys_before(pa.array(["u"]), pa.array(["a b"])).tolist() == [0, 3]
 print(*Asked.by)
 """
 

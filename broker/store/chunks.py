@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk.columns import COLUMNS
     from rmq_spark.wire.chunk.decode import RecordChunk
     from rmq_spark.wire.chunk.gather import take_bytes
-    from rocketpoll.broker.store.java_hash import hash_index_keys, rows_within
+    from rocketpoll.broker.store.java_hash import hash_index_keys, keys_before
 
 _HOMES = {
     "COLUMNS": "rmq_spark.wire.chunk.columns",
@@ -33,8 +33,8 @@ _HOMES = {
     "py_buffer": "pyarrow",
     "Sealing": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "rocketpoll.broker.store.java_hash",
+    "keys_before": "rocketpoll.broker.store.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
-    "rows_within": "rocketpoll.broker.store.java_hash",
     "take_bytes": "rmq_spark.wire.chunk.gather",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
 }
@@ -46,9 +46,9 @@ __all__ = [
     "are_loaded",
     "hash_index_keys",
     "intact_records",
+    "keys_before",
     "loading",
     "py_buffer",
-    "rows_within",
     "take_bytes",
     "when_loaded",
     "with_empty_checksums",

@@ -44,12 +44,12 @@ class Hashes(NamedTuple):
         return values * self.scales + self.values
 
 
-def rows_within(keys: pa.StringArray, words_max: int) -> int:
-    """Return how many of the first rows of KEYS have at most so many words together."""
+def keys_before(unique_keys: pa.StringArray, keys: pa.StringArray) -> Positions:
+    """Return how many keys the rows before each have at most, and last how many all have."""
     words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
-    return int(
-        np.searchsorted(np.cumsum(words.to_numpy(zero_copy_only=False)), words_max, side="right")
-    )
+    before = np.zeros(len(keys) + 1, np.int64)
+    np.cumsum(words.to_numpy(zero_copy_only=False) + _valid_rows(unique_keys), out=before[1:])
+    return before
 
 
 def hash_index_keys(

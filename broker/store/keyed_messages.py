@@ -1,13 +1,14 @@
 """KeyedMessages: what the index needs of records that lie back to back in the log.
 
-A few are read one by one, many as columns. So that one step of the index takes little time, many
-are cut down to the first that have not too many words of keys; which these are is told without
-looking at all the others. The index itself is not known here.
+A few are read one by one, many as columns, which are looked for once. So that one step of the index
+takes little time, it gets the next of many that have not too many keys together. The index itself
+is not known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_spark.wire.framing import Buffer
@@ -18,9 +19,8 @@ from rocketpoll.broker.store.records.record_glance import glance, pattern_of, pr
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.gather import Positions
 
-_WORDS_MAX = 8_192
-"""Words of keys that come to the index at a time, if there are several: a microsecond each."""
 _PROPERTY_BYTES_MAX = 1 << 20
 """Bytes of properties that come to the index at a time, if of several messages:
 some milliseconds."""
@@ -58,12 +58,37 @@ def keyed(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> Iterator
         position += size
 
 
-def first_key_columns(chunk: RecordChunk, start: PhysicalOffset) -> tuple[dict[str, Any], int]:
-    """Return what the index takes at a time of many records, and how many of them that is."""
-    chunk = _with_few_properties(chunk)
-    columns = key_columns(chunk, start)
-    count = max(chunks.rows_within(columns["keys"], _WORDS_MAX), 1)
-    return {name: column[:count] for name, column in columns.items()}, min(count, len(chunk))
+class KeyedChunk:
+    """Many records that lie back to back in the log, of which the index takes some at a time."""
+
+    def __init__(self, chunk: RecordChunk, start: PhysicalOffset) -> None:
+        """Begin with the first, at this place in the log; the last are left out if it is long."""
+        self._chunk = _with_few_properties(chunk)
+        self._start = start
+        self._row = 0
+        self.start_offset = start
+        """The place of the first record that was not taken yet."""
+        self.end_offset = start + len(self._chunk.data)
+        """The place behind the last record."""
+
+    def take(self, keys_max: int) -> dict[str, Any]:
+        """Return what the index needs of the next records, at least one, and go on behind them.
+
+        Several have at most ``keys_max`` keys together.
+        """
+        first = self._row
+        most = self._keys_before[first] + keys_max
+        self._row = max(int(self._keys_before.searchsorted(most, "right")) - 1, first + 1)
+        self.start_offset = self._start + int(self._chunk.ends[self._row - 1])
+        return {name: column[first : self._row] for name, column in self._columns.items()}
+
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        return key_columns(self._chunk, self._start)
+
+    @cached_property
+    def _keys_before(self) -> Positions:
+        return chunks.keys_before(self._columns["unique_keys"], self._columns["keys"])
 
 
 def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> dict[str, Any]:

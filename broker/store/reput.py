@@ -6,7 +6,8 @@ the listener once for each queue. A record that is inconsistent, as a bit of it 
 was written, is passed over as a hole: nothing behind it waits for it. So is one that a start has
 found and the disk does not give; what came later is waited for, as is all that is lacking. The
 index follows at its own pace, in larger runs: it is looked at rarely, and before every look it
-catches up.
+catches up. A chunk it gets from memory, in steps, before more is carried: to read and decode it
+again costs three times as much.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from rocketpoll.broker.store.fresh_batches import FreshBatches
 from rocketpoll.broker.store.fresh_records import FreshRecords, FreshRows, FreshRun
 from rocketpoll.broker.store.gathered_entries import GatheredEntries
 from rocketpoll.broker.store.index_service import IndexService
-from rocketpoll.broker.store.keyed_messages import first_key_columns, keyed
+from rocketpoll.broker.store.keyed_messages import KeyedChunk, keyed
 from rocketpoll.broker.store.lacks import lacks_means
 from rocketpoll.broker.store.offsets import LOG_START, Hole, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.queue_table import QueueTable
@@ -56,9 +57,13 @@ INDEX_BEHIND_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
 """Records taken at a time, in some five milliseconds."""
 INDEX_RECORDS_MAX = 1_024
-"""Records that come to the index at a time where it catches up, in two milliseconds; or in five,
-where each is the first in its page of a new file.
+"""Records that are read at a time for the index, in two milliseconds; or in five, where each is the
+first in its page of a new file.
 """
+_READ_KEYS_MAX = 8_192
+"""Keys that come to the index at a time of what was read, which would have to be read again."""
+_CARRIED_KEYS_MAX = 2_048
+"""Keys that come to the index at a time of what was just carried, in a millisecond."""
 ONE_BY_ONE_MAX = 1024
 """Records taken at a time, one by one, while the tools for many are being loaded."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
@@ -98,6 +103,7 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._fresh = fresh
         self._batches = FreshBatches()
+        self._carried: KeyedChunk | None = None
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
@@ -162,13 +168,16 @@ class ReputMessageService:
             if self.has_ended:
                 return True
             while self._next_offset < self.visible_offset():
+                if self._carried is not None and not self._catch_up_index(is_over):
+                    return False
                 try:
                     self._run_once()
                 except RecordError as error:
                     self._note_hole(self._next_offset, self.visible_offset(), error)
                 if is_over():
                     return False
-            if self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX:
+            is_far_behind = self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX
+            if is_far_behind or self._carried is not None:
                 return self._catch_up_index(is_over)
         return True
 
@@ -247,8 +256,8 @@ class ReputMessageService:
         self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
     ) -> None:
         self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
-        if self.index_from_offset == start < self.reput_from_offset:
-            self._index_chunk(chunk, start, next_offset)
+        if self._index is not None and 0 <= start - self.index_from_offset < INDEX_BEHIND_MAX:
+            self._carried = KeyedChunk(chunk, start)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Carry entries to their queues; those that are to come at once wait for the last."""
@@ -339,16 +348,32 @@ class ReputMessageService:
 
     def _index_once(self) -> None:
         start = self.index_from_offset
+        carried, self._carried = self._carried, None  # where this fails, nothing waits for it
         end = self._index_batches(start, self.reput_from_offset)
-        if end == start:
-            return
+        if carried is not None and start < carried.start_offset:
+            end = min(end, carried.start_offset)
+        if carried is not None and self._is_next(carried, end):
+            self._index_some(carried, _CARRIED_KEYS_MAX)
+        elif end > start:
+            self._index_read(start, end)
+        here = self.index_from_offset
+        if carried is not None and here <= carried.start_offset < carried.end_offset:
+            self._carried = carried
+
+    def _is_next(self, carried: KeyedChunk, end: PhysicalOffset) -> bool:
+        """Return whether the index comes to what was carried next, and all that is in its queue."""
+        start = self.index_from_offset
+        return carried.start_offset == start >= self._log.min_offset and carried.end_offset <= end
+
+    def _index_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Give the index what lies between two places of the log, or the first of it."""
         data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not chunks.are_loaded():
             sizes, next_offset = _cut(sizes, max(few, 1), start, next_offset)
             self._index_few(data, sizes, start, next_offset)
         else:
-            self._index_chunk(_chunk(data, sizes), start, next_offset)
+            self._index_some(KeyedChunk(_chunk(data, sizes), start), _READ_KEYS_MAX)
 
     def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
         """Give the index what is known of batches; return up to where it has to read the log."""
@@ -391,15 +416,10 @@ class ReputMessageService:
             self._index.dispatch_few(keyed(data, sizes, start))
         self.index_from_offset = next_offset
 
-    def _index_chunk(
-        self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
-    ) -> None:
+    def _index_some(self, records: KeyedChunk, keys_max: int) -> None:
         if self._index is not None:
-            columns, count = first_key_columns(chunk, start)
-            if count < len(chunk):
-                next_offset = start + int(chunk.ends[count - 1])
-            self._index.dispatch(**columns)
-        self.index_from_offset = next_offset
+            self._index.dispatch(**records.take(keys_max))
+        self.index_from_offset = records.start_offset
 
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None

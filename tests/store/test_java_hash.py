@@ -14,7 +14,7 @@ from rocketpoll.broker.store.java_hash import (
     hash_texts,
     hash_words,
     index_hashes,
-    rows_within,
+    keys_before,
 )
 
 ascii_text = st.text(st.characters(max_codepoint=127), max_size=40)
@@ -104,7 +104,8 @@ def test_the_index_files_by_absolute_values(text, expected):
     assert index_hashes(hash_texts(column_of([text])).values).tolist() == [expected]
 
 
-@pytest.mark.parametrize(("words_max", "rows"), [(0, 0), (2, 1), (3, 1), (4, 3), (9, 4)])
-def test_so_many_rows_have_so_many_words_at_most(words_max, rows):
+def test_keys_are_counted_by_words_and_unique_keys():
+    unique_keys = pa.array([None, "u", "u", "u"], pa.string())
     keys = pa.array(["a b", "c d", None, "e f g"])
-    assert rows_within(keys, words_max) == rows
+    assert keys_before(unique_keys, keys).tolist() == [0, 2, 5, 6, 10]
+    assert keys_before(unique_keys[2:], keys[2:]).tolist() == [0, 1, 5]

@@ -6,7 +6,7 @@ from stores import encoded, message, open_store
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
 from rocketpoll.broker.store import keyed_messages
 from rocketpoll.broker.store.index_service import hashed, hashed_few
-from rocketpoll.broker.store.keyed_messages import first_key_columns, key_columns, keyed
+from rocketpoll.broker.store.keyed_messages import KeyedChunk, key_columns, keyed
 
 
 @pytest.mark.parametrize("tags", [None, "A"])
@@ -23,9 +23,24 @@ def test_many_are_known_by_the_keys_that_each_has_by_itself(tags):
     chunk = RecordChunk(bytearray(data), sizes)
     many = hashed(**key_columns(chunk, 7_000))
     assert [column.tolist() for column in many] == [column.tolist() for column in few]
-    first, count = first_key_columns(chunk, 7_000)
-    assert count == len(keys)
-    assert [column.tolist() for column in hashed(**first)] == [column.tolist() for column in few]
+    taken = KeyedChunk(chunk, 7_000)
+    assert [column.tolist() for column in hashed(**taken.take(99))] == [
+        column.tolist() for column in few
+    ]
+    assert taken.start_offset == taken.end_offset == 7_000 + len(data)
+
+
+def test_some_are_taken_at_a_time_by_their_keys():
+    keys = [None, "a", "b c", "d e f", "g", None, None]
+    records = [encoded(message(number, keys=each)) for number, each in enumerate(keys)]
+    sizes = [len(each) for each in records]
+    taken, found = KeyedChunk(RecordChunk(b"".join(records), sizes), 7_000), []
+    while taken.start_offset < taken.end_offset:
+        start, columns = taken.start_offset, taken.take(2)
+        found.append(len(columns["physical_offsets"]))
+        assert columns["physical_offsets"][0] == start
+    assert found == [2, 1, 1, 3]
+    assert taken.end_offset == 7_000 + sum(sizes)
 
 
 def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(

@@ -1,0 +1,154 @@
+"""Chunks come to the index from memory, in steps, and as if they had been read."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from disks import FaultIn, FaultyDisk
+from stores import Listener, message, open_store, put_batch
+
+from rmq_spark.wire.chunk import encode_chunk
+from rocketpoll.broker.store import chunks, reput
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.dispatch import record_sizes
+from rocketpoll.broker.store.index_service import hashed_few
+from rocketpoll.broker.store.keyed_messages import keyed
+from rocketpoll.broker.store.offsets import PhysicalOffset
+
+
+def chunk_of(rows, keys=lambda row: f"k{row}"):
+    """A chunk of so many messages, each with keys, or with none."""
+    chunks.loading().result()
+    columns = {"body": [b"b"] * rows, "keys": [keys(row) for row in range(rows)]}
+    return encode_chunk({"topic": "T", "storeHost": "1.2.3.4:1", **columns})
+
+
+def put(store, rows, keys=lambda row: f"k{row}"):
+    chunk = chunk_of(rows, keys)
+    return store.put_chunk(chunk.data, chunk.sizes)
+
+
+def large_store(root, **settings):
+    sizes = {"mapped_file_size_commit_log": 4 << 20, "max_index_num": 1 << 16}
+    return open_store(root, **{**sizes, **settings})
+
+
+def found(store, key):
+    return len(store.query_message("T", key, 100, 0, 1 << 62))
+
+
+def holds_all(store):
+    """Return whether the index has all keys of the log, in order and each once."""
+    log = store._log
+    start, keys = log.min_offset, []
+    while start < log.written_offset:
+        data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
+        sizes = record_sizes(data)
+        keys += keyed(data, sizes, start)
+        start = PhysicalOffset(start + log.files.space_left(start))
+    between = range(log.min_offset, log.written_offset)
+    return store._parts.index.holds(*hashed_few(keys), between)
+
+
+def test_what_lies_behind_messages_that_are_yet_to_come_to_the_index_is_not_read_again(
+    tmp_path, monkeypatch
+):
+    """One message before a chunk had the index read, and decode again, all that came later."""
+    store = large_store(tmp_path)
+    single = store.put_message(message("a", keys="k1"))
+    read, look = [], store._reput._next_records
+
+    def next_records(start, *limits):
+        read.append(start)
+        return look(start, *limits)
+
+    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    for _ in range(3):
+        put(store, 500)
+    assert read == [single.physical_offset]
+    assert store._reput.index_from_offset == store._log.written_offset
+    assert found(store, "k1") == 4
+    assert holds_all(store)
+    store.shutdown()
+
+
+def test_others_are_let_in_between_steps_of_a_chunk(tmp_path):
+    store = large_store(tmp_path)
+    store._wake_reput = lambda: None
+    put(store, 3_000, lambda row: f"a{row} b{row}")
+    steps = [0]
+    while not store._reput.run(lambda: True):
+        index = store._parts.index
+        steps.append(sum(file.header.index_count - 1 for file in index._files))
+    assert steps[:4] == [0, 0, 2_048, 4_096]  # the first step carries to the queue
+    assert found(store, "b2999") == 1
+    assert holds_all(store)
+    store.shutdown()
+
+
+def test_a_chunk_without_keys_is_one_step(tmp_path):
+    store = large_store(tmp_path)
+    store._wake_reput = lambda: None
+    put(store, 3_000, lambda _: None)
+    assert not store._reput.run(lambda: True)
+    store._reput.catch_up_index(lambda: True)
+    assert store._reput.index_from_offset == store._log.written_offset
+    store.shutdown()
+
+
+def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
+    """What waits in memory for the index goes before what is to be carried; not if that fails."""
+    disk, listener = FaultyDisk(LocalDisk()), Listener()
+    store = large_store(tmp_path, disk=disk, listener=listener)
+    disk.plan = [FaultIn(directory="index", persistent=True, kinds={"create"}, error=errno.ENOSPC)]
+    for rows in (200, 300):
+        put(store, rows)
+        assert "disk is full" in store.state().hindrance
+    store.put_message(message("a", keys="k1"))
+    assert [arrival[2] for arrival in listener.arrivals] == [200, 500, 501]
+    disk.plan = []
+    assert found(store, "k1") == 3
+    assert holds_all(store)
+    store.shutdown()
+
+
+def test_a_queue_that_is_carried_again_comes_to_the_index_once(tmp_path):
+    store = large_store(tmp_path)
+    put(store, 300)
+    second = put(store, 300)
+    with store._reput.paused():
+        store._reput.go_back_to(second.physical_offset)
+    store.reput()
+    put(store, 300)
+    assert found(store, "k7") == 3
+    assert holds_all(store)
+    store.shutdown()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_index_is_the_same_whatever_comes_from_memory(tmp_path, monkeypatch, seed):
+    """Chunks, batches and single messages in any order, and steps between them."""
+    drawn = random.Random(seed)
+    monkeypatch.setattr(reput, "_CARRIED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
+    monkeypatch.setattr(reput, "INDEX_BEHIND_MAX", drawn.choice([500, 10_000, 1 << 20]))
+    store = large_store(tmp_path, mapped_file_size_commit_log=drawn.choice([1 << 16, 1 << 20]))
+    store._wake_reput = lambda: None
+    keys = [lambda row: f"k{row} l", lambda _: None, lambda row: f"k{row}" if row % 3 else None]
+    for _ in range(60):
+        act = drawn.randrange(6)
+        if act == 0:
+            store.put_message(message("single", keys="k1"))
+        elif act == 1:
+            put_batch(store, *(message(row, UNIQ_KEY=f"U{row}") for row in range(150)))
+        elif act == 2:
+            put(store, drawn.randint(1, 400), drawn.choice(keys))
+        elif act == 3:
+            store._reput.catch_up_index(lambda: True)
+        else:
+            store._reput.run(lambda: drawn.random() < 0.7)
+    store.reput()
+    found(store, "k1")
+    assert holds_all(store)
+    store.shutdown()
