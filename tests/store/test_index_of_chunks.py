@@ -152,3 +152,19 @@ def test_the_index_is_the_same_whatever_comes_from_memory(tmp_path, monkeypatch,
     found(store, "k1")
     assert holds_all(store)
     store.shutdown()
+
+
+def test_the_index_is_not_ahead_of_the_queues(tmp_path):
+    store = large_store(tmp_path)
+    store._wake_reput = lambda: None
+    first = put(store, 300, lambda _: "k")
+    assert not store._reput.run(lambda: True)
+    record_bytes = (first.end_offset - first.physical_offset) // 300
+    middle = PhysicalOffset(first.physical_offset + 150 * record_bytes)
+    with store._reput.paused():
+        store._reput.go_back_to(middle)
+    store._reput.catch_up_index()
+    assert store._reput.index_from_offset == middle
+    store.reput()
+    assert holds_all(store)
+    store.shutdown()
