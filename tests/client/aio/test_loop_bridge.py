@@ -225,9 +225,9 @@ async def test_waits_that_are_woken_early_share_a_timer():
     loop.go_on_to(1.0)
     await steps(2)
     assert not waiting.done()
+    assert len(loop.timers) == 2
     loop.go_on_to(1.099)
     await waiting
-    assert len(loop.timers) == 2
     assert all(timer.is_over for timer in loop.timers)
 
 
