@@ -18,7 +18,7 @@ from rmq_spark.wire.record_checksum import without_checksum
 UsualRecord: TypeAlias = tuple[
     int, str, bytes, str, int, int, int, int, int, int, Host, int, Host, int, int
 ]
-"""Where a record ends, and the fields of its `StoredMessage`, in their order, up to the magic."""
+"""The end of a record, and the fields of its `StoredMessage`, in their order, up to the magic."""
 
 _FIXED: Final = struct.Struct(
     layout.struct_format(layout.HEAD)

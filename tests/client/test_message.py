@@ -1,5 +1,4 @@
 import copy
-import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -162,7 +161,7 @@ def test_a_message_of_a_usual_record_is_as_good_as_any():
     assert (first, hash(first.queue)) == (second, hash(second.queue))
     assert replace(first, queue_offset=6).queue_offset == 6
     assert first.properties is not second.properties
-    assert pickle.loads(pickle.dumps(first)) == copy.copy(first) == first
+    assert copy.copy(first) == first
     with pytest.raises(FrozenInstanceError):
         first.queue_offset = 6
 
