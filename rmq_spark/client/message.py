@@ -8,7 +8,7 @@ producer and no connection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import lru_cache
 from operator import attrgetter
 from types import NoneType
@@ -20,6 +20,7 @@ from rmq_spark.client.names import check_topic_to_send_to
 from rmq_spark.client.serializers import SERIALIZERS, Serializer, chosen, decoded
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import (
     DELAY,
@@ -30,9 +31,11 @@ from rmq_spark.wire.properties import (
     TAGS,
     UNIQ_KEY,
     WAIT,
+    decode_properties,
     encode_properties,
 )
-from rmq_spark.wire.record import StoredMessage, decode_records
+from rmq_spark.wire.record import StoredMessage, decode_record, record_size
+from rmq_spark.wire.usual_record import usual_record
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
@@ -338,6 +341,10 @@ def received(stored: StoredMessage, broker_name: str, *, is_readable: bool = Tru
     )
 
 
+_Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(MessageExt)], slots=True)
+"""A message before it is frozen: then its fields are set in a seventh of the time."""
+
+
 def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
     """Yield the messages of records that lie back to back, as a pull returns them.
 
@@ -345,5 +352,42 @@ def decode_messages(records: Buffer, broker_name: str) -> Iterator[MessageExt]:
         RecordError: The bytes are not records, or a record was damaged on its way.
         BodyError: A compressed body cannot be decompressed.
     """
-    for stored in decode_records(records):
-        yield received(stored, broker_name)
+    data = bytes(records)  # pieces of bytes are cheaper than those of views
+    position = 0
+    queue = MessageQueue("", broker_name, 0)  # that of the message before: mostly they share one
+    while position < len(data):
+        usual = usual_record(data, position)
+        if usual is None:
+            size = record_size(data, position)
+            yield received(decode_record(data, position), broker_name)
+            position += size
+            continue
+        (
+            position, topic, body, properties_text, queue_id, queue_offset, physical_offset,
+            flag, sys_flag, born_timestamp, born_host, store_timestamp, store_host,
+            reconsume_times, prepared_offset,
+        ) = usual  # fmt: skip
+        if topic != queue.topic or queue_id != queue.queue_id:
+            queue = MessageQueue(topic, broker_name, queue_id)
+        properties = decode_properties(properties_text)
+        offset_message_id = encode_offset_message_id(store_host, physical_offset)
+        message = _Unfrozen(
+            topic,
+            body,
+            properties,
+            queue,
+            queue_offset,
+            properties.get(UNIQ_KEY) or offset_message_id,
+            offset_message_id,
+            physical_offset,
+            born_timestamp,
+            _host_text(born_host),
+            store_timestamp,
+            _host_text(store_host),
+            reconsume_times,
+            flag,
+            sys_flag,
+            prepared_offset,
+        )
+        message.__class__ = MessageExt
+        yield message

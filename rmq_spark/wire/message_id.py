@@ -12,6 +12,7 @@ Clocks and process numbers come in as arguments.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
@@ -63,7 +64,12 @@ def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
         raise RecordError(
             "message id", at="physical offset", needed="a 64-bit integer", found=physical_offset
         ) from error
-    return (store_host.encode() + offset).hex().upper()
+    return _host_digits(store_host) + offset.hex().upper()
+
+
+@lru_cache(maxsize=1024)  # of thousands of messages, a few
+def _host_digits(host: Host) -> str:
+    return host.encode().hex().upper()
 
 
 def decode_offset_message_id(text: str) -> tuple[Host, int]:

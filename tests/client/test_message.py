@@ -1,16 +1,26 @@
+import copy
+from dataclasses import FrozenInstanceError, replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import stored_messages
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.message import BODY_BYTES_MAX, Message, decode_messages, received
+from rmq_spark.client.message import (
+    BODY_BYTES_MAX,
+    Message,
+    MessageExt,
+    decode_messages,
+    received,
+)
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
 REFUSED = {
     "a topic that cannot be": (Message("a/b", b"x"), "topic"),
@@ -127,6 +137,33 @@ def test_a_record_becomes_a_message():
     assert (message.store_timestamp, message.store_host) == (2, "10.0.0.2:9876")
     assert (message.reconsume_times, message.flag, message.sys_flag) == (2, 9, STORED.sys_flag)
     assert message.prepared_transaction_offset == 5
+
+
+@given(st.lists(stored_messages(), max_size=4))
+def test_messages_of_many_records_are_those_of_each_alone(stored):
+    records = [encode_record(each) for each in stored]
+    try:
+        alone = [received(decode_record(each), "broker-a") for each in records]
+    except (BodyError, RecordError):
+        alone = None
+    try:
+        together = list(decode_messages(b"".join(records), "broker-a"))
+    except (BodyError, RecordError):
+        together = None
+    assert together == alone
+
+
+def test_a_message_of_a_usual_record_is_as_good_as_any():
+    first, second = decode_messages(
+        2 * encode_record(StoredMessage("T", b"x", queue_offset=5)), "broker-a"
+    )
+    assert type(first) is MessageExt
+    assert (first, hash(first.queue)) == (second, hash(second.queue))
+    assert replace(first, queue_offset=6).queue_offset == 6
+    assert first.properties is not second.properties
+    assert copy.copy(first) == first
+    with pytest.raises(FrozenInstanceError):
+        first.queue_offset = 6
 
 
 def test_a_message_without_properties_has_neither_tags_nor_keys_and_the_brokers_id():

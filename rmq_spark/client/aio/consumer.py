@@ -109,7 +109,7 @@ class Consumer(Member["LoopConsumer"]):
 
     def _has_arrived(self) -> None:
         if self._bridge is not None and self._arrivals is not None:
-            self._bridge.post(self._arrivals.wake_all)
+            self._bridge.post_with_others(self._arrivals.wake_all)
 
     def _tell_listener(
         self, topic: str, all_queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
@@ -127,7 +127,7 @@ class Consumer(Member["LoopConsumer"]):
         if self._timer is not None:
             self._timer.cancel()
         if self._arrivals is not None:
-            self._arrivals.wake_all()
+            self._arrivals.end()
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, without asking or waiting for anybody.

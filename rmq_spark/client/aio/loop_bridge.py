@@ -3,10 +3,9 @@
     thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
 
 Waking a loop is a write to a socket, and gives it the interpreter. What comes before it has run
-needs no other, and a thread that has read many answers wakes it behind the last (`turns`); not so
-for messages, of which each pull has many, and which are best taken while they are fresh. A loop
-that was closed takes nothing any more: what is posted then is dropped, as nobody waits for it. This
-module knows no client.
+needs no other, and a thread that has read many answers, or messages for many consumers, wakes it
+behind the last (`turns`), or as soon as that takes long. A loop that was closed takes nothing any
+more: what is posted then is dropped, as nobody waits for it. This module knows no client.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from rmq_spark.client.threads import turns
@@ -134,29 +134,60 @@ class Promise(Generic[_Result]):
 
 
 class Wakes:
-    """Coroutines of one loop that wait for something to look at again. Used in the loop alone."""
+    """Coroutines of one loop that wait for something to look at again. Used in the loop alone.
+
+    Those whose time may be over share one timer. It is set for the first of them, and stays set
+    when that is woken before: of waits that are mostly woken early, few need a timer of their own.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiting: dict[asyncio.Future[None], float] = {}  # until when each waits
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = inf
 
     async def wait(self, seconds: float | None) -> None:
         """Wait to be woken, or for so many seconds; None is for as long as it takes."""
         woken = self._loop.create_future()
-        self._waiting[woken] = None
-        timer = None if seconds is None else self._loop.call_later(seconds, _wake, woken)
+        until = inf if seconds is None else self._loop.time() + seconds
+        self._waiting[woken] = until
+        if until < self._looks_at:
+            self._look_at(until)
         try:
             await woken
         finally:
             self._waiting.pop(woken, None)
-            if timer is not None:
-                timer.cancel()
 
     def wake_all(self) -> None:
         """Wake all coroutines that wait."""
         waiting, self._waiting = self._waiting, {}
         for woken in waiting:
             _wake(woken)
+
+    def end(self) -> None:
+        """Wake all, and leave no timer behind; nobody waits for a time any more."""
+        self._no_timer()
+        self.wake_all()
+
+    def _look_at(self, time: float) -> None:
+        self._no_timer()
+        self._looks_at, self._timer = time, self._loop.call_at(time, self._look)
+
+    def _no_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at, self._timer = inf, None
+
+    def _look(self) -> None:
+        """Wake those whose time is over: that of the timer, as the loop may call it a bit early."""
+        now, self._looks_at, self._timer = self._looks_at, inf, None
+        now = max(now, self._loop.time())
+        for woken, until in self._waiting.items():
+            if until <= now:
+                _wake(woken)
+        following = min([until for until in self._waiting.values() if until > now], default=inf)
+        if following < inf:
+            self._look_at(following)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

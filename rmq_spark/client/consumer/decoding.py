@@ -92,11 +92,16 @@ def _as_they_should_be(
     """Return the messages of records that are all sound; None if one is not."""
     messages: list[MessageExt] = []
     plain_bytes, last = 0, begin - 1
+    checked = None
     try:
         for message in decode_messages(records, queue.broker_name):
             offset = message.queue_offset
-            if not last < offset < end or _is_foreign(message, queue):
+            if not last < offset < end:
                 return None
+            if message.queue is not checked:  # messages of one queue share it
+                if _is_foreign(message, queue):
+                    return None
+                checked = message.queue
             messages.append(message)
             last = offset
             plain_bytes += len(message.body)

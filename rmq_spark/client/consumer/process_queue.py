@@ -122,16 +122,30 @@ class ProcessQueue(Generic[Message]):
         with self._mutex:
             if self._is_dropped:
                 return False
-            for message in messages:
-                self._add(message)
+            if not self._are_behind(messages):
+                for message in messages:
+                    self._add(message)
             for message in unreadable:
                 if message.queue_offset not in self._taken:
                     self._taken[message.queue_offset] = message
                     self._bytes += len(message.body)
-            for message in (*messages, *unreadable):
-                end = message.queue_offset + 1
-                self._end_offset = end if self._end_offset is None else max(self._end_offset, end)
+            ends = [message.queue_offset + 1 for message in (*messages, *unreadable)]
+            if self._end_offset is not None:
+                ends.append(self._end_offset)
+            self._end_offset = max(ends, default=None)
             return True
+
+    def _are_behind(self, messages: Sequence[Message]) -> bool:
+        """Add these at once if they come in order, behind all that are here, as nearly always."""
+        offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
+        if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
+            return False
+        if offsets != sorted(set(offsets)):
+            return False
+        waiting += offsets
+        self._waiting.update(zip(offsets, messages, strict=True))
+        self._bytes += sum([len(message.body) for message in messages])
+        return True
 
     def _add(self, message: Message) -> None:
         at = message.queue_offset

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 from async_stories import BY_HAND, FIRST, NoWaiting, steps, taken, told_in_a_loop, until
 from breadth import count
 
 from rmq_spark.client import observing
+from rmq_spark.client.aio import loop_bridge
+from rmq_spark.client.threads import turns
 from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
 from rocketpoll.errors import (
     ClientShutDown,
@@ -187,6 +192,43 @@ async def test_two_members_share_the_queues_and_are_told_in_the_loop(broker, top
         await until("all queues again", lambda: told[-1] == (topic, 2, 2))
         await first.unsubscribe(topic)
         assert first.assignment() == frozenset()
+
+
+@told_in_a_loop
+async def test_consumers_that_a_read_has_messages_for_are_woken_together(
+    broker, queue, group, monkeypatch
+):
+    monkeypatch.setattr(loop_bridge, "PUT_OFF_SECONDS", 60.0)
+    wakes, loop = [], asyncio.get_running_loop()
+    wake = loop.call_soon_threadsafe
+
+    def read(consumers):
+        turns.begin()
+        for consumer in consumers:
+            consumer._has_arrived()
+        wakes.append("all that was read")
+        turns.end()
+
+    async with aio.Client(broker.address) as client, AsyncExitStack() as stack:
+        consumers = [aio.Consumer(f"{group}-{number}", client, FIRST) for number in range(5)]
+        looks = []
+        for consumer in consumers:
+            await stack.enter_async_context(consumer)
+            held = consumer._now()
+            monkeypatch.setattr(held, "commit_if_due", partial(looks.append, consumer))
+        waiting = [asyncio.create_task(consumer.poll(20_000)) for consumer in consumers]
+        await steps(3)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *call: wakes.append(wake(*call)))
+        thread = threading.Thread(target=read, args=(consumers,))
+        thread.start()
+        thread.join()
+        assert wakes[0] == "all that was read"
+        assert len(wakes) == 2
+        await steps(3)
+        assert looks == consumers
+        monkeypatch.undo()
+        for each in waiting:
+            each.cancel()
 
 
 @told_in_a_loop

@@ -176,3 +176,89 @@ async def test_those_that_wait_are_woken_together_or_by_the_clock():
     assert woken == ["a", "b"]
     await wait("by the clock", 0.001)
     wakes.wake_all()  # nobody waits
+
+
+class TimedLoop:
+    """The running loop with a clock that is moved, and the timers that were set by it."""
+
+    def __init__(self):
+        self._loop, self.now, self.timers = asyncio.get_running_loop(), 0.0, []
+        self.create_future = self._loop.create_future
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, call):
+        timer = Timer(when, call)
+        self.timers.append(timer)
+        return timer
+
+    def go_on_to(self, now):
+        """Move the clock, and call what is due."""
+        self.now = now
+        while due := [each for each in self.timers if each.when <= now and not each.is_over]:
+            due[0].is_over = True
+            due[0].call()
+
+
+class Timer:
+    def __init__(self, when, call):
+        self.when, self.call, self.is_over = when, call, False
+
+    def cancel(self):
+        self.is_over = True
+
+
+@told_in_a_loop
+async def test_waits_that_are_woken_early_share_a_timer():
+    loop = TimedLoop()
+    wakes = Wakes(loop)
+    for number in range(100):
+        loop.now = number / 1000
+        waiting = asyncio.create_task(wakes.wait(1.0))
+        await steps(1)
+        wakes.wake_all()
+        await waiting
+    assert [timer.when for timer in loop.timers] == [1.0]
+    waiting = asyncio.create_task(wakes.wait(1.0))  # until 1.099
+    await steps(1)
+    loop.go_on_to(1.0)
+    await steps(2)
+    assert not waiting.done()
+    assert len(loop.timers) == 2
+    loop.go_on_to(1.099)
+    await waiting
+    assert all(timer.is_over for timer in loop.timers)
+
+
+@told_in_a_loop
+async def test_each_waits_for_its_own_time_whatever_those_of_others_are():
+    loop, woken = TimedLoop(), []
+    wakes = Wakes(loop)
+
+    async def wait(seconds):
+        await wakes.wait(seconds)
+        woken.append(seconds)
+
+    tasks = {seconds: asyncio.create_task(wait(seconds)) for seconds in (5, None, 3, 1, 9, 7)}
+    await steps(1)
+    tasks[3].cancel()
+    await steps(1)
+    for now, expected in ((0.9, []), (1, [1]), (4, [1]), (6, [1, 5]), (20, [1, 5, 9, 7])):
+        loop.go_on_to(now)
+        await steps(2)
+        assert woken == expected
+    assert not tasks[None].done()
+    wakes.end()
+    await tasks[None]
+
+
+@told_in_a_loop
+async def test_behind_the_end_there_is_no_timer():
+    loop = TimedLoop()
+    wakes = Wakes(loop)
+    waiting = asyncio.create_task(wakes.wait(60))
+    await steps(1)
+    wakes.end()
+    await waiting
+    assert [timer.is_over for timer in loop.timers] == [True]

@@ -236,7 +236,7 @@ def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
 
     monkeypatch.setattr(StoredMessage, "plain_body", plain_body)
     with pytest.raises(BodyError, match="the package lz4"):
-        pulled(good(0) + good(1))
+        pulled(good(0, zlib.compress(b"good"), COMPRESSED) + good(1))
 
 
 # ---- on its way, or at the broker: one bit, anywhere

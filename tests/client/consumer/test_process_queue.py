@@ -92,6 +92,17 @@ def test_a_message_that_comes_twice_counts_once(queue):
     assert (queue.message_count, queue.body_bytes) == (1, 3)
 
 
+@pytest.mark.parametrize("offsets", [(4, 7, 5), (4, 5, 5, 7), (7, 4, 5, 4)])
+def test_messages_of_one_pull_are_kept_in_order_and_once_however_they_come(queue, offsets):
+    queue.put_messages(numbered(*offsets))
+    assert (queue.message_count, queue.body_bytes, queue.span) == (3, 12, 3)
+    queue.put_messages(numbered(6, 8))
+    assert queue.take_messages(9) == numbered(4, 5, 6, 7, 8)
+    queue.put_messages(numbered(8, 9))
+    assert queue.take_messages(9) == numbered(9)
+    assert acknowledged(queue, 4, 5, 6, 7, 8, 9) == [10]
+
+
 def test_what_is_taken_counts_until_it_is_acknowledged(queue):
     queue.put_messages(numbered(1, 2, 3))
     assert queue.take_messages(2) == numbered(1, 2)

@@ -1,0 +1,105 @@
+"""Usual records are read as `record` reads them; all others are left to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from breadth import count
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import stored_messages
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
+from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
+from rmq_spark.wire.usual_record import usual_record
+
+MESSAGE = StoredMessage(
+    topic="orders",
+    body=b"hello",
+    properties_text="UNIQ_KEY\x01A\x02TAGS\x01red\x02",
+    queue_id=3,
+    queue_offset=7,
+    physical_offset=1_234_567,
+    flag=-5,
+    sys_flag=MessageSysFlag.TRANSACTION_PREPARED.value,
+    born_timestamp=1_700_000_000_000,
+    born_host=parse_host("10.0.0.1:5000"),
+    store_timestamp=1_700_000_000_001,
+    store_host=parse_host("10.0.0.2:10911"),
+    reconsume_times=2,
+    prepared_transaction_offset=99,
+)
+V6 = parse_host("[::1]:5000")
+
+
+def as_record_reads(data, position):
+    """Return what `usual_record` should, as `record` reads it; None for what that refuses."""
+    try:
+        stored = decode_record(data, position)
+    except RecordError:
+        return None
+    size = int.from_bytes(data[position : position + 4], "big")
+    *values, _, _ = (getattr(stored, each.name) for each in dataclasses.fields(stored))
+    return (position + size, *values)
+
+
+def test_each_field_of_a_usual_record_is_as_it_was_stored():
+    data = b"before" + encode_record(MESSAGE) + b"behind"
+    found = usual_record(data, 6)
+    assert found == as_record_reads(data, 6)
+    assert found[1:] == dataclasses.astuple(MESSAGE)[:-2]
+
+
+def test_the_checksum_of_a_whole_record_is_no_property():
+    text = MESSAGE.properties_text
+    sealed = dataclasses.replace(MESSAGE, properties_text=text + EMPTY_CHECKSUM.decode())
+    assert usual_record(encode_record(sealed), 0)[3] == text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "T" * 200, "magic": layout.MAGIC_V2},
+        {"born_host": V6, "sys_flag": MessageSysFlag.BORN_HOST_V6.value},
+        {"store_host": V6, "sys_flag": MessageSysFlag.STORE_HOST_V6.value},
+        {"sys_flag": MessageSysFlag.COMPRESSED.value},
+    ],
+    ids=["long-topic", "born-host", "store-host", "compressed"],
+)
+def test_an_unusual_record_is_left_to_those_who_read_all(changes):
+    record = encode_record(dataclasses.replace(MESSAGE, **changes))
+    assert decode_record(record).topic
+    assert usual_record(record, 0) is None
+
+
+@given(stored_messages(), st.binary(max_size=3), st.binary(max_size=3))
+def test_any_record_is_read_alike_or_left(message, before, behind):
+    data = before + encode_record(message) + behind
+    found = usual_record(data, len(before))
+    assert found is None or found == as_record_reads(data, len(before))
+
+
+def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
+    chance, read = random.Random(20), 0
+    whole = encode_record(MESSAGE)
+    for _ in range(count("ROCKETPOLL_USUAL_RECORDS", 20_000, wide=1_000_000)):
+        data = bytearray(whole + whole)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.choice((chance.randrange(len(data)), chance.randrange(8)))
+            data[at] = chance.choice((0, 1, 127, 128, 255, chance.randrange(256)))
+        cut = bytes(data[: chance.choice((len(data), chance.randrange(len(data))))])
+        found = usual_record(cut, 0)
+        assert found is None or found == as_record_reads(cut, 0)
+        read += found is not None
+    assert read > 0
+
+
+def test_of_a_cut_record_nothing_is_read():
+    record = encode_record(MESSAGE)
+    assert [usual_record(record[:size], 0) for size in range(len(record))] == [None] * len(record)
