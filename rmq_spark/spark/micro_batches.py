@@ -71,9 +71,10 @@ class MicroBatches:
         on meanwhile, or messages that arrive between two questions would never be read.
         """
         if self._initial is None:
-            found = self._queues.discover_those_named(self._options.starting)
-            begin = Span(self._options, self._queues, found).starting(default=LATEST)
-            self._initial = self._last_planned = self._times.of(begin)
+            begin = self._begin()
+            if begin.is_partly_unknown:  # a topic may have been made again between two questions
+                begin = self._begin()
+            self._initial = self._last_planned = begin
         return self._initial
 
     def begin_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
@@ -142,6 +143,11 @@ class MicroBatches:
         """Note that a batch of the query has been written, be it of other sources."""
         self._idling.batch_ended(is_ours=end != self._was_empty_at)
         self._progress.tell(end)
+
+    def _begin(self) -> SourceOffset:
+        found = self._queues.discover_those_named(self._options.starting)
+        begin = Span(self._options, self._queues, found).starting(default=LATEST)
+        return self._times.of(begin)
 
     def _check_ends(self) -> None:
         """Refuse an end that is given for a query that does not end."""

@@ -88,6 +88,11 @@ class SourceOffset:
         """The topics of its queues."""
         return frozenset(queue.topic for queue in self.positions)
 
+    @property
+    def is_partly_unknown(self) -> bool:
+        """True if nothing is known of a message behind which it is, by which to know its queue."""
+        return any(at.next_offset and at.stored_ms is None for at in self.positions.values())
+
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
         """Return the end of an empty batch from here, without waiting for these brokers."""
         return SourceOffset(self.positions, gone=tuple(sorted({*self.gone, *names})))

@@ -38,6 +38,26 @@ def test_a_new_query_starts_at_the_end_and_takes_what_comes(rocketpoll_broker, r
         assert batches.newest.positions == end.positions
 
 
+def test_a_topic_that_is_made_again_while_a_new_query_looks_where_it_begins_is_looked_at_anew(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    stored = Queues.stored
+
+    def made_again(queues, places):
+        monkeypatch.setattr(Queues, "stored", stored)
+        rocketpoll_broker.delete_topic(rocketpoll_topic)
+        rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+        return stored(queues, places)
+
+    send(rocketpoll_broker, rocketpoll_topic, 0, "of the old one")
+    monkeypatch.setattr(Queues, "stored", made_again)
+    with query(rocketpoll_broker, rocketpoll_topic) as batches:
+        start = batches.initial()
+        send(rocketpoll_broker, rocketpoll_topic, 0, "of the new one")
+        end = batches.latest(start, NO_LIMITS)
+        assert spans(batches.pieces(start, end)) == [(0, 0, 1)]
+
+
 def test_offsets_know_when_the_message_before_them_was_stored(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     stored = [message.store_timestamp for message in rocketpoll_broker.messages(rocketpoll_topic)]
