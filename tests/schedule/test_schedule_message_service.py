@@ -540,6 +540,18 @@ def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
     assert not (broker.root / "config" / "delayOffset.json").exists()
 
 
+def test_who_comes_when_told_comes_again_a_grain_later_for_one_that_shares_its_time(broker):
+    broker.delay("x", 3)
+    told_ms = broker.deliver()
+    broker.wait(1)
+    broker.delay("y", 3)
+    broker.wait(told_ms - 1)
+    assert broker.deliver() == 1
+    broker.wait(1)
+    broker.deliver_all()
+    assert bodies(broker.store) == ["x", "y"]
+
+
 class ScheduleMachine(RuleBasedStateMachine):
     """Over any times, refusals, restarts, clocks that are set: each at least once, and never early.
 
@@ -593,7 +605,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         if again is not None:
             before = self.delivered()
             self.broker.wait(again)
-            self.broker.deliver_all()
+            left_ms = self.broker.deliver_all()
+            if self.delivered() == before:  # it has waited for one that came just behind it
+                assert 0 < left_ms <= GRAIN_MS
+                self.broker.wait(left_ms)
+                self.broker.deliver_all()
             assert len(self.delivered()) > len(before)
 
     @rule(refuse=st.booleans())
