@@ -94,6 +94,7 @@ class ClusterStage(Stage):
         for broker in self.brokers:
             for topic in topics:
                 make_topic(broker.life.controller, topic, queues)
+            broker.life.controller.tables.topics.save()  # or a kill would take them along
         self.name_server = NameServer(self, self.brokers, _TWICE)
 
     def _begin_troubles(self):
