@@ -91,8 +91,6 @@ AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
 test: $(READY)  ## the default suite
 	$(SUITE) $(AGAIN)
 
-# These wait for processes for half of their time
-deep: JOBS = 7
 deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out
 	$(SUITE) -m deep $(AGAIN)
 
