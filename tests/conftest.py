@@ -64,8 +64,7 @@ def _is_short(item):
     notebooks show, take longest, and come first: who runs files beside each other has small ones
     left for the end.
     """
-    is_long = _LONG.intersection(item.path.parts) or needs_spark(item.path)
-    return not is_long
+    return _LONG.isdisjoint(item.path.parts) and not needs_spark(item.path)
 
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process

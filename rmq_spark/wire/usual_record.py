@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from typing import Final, TypeAlias
-from zlib import crc32
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import V4_BYTES, Host, decode_host
+from rmq_spark.wire.record import body_crc_of
 from rmq_spark.wire.record_checksum import without_checksum
 
 UsualRecord: TypeAlias = tuple[
@@ -61,7 +61,7 @@ def usual_record(data: bytes, position: int) -> UsualRecord | None:
     if properties_at + length != end or length < 0:
         return None
     body = data[body_at:body_end]
-    if crc32(body) & layout.BODY_CRC_MASK != body_crc:
+    if body_crc_of(body) != body_crc:
         return None
     return (
         end,

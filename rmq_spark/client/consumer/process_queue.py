@@ -122,7 +122,7 @@ class ProcessQueue(Generic[Message]):
         with self._mutex:
             if self._is_dropped:
                 return False
-            if not self._are_behind(messages):
+            if not self._added_behind(messages):
                 for message in messages:
                     self._add(message)
             for message in unreadable:
@@ -135,7 +135,7 @@ class ProcessQueue(Generic[Message]):
             self._end_offset = max(ends, default=None)
             return True
 
-    def _are_behind(self, messages: Sequence[Message]) -> bool:
+    def _added_behind(self, messages: Sequence[Message]) -> bool:
         """Add these at once if they come in order, behind all that are here, as nearly always."""
         offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
         if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
