@@ -6,11 +6,12 @@ answer would look like a whole one. This module must not know how topics and gro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from rmq_spark.client.admin.cluster_lookups import ClusterLookups
+from rmq_spark.client.admin.heard import until_heard
 from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.shown import Lags
 from rmq_spark.client.arguments import (
@@ -37,9 +38,6 @@ from rmq_spark.wire.headers.operators import (
     ResetOffsetRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
-
-_RESETS_MAX: Final = 3
-"""Most times that a group is moved, while members of it leave."""
 
 LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, behind its last message."""
@@ -116,6 +114,8 @@ class GroupOffsets(ClusterLookups):
             MessageRejected: The queue does not have that offset.
             NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
                 only of times.
+            ConsumerNotOnline: A member does not answer: it may not have heard, and store the offset
+                that it had over this one.
         """
         check_text("group", group, "billing")
         check_queue("queue", queue)
@@ -124,7 +124,7 @@ class GroupOffsets(ClusterLookups):
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
-        for members in self._while_some_leave(address, group):
+        for members in until_heard(self._api, address, group):
             if members:
                 self._check_can_tell(address)
             self._api.update_consumer_offset(address, group, queue, queue_offset)
@@ -148,6 +148,8 @@ class GroupOffsets(ClusterLookups):
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            ConsumerNotOnline: A member does not answer: it may not have heard, and store the
+                offsets that it had over these.
         """
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
@@ -158,20 +160,9 @@ class GroupOffsets(ClusterLookups):
         found: dict[MessageQueue, int] = {}
         for name, address in self._brokers_of(topic):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            for _ in self._while_some_leave(address, group):
+            for _ in until_heard(self._api, address, group):
                 found.update(self._reset_once(name, address, header))
         return found
-
-    def _while_some_leave(self, address: str, group: str) -> Iterator[frozenset[str]]:
-        """Yield the members for a move of the group, and again if one has left meanwhile.
-
-        Its last offsets may have come behind what the move has stored.
-        """
-        for _ in range(_RESETS_MAX):
-            members = frozenset(self._api.consumer_ids(address, group))
-            yield members
-            if members <= frozenset(self._api.consumer_ids(address, group)):
-                return
 
     def _reset_once(
         self, name: str, address: str, header: ResetOffsetRequestHeader

@@ -2,7 +2,8 @@
 
 Only "the members of your group have changed" is dealt with on the spot, on the thread that reads.
 Every other request gets a thread of its own, as it may take as long as a user's listener does; only
-so many are handled at a time.
+so many are handled at a time. Resets have room of their own: nobody answers them, so a broker would
+not learn that one had found no room beside slow listeners.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ AT_ONCE_MAX: Final = 16
 _PRODUCER_GROUP: Final = "PGROUP"
 
 
+def _room() -> Mapping[bool, threading.Semaphore]:
+    """Return the slots of resets (True), and of all else."""
+    return {is_reset: threading.Semaphore(AT_ONCE_MAX) for is_reset in (False, True)}
+
+
 class NotForUs(ClientError):
     """A broker asks for a member that is not in this client."""
 
@@ -52,7 +58,7 @@ class BrokerRequests(ProcessBound):
         self._client_id = client_id
         self._consumers = consumers
         self._producers = producers
-        self._free = threading.Semaphore(AT_ONCE_MAX)
+        self._free = _room()
         self._handlers: Mapping[int, Callable[[str, RemotingCommand, Any], object]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction_state,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
@@ -75,26 +81,34 @@ class BrokerRequests(ProcessBound):
             remark = f" request type {request.code} not supported"
             return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         header = codec.decode(request.ext_fields)
-        if not self._free.acquire(blocking=False):
+        free = self._free[request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
+        if not free.acquire(blocking=False):
             remark = f"the client is busy with {AT_ONCE_MAX} other requests"
-            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
+            return self._busy(connection, request, remark)
         thread = threading.Thread(
             target=self._handle,
-            args=(connection, request, handler, header),
+            args=(connection, request, handler, header, free),
             name=f"rocketpoll request {request.code}",
             daemon=True,
         )
         try:
             thread.start()
         except RuntimeError as error:  # at a limit of threads
-            self._free.release()
+            free.release()
             remark = f"the client has no thread for it: {error}"
-            return request.respond(ResponseCode.SYSTEM_BUSY, remark)
+            return self._busy(connection, request, remark)
         return None
+
+    def _busy(
+        self, connection: Connection, request: RemotingCommand, remark: str
+    ) -> RemotingCommand:
+        if request.is_one_way:  # the broker will not hear of it
+            _log.warning("%s: request %d was dropped: %s", connection.address, request.code, remark)
+        return request.respond(ResponseCode.SYSTEM_BUSY, remark)
 
     def _forked(self) -> None:
         """Free all slots: the requests that are under way are the parent's."""
-        self._free = threading.Semaphore(AT_ONCE_MAX)
+        self._free = _room()
 
     def _handle(
         self,
@@ -102,6 +116,7 @@ class BrokerRequests(ProcessBound):
         request: RemotingCommand,
         handler: Callable[[str, RemotingCommand, Any], object],
         header: Any,
+        free: threading.Semaphore,
     ) -> None:
         try:
             body = handler(connection.address, request, header)
@@ -114,7 +129,7 @@ class BrokerRequests(ProcessBound):
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
-            self._free.release()
+            free.release()
         if not request.is_one_way:
             try:
                 connection.send(answer)

@@ -72,10 +72,14 @@ def test_a_change_of_members_is_passed_on_at_once(requests, consumer, line):
     assert not consumer.rebalances.acquire(blocking=False)
 
 
-def test_offsets_are_reset(requests, consumer, line):
+def reset():
     fields = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
     body = encode_body(ResetOffsetBody(offset_table={QUEUE: 5}))
-    assert requests(line, RemotingCommand(220, flag=2, ext_fields=fields, body=body)) is None
+    return RemotingCommand(220, flag=2, ext_fields=fields, body=body)
+
+
+def test_offsets_are_reset(requests, consumer, line):
+    assert requests(line, reset()) is None
     assert consumer.resets.acquire(timeout=10)
     assert consumer.told == [("T", {QUEUE: 5})]
 
@@ -155,6 +159,27 @@ def test_so_many_at_a_time_and_no_more(requests, consumer, line):
     assert requests(line, request).code == 2
     go_on.set()
     assert {line.answer().code for _ in range(AT_ONCE_MAX)} == {0}
+
+
+def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, line, caplog):
+    go_on = threading.Event()
+
+    def waits(*_):
+        go_on.wait(10)
+        return ConsumeResult.CR_SUCCESS
+
+    consumer.consumes = waits
+    fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
+    for _ in range(AT_ONCE_MAX):
+        requests(line, RemotingCommand(309, ext_fields=fields, body=record()))
+    assert requests(line, reset()) is None
+    assert consumer.resets.acquire(timeout=10)
+    consumer.reset_offsets = waits
+    for _ in range(AT_ONCE_MAX):
+        requests(line, reset())
+    requests(line, reset())
+    assert "request 220 was dropped" in caplog.text
+    go_on.set()
 
 
 def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):

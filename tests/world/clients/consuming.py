@@ -26,6 +26,8 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 CONSUME = "consume"
 POLL_MS = 1_000
 _ON_TOP_SECONDS = 0.1
+_LEAVES_SECONDS = 1.0
+"""Who takes longer to leave, over a connection that stays slow, says what it could not store."""
 _START_SECONDS = 30.0
 _START_AGAIN_SECONDS = 1.0
 _ALONE_SECONDS = 1.0
@@ -212,7 +214,9 @@ class Consuming:
                 self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS
             ):
                 each.shutdown()
-        if self.kind != "lite" and (self.reader.is_broadcasting or self.is_alone):
+        is_in_time = world.kernel.now - began_at < _LEAVES_SECONDS
+        is_its_own = self.reader.is_broadcasting or self.is_alone
+        if self.kind != "lite" and is_its_own and is_in_time:
             world.ledger.was_shut_down(self.reader, finished, began_at)
         world.note(f"{self._life.process.name} consumes no more")
 

@@ -14,7 +14,8 @@ what brokers were told.
     what a filter leaves out     need not come (`filters`)
 
 Of a topic that is made again only messages count, and no places: what was sent behind that comes
-to all.
+to all. But an offset that was on its way to a broker meanwhile is stored for the new queue: nobody
+can tell whose it was, and who begins there passes over what lies before it.
 
 A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
 where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
@@ -61,6 +62,7 @@ class Ledger:
         self._disturbances = []  # until when, to whom
         self._disturbed_at = defaultdict(float)  # when last, by group
         self._forgot_locks = {}  # when last, by broker
+        self._held_up_until = {}  # by broker
         self._silenced = set()  # brokers whose connections may have died without a word
         self.moves = Moves(world)
         self.tags = {}  # by body, of those that have one
@@ -79,6 +81,10 @@ class Ledger:
     def silenced(self, name):
         """Connections to a broker have died, and nobody was told."""
         self._silenced.add(name)
+
+    def held_up(self, name, seconds):
+        """What is under way to a broker arrives when so much time is over."""
+        self._held_up_until[name] = self._world.kernel.now + seconds + _NOTICED_SECONDS
 
     def broker_ended(self, name):
         """Who had which queue locked, it knows no more; nor the offsets that it had not saved."""
@@ -224,9 +230,13 @@ class Ledger:
 
     def committed(self, group, queue, queue_offset):
         """A broker has taken a group's offset."""
-        reader = self.readers.get(group)
-        if reader is not None and queue[0] not in self.made_again:
-            now = self._world.kernel.now
+        reader, now = self.readers.get(group), self._world.kernel.now
+        if reader is None:
+            return
+        if queue[0] in self.made_again:
+            if self.made_again[queue[0]] <= now <= self._held_up_until.get(queue[1], -inf):
+                reader.arrived_late[queue] = max(reader.arrived_late.get(queue, 0), queue_offset)
+        else:
             reader.commits.append((now, queue, queue_offset))
             reader.first_commits.setdefault(queue, (now, queue_offset))
 
@@ -300,11 +310,11 @@ class Ledger:
                     if offset >= reader.begins_at(queue) and not self.may_pass_over(reader, body):
                         yield queue, body
         lie = {body for bodies in self.stored.values() for body in bodies.values()}
-        for body in self.acknowledged:
+        for body, place in self.acknowledged.items():
             topic = self.sent[body]
             if topic in self.made_again:
                 since = max(self.made_again[topic], reader.skipped_until.get(topic, 0.0))
-                must_come = self.sent_at[body] > since
+                must_come = self.sent_at[body] > since and not reader.may_have_begun_behind(place)
             else:
                 must_come = body not in lie
             if topic in reader.topics and must_come and not self.may_pass_over(reader, body):

@@ -48,6 +48,9 @@ class Reader:
     commits: list = field(default_factory=list)
     skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
     skipped_until: dict = field(default_factory=dict)  # when last, by topic
+    arrived_late: dict = field(default_factory=dict)
+    """By queue of a topic made again: the offset that was under way to a held-up broker."""
+
     calls: dict = field(default_factory=dict)
     begun_first: dict = field(default_factory=dict)  # when first, by body
     comes_again: set = field(default_factory=set)  # bodies that failed once, or took too long
@@ -71,6 +74,10 @@ class Reader:
             return skipped
         _, first = self.first_commits.get(queue, (0.0, 0))
         return max(skipped, first)
+
+    def may_have_begun_behind(self, place):
+        """Whether an offset beyond this place can have been one of the topic's that was before."""
+        return place is not None and place[3] < self.arrived_late.get(place[:3], 0)
 
     def lacks_offset(self, queue):
         """Whether nobody knows where the group begins."""

@@ -110,6 +110,8 @@ class ClientWorld(ClusterStage):
         if kind in _UNHEARD:
             name = self._broker(broker).name if broker is not None else None
             self.ledger.moves.troubled(seconds, name)
+        if kind == "hold up":
+            self.ledger.held_up(self._broker(broker).name, seconds)
         super().befall(kind, seconds, arguments)
 
     def _silence(self, seconds, broker):
