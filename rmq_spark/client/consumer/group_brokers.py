@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from rmq_spark.client.consumer.decoding import Doubtful, decoded_pull
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, ClientError, OffsetMoved
@@ -34,6 +34,8 @@ PLAIN_PULL_MESSAGES_MAX = 32
 _HELD = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
 _LITE = PullSysFlag.LITE_PULL.value
+
+_Found = TypeVar("_Found")
 
 
 class Pull(NamedTuple):
@@ -273,11 +275,24 @@ class GroupBrokers:
 
         Connected brokers are asked first.
         """
+        return self._by_any(topic, lambda address: self._api.consumer_ids(address, self._group))
+
+    def topics_of_group(self, topic: str) -> frozenset[str]:
+        """Return the topics of the group's last heartbeat, as any broker of a topic knows them."""
+
+        def ask(address: str) -> frozenset[str]:
+            return frozenset(
+                self._api.admin.consumer_connection(address, self._group).subscription_table
+            )
+
+        return self._by_any(topic, ask)
+
+    def _by_any(self, topic: str, ask: Callable[[str], _Found]) -> _Found:
         failure: ClientError | None = None
         names = self._routes.route(topic).brokers
         for name in sorted(names, key=self._is_away):
             try:
-                return self._api.consumer_ids(self._routes.address_for_read(name), self._group)
+                return ask(self._routes.address_for_read(name))
             except ClientError as error:  # noqa: PERF203  # until one answers
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")

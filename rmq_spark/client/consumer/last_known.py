@@ -84,12 +84,18 @@ class LastKnown:
         self._witnesses: _Witnesses | None = None
         self._heard_ms = clock()
         self._is_doubted = False
+        self._is_missing = False
         self._is_lost = False
 
     @property
     def must_be_found(self) -> bool:
         """True while `find` is to tell where the queue goes on."""
         return self._is_lost
+
+    @property
+    def may_be_another(self) -> bool:
+        """True if the last look did not find the last message: no offset may be stored yet."""
+        return self._is_lost or (self._is_missing and self._offset is not None)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -117,10 +123,11 @@ class LastKnown:
         self._witnesses = _Witnesses.of(message)
         self._since_ms = message.store_timestamp
         self._offset = message.queue_offset
+        self._is_missing = False
 
     def came(self, messages: Sequence[MessageExt]) -> None:
         """Note the answer to a pull, with or without messages: the queue is the one that it was."""
-        self._is_lost = self._is_doubted = False
+        self._is_lost = self._is_doubted = self._is_missing = False
         self._heard_ms = self._clock()
         if messages:
             self._note(messages[-1])
@@ -138,13 +145,15 @@ class LastKnown:
     def look(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Find out whether the queue is the one that it was, if that is in doubt.
 
-        Where the last message is not there, nothing is known: it may have been old enough to go.
+        Where the last message is not there, nothing is known until the next answer to a pull: it
+        may have been old enough to go.
         """
         if self._offset is None or self._witnesses is None or not self.is_in_doubt:
             return
         found = message_at(queue, self._offset)
         self._is_doubted = False
         self._heard_ms = self._clock()
+        self._is_missing = found is None
         if found is not None and self._witnesses.are_of_another(found):
             self._is_lost = True
 
@@ -153,7 +162,7 @@ class LastKnown:
 
         Unlike `look`, this takes a message that is not there for that of another queue.
         """
-        if self._is_lost:
+        if self.may_be_another:
             return False
         offset, witnesses = self._offset, self._witnesses
         if offset is None or witnesses is None or not self.is_in_doubt:

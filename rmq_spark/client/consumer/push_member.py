@@ -369,7 +369,7 @@ class PushMember(GroupMember):
             request.process_queue.retire()  # unsubscribed just now
             return lambda: None
         committed = None
-        if self._is_clustering:
+        if self._is_clustering and not request.last_known.may_be_another:
             committed = self._offset_store.read_offset(
                 request.queue, ReadOffsetType.READ_FROM_MEMORY
             )

@@ -216,6 +216,15 @@ def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
     assert cluster.retried(group) == cluster.dead_letters(group) == 0
 
 
+def test_members_that_subscribe_to_different_topics_are_told(cluster, clients, monkeypatch, caplog):
+    monkeypatch.setattr("rmq_spark.client.consumer.rebalance.same_topics.APART_MS", 0)
+    group, topics = cluster.group(), [cluster.topic(queues=1), cluster.topic(queues=1)]
+    for topic in topics:
+        clients.push(Listener(), group, topic, rebalance_interval_ms=200)
+    said = f"this one to {topics[0]}, another to {topics[1]};"
+    wait_until("the first one is told", lambda: said in caplog.text)
+
+
 def test_operators_see_what_a_consumer_is_doing(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener()

@@ -212,6 +212,25 @@ def test_a_message_that_is_not_there_any_more_tells_nothing():
     assert not last.must_be_found
 
 
+def test_no_offset_is_stored_while_the_last_message_is_missing_until_a_pull_is_answered():
+    last = known()
+    last.failed(ConnectionClosed("b:1", "gone"))
+    last.look(QUEUE, stands(None)[0])
+    assert last.may_be_another
+    assert list(those_known({QUEUE: last}, stands(None)[0])) == []
+    last.came(())
+    assert not last.may_be_another
+    assert list(those_known({QUEUE: last}, stands(None)[0])) == [QUEUE]
+
+
+def test_where_a_queue_goes_on_whose_last_message_was_missing_it_is_no_longer_missing():
+    last = known()
+    last.failed(ConnectionClosed("b:1", "gone"))
+    last.look(QUEUE, stands(None)[0])
+    assert last.legal_offset(QUEUE, 6, illegal(8, 9, 8)) == 8  # it was old enough to go
+    assert not last.may_be_another
+
+
 def test_who_cannot_look_is_still_in_doubt():
     last = known()
     last.failed(ConnectionClosed("b:1", "gone"))

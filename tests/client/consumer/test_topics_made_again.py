@@ -20,6 +20,7 @@ from rocketpoll import (
     EmbeddedBroker,
     LitePullConsumer,
     LitePullSettings,
+    PullLimits,
     PushConsumer,
     PushSettings,
 )
@@ -335,6 +336,42 @@ def test_a_member_that_has_noticed_nothing_when_it_leaves_stores_no_offset_of_th
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
             make_again_unnoticed(broker, member, new)
+        assert left_for_the_next(broker) == new
+
+
+def test_a_member_that_was_full_meanwhile_tells_no_offset_of_the_old_one_as_it_pulls(monkeypatch):
+    """Nothing lies yet where its last message was; it leaves before it goes on elsewhere."""
+    monkeypatch.setattr("rmq_spark.client.consumer.last_known.DOUBT_MS", 0)
+    new = [f"new {number}" for number in range(40)]
+    others_go_on, last_goes_on = threading.Event(), threading.Event()
+
+    def listen(messages, _):
+        is_last = messages[0].body == OLD[-1].encode()
+        (last_goes_on if is_last else others_go_on).wait(PATIENCE_S)
+
+    settings = PushSettings(
+        consume_from_where=FIRST,
+        consume_message_batch_max_size=1,
+        limits=PullLimits(pull_threshold_for_queue=2),
+        persist_consumer_offset_interval_ms=600_000,
+    )
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        with PushConsumer("G", broker.address, listener=listen, settings=settings) as consumer:
+            consumer.subscribe("T")
+            wait_until(
+                "it is full", lambda: consumer.health().cached_messages == len(OLD), PATIENCE_S
+            )
+            broker.delete_topic("T")
+            broker.create_topic("T", queues=1)
+            broker.send("T", new[0])
+            others_go_on.set()
+            [queue] = [each for each in consumer.assignment() if each.topic == "T"]
+            known = consumer._member._last_known()[queue]
+            wait_until("it has pulled", lambda: known.must_be_found, PATIENCE_S)
+            broker.send("T", *new[1:])
+        last_goes_on.set()
         assert left_for_the_next(broker) == new
 
 

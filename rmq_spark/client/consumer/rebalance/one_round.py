@@ -19,6 +19,9 @@ class GroupOnBrokers(GroupView, Protocol):
     def names(self, topic: str) -> frozenset[str]:
         """Return the names of a topic's brokers."""
 
+    def topics_of_group(self, topic: str) -> frozenset[str]:
+        """Return the topics that a topic's broker knows the group to subscribe to."""
+
 
 class OneRound:
     """A `GroupView` that remembers what brokers have said of members. For use by one thread."""

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from rmq_spark.client.consumer.rebalance.one_round import GroupOnBrokers, OneRound
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, Share
+from rmq_spark.client.consumer.rebalance.same_topics import SameTopics
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import Routes
+from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.names import RETRY_PREFIX
 
 _log = logging.getLogger(__name__)
@@ -73,6 +76,7 @@ class RebalanceService:
         self._rule = rule
         self._brokers = brokers
         self._instance = instance
+        self._same_topics = SameTopics(member.group, brokers.topics_of_group)
         self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
 
     def do_rebalance(self) -> int | None:
@@ -89,7 +93,10 @@ class RebalanceService:
         group = OneRound(self._brokers)
         topics = sorted({*subscribed, *self._member.topics_of_queues()})
         balanced = [self._rebalance_by_topic(topic, group) for topic in topics]
-        return None if all(balanced) else UNBALANCED_MS
+        if not all(balanced):
+            return UNBALANCED_MS
+        self._compare_topics(subscribed, group)
+        return None
 
     def _rebalance_by_topic(self, topic: str, group: OneRound) -> bool:
         member = self._member
@@ -115,6 +122,16 @@ class RebalanceService:
         if topic not in member.topics or not member.is_running:
             return True
         return member.take_share(topic, share) and share.is_known
+
+    def _compare_topics(self, subscribed: frozenset[str], group: OneRound) -> None:
+        """Look whether others in the group want the same, by a broker that has just answered."""
+        if self._rule.message_model is MessageModel.BROADCASTING:
+            return  # each has all queues
+        for topic in sorted(subscribed - self._failures.keys()):
+            with suppress(ClientError):
+                members = len(group.consumer_ids(topic))
+                self._same_topics.look(topic, subscribed, members)
+                return
 
     def _failed(self, topic: str, error: ClientError) -> None:
         is_made_soon = topic.startswith(RETRY_PREFIX) and type(error) is RouteNotFound

@@ -40,6 +40,9 @@ class World:
         self.asked += 1
         return self.members
 
+    def topics_of_group(self, _):
+        return self.topics
+
     def heartbeat(self):
         self.beats += 1
 

@@ -1,0 +1,85 @@
+"""Members of a group that subscribe to different topics are told so; nobody else is."""
+
+import logging
+
+import pytest
+
+from rmq_spark.client.consumer.rebalance.same_topics import APART_MS, MEMBERS_MAX, SameTopics
+from rmq_spark.client.errors import RequestTimeout
+
+MINE, OTHERS = frozenset({"o", "%RETRY%G"}), frozenset({"x", "%RETRY%G"})
+
+
+class Group:
+    """A group as a broker knows it, and a member that looks."""
+
+    def __init__(self):
+        self.now, self.found, self.asked = 0, OTHERS, []
+        self.same_topics = SameTopics("G", self.topics_at_brokers, lambda: self.now)
+
+    def topics_at_brokers(self, topic):
+        self.asked.append(topic)
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def look(self, found=OTHERS, *, mine=MINE, members=2, after_ms=APART_MS):
+        self.now += after_ms
+        self.found = found
+        self.same_topics.look("o", mine, members)
+
+
+@pytest.fixture
+def group(caplog):
+    caplog.set_level(logging.WARNING)
+    return Group()
+
+
+def test_a_difference_that_is_seen_twice_is_told_once(group, caplog):
+    group.look()
+    assert caplog.messages == []
+    group.look()
+    assert "this one to o, another to x;" in caplog.text
+    group.look()
+    assert len(caplog.messages) == 1
+
+
+def test_the_members_own_heartbeat_between_changes_nothing(group, caplog):
+    for found in (OTHERS, MINE, OTHERS):
+        group.look(found)
+    assert len(caplog.messages) == 1
+
+
+def test_another_difference_is_told_again(group, caplog):
+    for found in (OTHERS, OTHERS, frozenset({"y"}), frozenset({"y"})):
+        group.look(found)
+    assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize(
+    "founds",
+    [
+        pytest.param([MINE] * 3, id="the same topics"),
+        pytest.param([frozenset({"o"})] * 3, id="the same but for the retry topic"),
+        pytest.param([OTHERS, frozenset({"o", "y"}), MINE], id="one that subscribes bit by bit"),
+        pytest.param([frozenset()] * 3, id="a broker that knows of none"),
+        pytest.param([RequestTimeout("b:1", 203, 3_000)] * 3, id="no answer"),
+    ],
+)
+def test_who_wants_the_same_as_all_is_told_nothing(group, caplog, founds):
+    for found in founds:
+        group.look(found)
+    assert caplog.messages == []
+    assert len(group.asked) == 3
+
+
+@pytest.mark.parametrize("members", [0, 1, MEMBERS_MAX + 1])
+def test_who_is_alone_or_among_very_many_does_not_look(group, members):
+    group.look(members=members)
+    assert group.asked == []
+
+
+def test_nobody_looks_more_often_than_it_needs(group):
+    for _ in range(3):
+        group.look(after_ms=APART_MS // 4)
+    assert len(group.asked) == 1
