@@ -38,16 +38,9 @@ class FirstOffset(NamedTuple):
     consume_timestamp_ms: int
 
     def of(self, queue: MessageQueue, store: OffsetStore, ends: QueueEnds) -> int:
-        """Return the offset at which to begin a queue, which is the group's from now on.
-
-        Else a member that leaves before its first message would leave what comes after that to
-        nobody: the next one would begin at the end once more. What an operator or the user has
-        stored while the broker was asked counts above that.
-        """
+        """Return the offset at which to begin a queue."""
         stored = store.read_offset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
-        first = stored if stored is not None else self._without_any(queue, ends)
-        store.begin_at(queue, first)
-        return first
+        return stored if stored is not None else self._without_any(queue, ends)
 
     def _without_any(self, queue: MessageQueue, ends: QueueEnds) -> int:
         if queue.topic.startswith(RETRY_PREFIX):

@@ -176,8 +176,16 @@ class MemberOffsets:
         self._ahead.expect(queues)
 
     def begin_at(self, queue: MessageQueue) -> Place:
-        """Return the place to begin a queue at, which another member may have moved."""
-        return self._ahead.of(queue)
+        """Return the place to begin a queue at; its offset is the group's from now on.
+
+        Else a member that leaves before its first message would leave what comes after that to
+        nobody: the next one would begin at the end once more. What an operator or the user has
+        stored while the broker was asked counts above that. While the member does not begin the
+        queue, as it is paused, nothing is stored of it: nobody would look whether it is another.
+        """
+        place = self._ahead.of(queue)
+        self._store.begin_at(queue, place.offset)
+        return place
 
     def _first_of(self, queue: MessageQueue) -> Place:
         self._store.remove_offset(queue)

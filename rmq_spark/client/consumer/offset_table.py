@@ -72,19 +72,15 @@ class OffsetTable:
     ) -> int | None:
         """Return an offset from here or, by ``stored``, from where it is kept, as ``kind`` says.
 
-        With MEMORY_FIRST_THEN_STORE it is remembered; one read from the store alone is not, as
-        other members may move it.
+        What is read from there is not remembered here, else it would be stored again, though the
+        queue may be another one by then.
         """
         if kind is not ReadOffsetType.READ_FROM_STORE:
             known = self.get(queue)
             if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
                 return known
         kept = stored(queue)
-        if kept is None or kept < 0:
-            return None
-        if kind is ReadOffsetType.MEMORY_FIRST_THEN_STORE:
-            self.add_missing({queue: kept})
-        return kept
+        return None if kept is None or kept < 0 else kept
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Set an offset; with ``increase_only``, ignore one that is not greater."""

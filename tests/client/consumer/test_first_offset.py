@@ -64,22 +64,3 @@ def test_a_groups_own_retries_are_never_passed_over(where):
 def test_an_error_is_never_an_offset(where):
     with pytest.raises(RequestTimeout):
         begins(where, RequestTimeout("b:1", 14, 3_000))
-
-
-def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
-    """Else what comes after a member that has had no message yet would come to nobody."""
-    store = store_of(None)
-    rule = FirstOffset(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0)
-    assert rule.of(QUEUE, store, Ends()) == 90
-    assert store.offsets("T") == {QUEUE: 90}
-
-
-@pytest.mark.parametrize("stored", [None, 50])
-def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored):
-    def query(_):
-        store.persist(QUEUE, 20)  # as a reset that comes in the midst of that
-        return stored
-
-    store = RemoteBrokerOffsetStore(query, lambda *_, **__: None)
-    FirstOffset(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0).of(QUEUE, store, Ends())
-    assert store.offsets("T") == {QUEUE: 20}

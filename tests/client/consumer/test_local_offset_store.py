@@ -88,7 +88,6 @@ def test_the_store_is_asked_where_memory_does_not_know(path):
     written(path, first=12)
     assert store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
     assert store.read_offset(QUEUE, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == 12
-    assert store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) == 12
 
 
 def test_nothing_new_is_not_written(path):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+from received_messages import received
 
 from rmq_spark.client.consumer import member_offsets
+from rmq_spark.client.consumer.first_offset import FirstOffset
 from rmq_spark.client.consumer.last_known import LastKnown
 from rmq_spark.client.consumer.member_offsets import MemberOffsets
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
@@ -82,6 +85,70 @@ def clock(monkeypatch):
     now = [1_000]
     monkeypatch.setattr(member_offsets, "monotonic_ms", lambda: now[0])
     return now
+
+
+class Ends:
+    """Queues of ten messages."""
+
+    def max_offset(self, _):
+        return 10
+
+    def message_at(self, queue, queue_offset):
+        return received(queue_offset, queue=queue)
+
+
+class Beginner(Member):
+    """A member that begins queues at their ends, where its group has no offset."""
+
+    def __init__(self):
+        self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
+        self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
+        self.offsets = MemberOffsets(
+            self.store,
+            self.ends,
+            self.lane,
+            FirstOffset(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 0),
+            lambda: self.known,
+            self.ends.message_at,
+        )
+
+
+def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
+    """Else what comes after a member that has had no message yet would come to nobody."""
+    member = Beginner()
+    place = member.offsets.begin_at(QUEUE)
+    member.known[QUEUE] = place.last_known
+    member.offsets.persist_now((QUEUE,))
+    assert (place.offset, member.broker.offsets) == (10, {QUEUE: 10})
+
+
+@pytest.mark.parametrize("stored", [None, 50])
+def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored, monkeypatch):
+    member = Beginner()
+
+    def query(_):
+        member.store.persist(QUEUE, 20)  # as a reset that comes in the midst of that
+        return stored
+
+    monkeypatch.setattr(member.store, "_query", query)
+    member.offsets.begin_at(QUEUE)
+    assert member.store.offsets("T") == {QUEUE: 20}
+
+
+@pytest.mark.parametrize("ends", ["stays", "is given up"])
+def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is_stored(ends):
+    """Its topic may be made again meanwhile, and nobody would look: it is paused, say."""
+    member = Beginner()
+    member.broker.offsets = {QUEUE: 4, OTHER: 4}
+    member.offsets.expect([QUEUE, OTHER])
+    member.known = {OTHER: member.offsets.begin_at(OTHER).last_known, QUEUE: LastKnown()}
+    member.broker.offsets = {}  # with the topic, which is made again
+    if ends == "stays":
+        member.offsets.persist_now((QUEUE,))
+    else:
+        member.gives_up()
+        member.lane.run()
+    assert member.broker.told == []
 
 
 def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_stored(member):

@@ -71,18 +71,15 @@ def test_memory_comes_first_unless_the_store_is_asked(store, brokers):
     assert store.read_offset(QUEUE, MEMORY) == 8
 
 
-def test_what_the_store_says_is_remembered(store, brokers):
+@pytest.mark.parametrize("kind", [STORE, EITHER])
+def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
+    store, brokers, kind
+):
     brokers.offsets[QUEUE] = 3
-    assert store.read_offset(QUEUE, EITHER) == 3
-    brokers.down.add("broker-a")
-    assert store.read_offset(QUEUE, EITHER) == 3
-    assert store.offsets("T") == {QUEUE: 3}
-
-
-def test_what_is_asked_of_the_store_alone_is_not_remembered(store, brokers):
-    brokers.offsets[QUEUE] = 3
-    assert store.read_offset(QUEUE, STORE) == 3
+    assert store.read_offset(QUEUE, kind) == 3
     assert store.read_offset(QUEUE, MEMORY) is None
+    store.persist_all((QUEUE,))
+    assert brokers.told == []
 
 
 def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store, brokers, caplog):
