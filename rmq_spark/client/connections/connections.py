@@ -200,6 +200,11 @@ class Connections:
         """Return the features that a broker and this client agree on, connecting if need be."""
         return self._lines.line(address).agreement or Agreement()
 
+    def agreed(self, address: str) -> Agreement:
+        """Return the features agreed on with a connected broker; none with one that is not."""
+        line = self._lines.there(address)
+        return (line.agreement if line is not None else None) or Agreement()
+
     def peer_version(self, address: str) -> int:
         """Return the version that a peer last gave as its own; 0 if it has sent nothing yet."""
         line = self._lines.there(address)

@@ -54,7 +54,8 @@ class Pull(NamedTuple):
 class Pulled(NamedTuple):
     """Result of a pull: the messages that were wanted, and where to go on.
 
-    Those that are ``unreadable`` have their bodies as they are stored.
+    Those that are ``unreadable`` have their bodies as they are stored. It ``may_be_of_another``
+    queue if the broker holds a pull on while its topic is deleted and made again, as RocketMQ's do.
     """
 
     status: PullStatus
@@ -63,6 +64,7 @@ class Pulled(NamedTuple):
     max_offset: int
     messages: tuple[MessageExt, ...]
     unreadable: tuple[MessageExt, ...] = ()
+    may_be_of_another: bool = False
 
     def legal_offset(self, asked: int) -> int:
         """Return the offset to go on at after OFFSET_ILLEGAL: the broker's, or else the nearest.
@@ -152,7 +154,8 @@ class GroupBrokers:
         except CONNECTION_FAULTS:
             self._suggested.pop(queue, None)
             raise
-        future.add_done_callback(lambda answer: then(self._outcome(pull, answer)))
+        tells = self._api.tells_of_deleted_topics(address)
+        future.add_done_callback(lambda answer: then(self._outcome(pull, answer, tells=tells)))
         return future.abandon
 
     def _pull_header(self, pull: Pull, broker_id: int) -> PullMessageRequestHeader:
@@ -173,7 +176,9 @@ class GroupBrokers:
             expression_type=pull.subscription.expression_type,
         )
 
-    def _outcome(self, pull: Pull, answer: Future[PullResult]) -> Pulled | BaseException:
+    def _outcome(
+        self, pull: Pull, answer: Future[PullResult], *, tells: bool
+    ) -> Pulled | BaseException:
         try:
             result = answer.result()
         except BaseException as error:  # noqa: BLE001  # it is the outcome
@@ -182,7 +187,8 @@ class GroupBrokers:
             return error
         if self._is_replaced(pull) and result.pull_status is not PullStatus.OFFSET_ILLEGAL:
             bounds = result.min_offset, result.max_offset
-            return Pulled(PullStatus.NO_MATCHED_MSG, pull.queue_offset, *bounds, ())
+            status, asked = PullStatus.NO_MATCHED_MSG, pull.queue_offset
+            return Pulled(status, asked, *bounds, (), may_be_of_another=not tells)
         try:
             decoded = decoded_pull(
                 result.records,
@@ -207,6 +213,7 @@ class GroupBrokers:
             *(result.pull_status, next_offset, result.min_offset, result.max_offset),
             tuple(found),
             tuple(unreadable),
+            may_be_of_another=not tells,
         )
 
     def _is_replaced(self, pull: Pull) -> bool:

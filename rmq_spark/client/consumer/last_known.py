@@ -4,6 +4,8 @@
     the broker says that the topic is gone       it may be made again: lost
     the queue ends before what was asked for     made again, or its end is lost: lost
     a pull failed, or none was made for a while  in doubt: the last message is looked at again
+    a pull was held for a while by a broker that
+    holds it on whatever becomes of the topic    in doubt, before its answer counts
     another message stands in its place          made again, or an older copy: lost
     messages come                                not lost (any more)
 
@@ -141,6 +143,27 @@ class LastKnown:
         self._is_doubted = True
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
             self._is_lost = True
+
+    def looks_before(self, outcome: Pulled | BaseException) -> bool:
+        """Return whether an answer counts only behind a look, as its pull was held for a while.
+
+        The broker may have held it on while the topic was made again, with as many messages.
+        """
+        may_be_of_another = isinstance(outcome, Pulled) and outcome.may_be_of_another
+        return may_be_of_another and self.is_in_doubt
+
+    def outcome_behind_look(
+        self, queue: MessageQueue, message_at: MessageAt, outcome: Pulled | BaseException
+    ) -> Pulled | BaseException:
+        """Look whether the queue is the one that it was; return the outcome, or why there was none.
+
+        If it is another one, it `must_be_found`, and the answer is none of those asked for.
+        """
+        try:
+            self.look(queue, message_at)
+        except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
+            return error
+        return outcome
 
     def look(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Find out whether the queue is the one that it was, if that is in doubt.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from rmq_spark.client.consumer.group_brokers import Pulled
@@ -243,6 +244,16 @@ class PullMessageService:
             request.pulling = turn = request.turn
 
         def then(outcome: Pulled | BaseException) -> None:
+            last_known = request.last_known
+            if last_known.looks_before(outcome):
+                # It asks brokers, which the thread that reads their answers must not wait for.
+                ask = self._consumer.message_at
+                look = partial(last_known.outcome_behind_look, request.queue, ask, outcome)
+                self._lane(request).schedule(lambda: take_over(look()))
+            else:
+                take_over(outcome)
+
+        def take_over(outcome: Pulled | BaseException) -> None:
             if not self._is_over(request, turn):
                 return
             try:
@@ -286,7 +297,9 @@ class PullMessageService:
             self._failed(request, outcome)
             return
         self._outages.went_well(request.queue)
-        if outcome.status is PullStatus.OFFSET_ILLEGAL:
+        if request.last_known.must_be_found:
+            self.execute_pull_request_immediately(request)
+        elif outcome.status is PullStatus.OFFSET_ILLEGAL:
             self._correct(request, outcome)
         else:
             self._found(request, outcome)

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
@@ -236,12 +237,22 @@ class PullTask:
     def _pull(self, epoch: int, offset: int) -> None:
         asking = [threading.get_ident()]  # an answer in this thread must not pull again here
 
-        def then(outcome: Pulled | BaseException) -> None:
+        def take_over(outcome: Pulled | BaseException, *, goes_on: bool) -> None:
             try:
                 delay_ms = self._answered(epoch, offset, outcome)
             except Exception as error:  # noqa: BLE001  # as above
                 delay_ms = self._failed(error)
-            self._ended(epoch, delay_ms, goes_on=asking != [threading.get_ident()])
+            self._ended(epoch, delay_ms, goes_on=goes_on)
+
+        def then(outcome: Pulled | BaseException) -> None:
+            last_known = self.assigned.last_known
+            if last_known.looks_before(outcome):
+                # It asks brokers, which the thread that reads their answers must not wait for.
+                ask = self._source.message_at
+                look = partial(last_known.outcome_behind_look, self.assigned.queue, ask, outcome)
+                self._scheduler.schedule(lambda: take_over(look(), goes_on=False))
+            else:
+                take_over(outcome, goes_on=asking != [threading.get_ident()])
 
         try:
             abandon = self._source.pull(self.assigned.queue, offset, then)
@@ -261,6 +272,8 @@ class PullTask:
             return self._failed(outcome)
         self._outages.went_well(self.assigned.queue)
         last_known = self.assigned.last_known  # of this epoch, should it be sought in meanwhile
+        if last_known.must_be_found:
+            return 0
         next_offset = outcome.next_begin_offset
         if outcome.status is PullStatus.OFFSET_ILLEGAL:
             legal = last_known.legal_offset(self.assigned.queue, offset, outcome)

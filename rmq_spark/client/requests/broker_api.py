@@ -238,6 +238,13 @@ class BrokerApi:
 
         return self.connections.request_async(address, command, timeout_ms, interpret)
 
+    def tells_of_deleted_topics(self, address: str) -> bool:
+        """Return whether a connected broker answers a pull that it holds when its topic is deleted.
+
+        RocketMQ's hold it on, and answer it out of a topic of that name that is made meanwhile.
+        """
+        return bool(self.connections.agreed(address).extensions)
+
     def takes_chunks(self, address: str) -> bool:
         """Return whether a broker answers pulls in chunks of megabytes."""
         return Extension.PULL_CHUNK in self.agreement(address).extensions

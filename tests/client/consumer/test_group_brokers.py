@@ -26,6 +26,10 @@ class Api:
     def __init__(self):
         self.asked, self.down, self.answers, self.connected = [], set(), {}, {"a:1", "b:1"}
         self.connections = SimpleNamespace(is_ready=lambda address: address in self.connected)
+        self.tells = True
+
+    def tells_of_deleted_topics(self, _):
+        return self.tells
 
     def __getattr__(self, name):
         def ask(address, *arguments, **more):
@@ -120,6 +124,19 @@ def test_an_answer_by_a_subscription_that_was_replaced_moves_nothing(brokers, ap
     subscriptions["T"] = pull_of(selector=by_tag("red || blue")).subscription
     outcome = answered(brokers, api, pull, found(stored(7, "red")))
     assert outcome == Pulled(PullStatus.NO_MATCHED_MSG, 5, 1, 20, ())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_broker_that_holds_pulls_of_deleted_topics_on_may_answer_out_of_another_queue(
+    brokers, api, subscriptions, is_replaced
+):
+    pull = pull_of()
+    if is_replaced:
+        subscriptions["T"] = pull_of(selector=by_tag("red")).subscription
+    for tells in (True, False):
+        api.tells = tells
+        outcome = answered(brokers, api, pull, found(stored(7)))
+        assert outcome.may_be_of_another == (not tells)
 
 
 def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):

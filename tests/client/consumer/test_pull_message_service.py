@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place
 from rmq_spark.client.consumer.process_queue import ProcessQueue
 from rmq_spark.client.consumer.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull_task import PullLimits
@@ -132,6 +133,69 @@ def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
     bench.answer(pulled(*several(7), then=8))
     assert bench.comes_back_after(0)
     assert (bench.offsets, bench.consumer.consumed) == ([5, 5, 8], [7])
+
+
+@pytest.fixture
+def held_on():
+    """It has had a message, and its next pull is held by a broker that tells of no deletions."""
+    bench = Bench()
+    bench.request.last_known = LastKnown(bench.tasks)
+    bench.start()
+    bench.answer(in_doubt(pulled(*several(5), then=6)))
+    bench.tasks.move(0)
+    bench.request.process_queue.clear()
+    bench.tasks.move(DOUBT_MS)
+    return bench
+
+
+def in_doubt(outcome):
+    return outcome._replace(may_be_of_another=True)
+
+
+@pytest.mark.parametrize("messages", [(), several(6)], ids=["as long", "longer"])
+def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_the_same(
+    held_on, messages
+):
+    """RocketMQ's brokers hold a pull on while its topic is made again."""
+    held_on.consumer.stored[5] = replace(
+        received(5), store_timestamp=9, commit_log_offset=9, message_id="another"
+    )
+    held_on.answer(in_doubt(pulled(*messages, then=6 + len(messages))))
+    assert held_on.consumer.looked_at == []  # who reads must not wait for the answer
+    held_on.tasks.move(0)
+    assert (held_on.consumer.looked_at, held_on.consumer.illegal) == ([5], [0])
+    assert (held_on.consumer.consumed, held_on.consumer.corrected) == ([5], [])
+
+
+def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_same(held_on):
+    held_on.consumer.stored[5] = received(5)
+    held_on.answer(in_doubt(pulled(*several(6), then=7)))
+    held_on.tasks.move(0)
+    assert (held_on.consumer.looked_at, held_on.offsets) == ([5], [5, 6, 7])
+    assert held_on.consumer.consumed == [5, 6]
+
+
+def test_an_answer_that_is_in_doubt_counts_for_nothing_behind_another_subscription(held_on):
+    held_on.consumer.stored[5] = received(5)
+    held_on.answer(in_doubt(pulled(*several(6), then=7)))
+    held_on.service.pull_anew(held_on.request)
+    held_on.tasks.move(0)
+    assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
+
+
+def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again(
+    held_on, monkeypatch
+):
+    def is_down(*_):
+        raise DOWN
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held_on.consumer, "message_at", is_down)
+        held_on.answer(in_doubt(pulled(*several(6), then=7)))
+        held_on.tasks.move(0)
+    held_on.consumer.stored[5] = received(5)
+    assert held_on.comes_back_after(1_000)
+    assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
 
 def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench, monkeypatch):

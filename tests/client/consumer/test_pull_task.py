@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 from logged_lines import lines_of
@@ -11,7 +12,7 @@ from received_messages import QUEUE, received, several
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.consume_request_cache import ConsumeRequestCache
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.client.consumer.pull_task import PullLimits, PullTask
 from rmq_spark.client.errors import (
@@ -46,7 +47,7 @@ class Source:
         self.is_connected = True
         self.cached_messages = self.cached_bytes = 0
         self.abandoned, self.buried = [], []
-        self.looked_at, self.stored, self.taken_back = [], {}, []
+        self.looked_at, self.stored, self.taken_back, self.since = [], {}, [], None
 
     def first_offset(self, _):
         found = self.first_offsets.pop(0)
@@ -57,6 +58,9 @@ class Source:
     def message_at(self, _, queue_offset):
         self.looked_at.append(queue_offset)
         return self.stored.get(queue_offset)
+
+    def offset_since(self, _, __):
+        return self.since
 
     def take_back(self, _, offset):
         self.taken_back.append(offset)
@@ -132,6 +136,81 @@ def test_who_reads_answers_does_not_connect_to_another_broker(bench):
     assert bench.source.offsets == [5]
     bench.tasks.move(0)
     assert bench.source.offsets == [5, 7]
+
+
+def of_another(message):
+    """The message that is in its place in a topic of the same name, made later."""
+    return replace(message, store_timestamp=9, commit_log_offset=9, message_id="another")
+
+
+class HeldOn(Bench):
+    """It has had a message, and its next pull is held by a broker that tells of no deletions."""
+
+    def __init__(self):
+        super().__init__()
+        self.start()
+        self.assigned.last_known = LastKnown(self.tasks)
+        self.answered(*several(5), then=6)
+        self.assigned.process_queue.clear()
+
+    def answered(self, *messages, then, **more):
+        self.source.answer(pulled(*messages, then=then, **more)._replace(may_be_of_another=True))
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["longer", "as long"])
+def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_the_same(is_empty):
+    """RocketMQ's brokers hold a pull on while its topic is made again."""
+    bench = HeldOn()
+    bench.tasks.move(DOUBT_MS)
+    bench.source.stored[5] = of_another(received(5))
+    bench.source.since = 0
+    bench.answered(*([] if is_empty else several(6)), then=6 if is_empty else 7)
+    assert bench.source.looked_at == []  # who reads must not wait for the answer
+    bench.tasks.move(0)
+    assert (bench.source.looked_at, bench.source.offsets) == ([5], [5, 6, 0])
+    assert (bench.source.delivered, bench.source.taken_back) == ([5], [0])
+
+
+def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_same():
+    bench = HeldOn()
+    bench.tasks.move(DOUBT_MS)
+    bench.source.stored[5] = received(5)
+    bench.answered(*several(6), then=7)
+    bench.tasks.move(0)
+    assert (bench.source.looked_at, bench.source.offsets) == ([5], [5, 6, 7])
+    assert bench.source.delivered == [5, 6]
+
+
+def test_an_answer_that_came_soon_is_not_doubted():
+    bench = HeldOn()
+    bench.tasks.move(DOUBT_MS - 1)
+    bench.answered(*several(6), then=7)
+    assert (bench.source.looked_at, bench.source.delivered) == ([], [5, 6])
+
+
+def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again(monkeypatch):
+    def is_down(*_):
+        raise DOWN
+
+    bench = HeldOn()
+    bench.tasks.move(DOUBT_MS)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.source, "message_at", is_down)
+        bench.answered(*several(6), then=7)
+        bench.tasks.move(0)
+    bench.source.stored[5] = received(5)
+    assert bench.waits(1_000)
+    assert (bench.source.offsets, bench.source.delivered) == ([5, 6, 6], [5])
+
+
+def test_an_answer_that_is_in_doubt_when_the_queue_is_sought_in_moves_nothing():
+    bench = HeldOn()
+    bench.tasks.move(DOUBT_MS)
+    bench.answered(*several(6), then=7)
+    bench.assigned.seek(40)
+    bench.task.wake()
+    bench.tasks.move(0)
+    assert (bench.source.offsets, bench.source.delivered) == ([5, 6, 40], [5])
 
 
 def test_an_error_is_never_a_first_offset(bench):
