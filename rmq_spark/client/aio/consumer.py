@@ -280,7 +280,7 @@ class Consumer(Member["LoopConsumer"]):
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
-        wanted = self._now().offsets_to_commit(offsets)
+        wanted = self._now().wanted_commit(offsets)
         is_asked_for = offsets is not None
         await self._call_in_turn(lambda one: one.store(wanted, all_of_them=is_asked_for))
 

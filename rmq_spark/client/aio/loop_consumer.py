@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from rmq_spark.client import observing
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, Handout
+from rmq_spark.client.consumer.commits import Commit
 from rmq_spark.client.consumer.lite_pull_member import MessageQueueListener
 from rmq_spark.client.consumer.seekable_member import SeekableMember
 from rmq_spark.client.consumer.settings import LitePullSettings
@@ -100,20 +101,19 @@ class LoopConsumer(SeekableMember):
         super()._forked()
         self.handout = self._handed_of = None
 
-    def offsets_to_commit(
-        self, offsets: Mapping[MessageQueue, int] | None
-    ) -> Mapping[MessageQueue, int]:
-        """Return the offsets that `commit` stores: those given, or how far all was returned."""
-        return self._offsets_to_commit(offsets)
+    def wanted_commit(self, offsets: Mapping[MessageQueue, int] | None) -> Commit:
+        """Return what `commit` stores: the offsets given, or how far all was returned."""
+        return self._wanted_commit(offsets)
 
-    def store(self, offsets: Mapping[MessageQueue, int], *, all_of_them: bool) -> None:
+    def store(self, commit: Commit, *, all_of_them: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
         Those of queues that were given up since are another member's to store: with
         ``all_of_them`` that is an error, otherwise they are left out.
         """
         if all_of_them:
-            for queue in offsets:
+            for queue in commit.offsets:
                 self._checked(queue)
         held = self._assigned.queues
-        self._persist_now({queue: at for queue, at in offsets.items() if queue in held})
+        offsets = {queue: at for queue, at in commit.offsets.items() if queue in held}
+        self._persist_now(commit._replace(offsets=offsets))

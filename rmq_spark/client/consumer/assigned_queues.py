@@ -12,7 +12,7 @@ no offset.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,6 +43,8 @@ class AssignedQueue:
         """Knowledge of the queue since it was begun or sought in."""
         self._mutex = reentrant_mutex()
         self._epoch = 0
+        self.moves = 0
+        """Number of times that operators have moved the group in this queue."""
         self._pull_offset: int | None = None
         self._delivered_offset: int | None = None
         self._consume_offset: int | None = None
@@ -97,6 +99,12 @@ class AssignedQueue:
         with self._mutex:
             self.last_known = LastKnown()
             self._go_on_at(offset)
+
+    def move(self, offset: int) -> None:
+        """Go on where an operator moves the group; commits from before count no more."""
+        with self._mutex:
+            self.moves += 1
+            self.seek(offset)
 
     def _go_on_at(self, offset: int) -> None:
         self._end_handout()
@@ -235,6 +243,16 @@ class AssignedQueue:
             self._count_handed()
             if not self.is_dropped:
                 self._consume_offset = self._delivered_offset
+
+    def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
+        """Call a function with the queue and its consume offset, if that is known and counts.
+
+        Nobody seeks in the queue meanwhile: what is published then comes behind this.
+        """
+        with self._mutex:
+            self._count_handed()
+            if self._consume_offset is not None and not self.is_dropped:
+                publish(self.queue, self._consume_offset)
 
     def drop(self) -> int | None:
         """Give the queue up and return its consume offset, which nothing moves from now on."""

@@ -9,12 +9,12 @@ store's matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.offset_table import OffsetStore
 from rmq_spark.client.consumer.process_queue import Clock
 from rmq_spark.client.threads.mutex import mutex
-from rmq_spark.wire.message_queue import MessageQueue
 
 
 class AutoCommit:
@@ -62,20 +62,12 @@ class AutoCommit:
         now_ms = self._clock()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + interval_ms
-            for queue, offset in consume_offsets(self._all_assigned()).items():
-                self._store.update_offset(queue, offset, increase_only=False)
+            update = partial(self._store.update_offset, increase_only=False)
+            for assigned in self._all_assigned():
+                assigned.publish_consumed(update)
 
     def leave(self, assigned: AssignedQueue) -> None:
         """Give a queue up, and have the offset that it has come to stored with the last ones."""
         consumed = assigned.drop()
         if self._interval_ms is not None and consumed is not None:
             self._store.update_offset(assigned.queue, consumed, increase_only=False)
-
-
-def consume_offsets(all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
-    """Return how far each queue has been dealt with, where that is known."""
-    return {
-        assigned.queue: consumed
-        for assigned in all_assigned
-        if (consumed := assigned.consume_offset) is not None and not assigned.is_dropped
-    }

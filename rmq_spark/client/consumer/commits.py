@@ -8,9 +8,10 @@ decided here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_brokers import by_broker
 from rmq_spark.client.consumer.last_known import LastKnown, MessageAt
 from rmq_spark.client.consumer.offset_table import OffsetStore
@@ -27,6 +28,28 @@ _QUEUES_OF_A_THREAD: Final = 4
 """So few are stored one after the other, sooner than another thread is started."""
 
 
+class Commit(NamedTuple):
+    """Offsets that a user wants stored, and how often operators had moved each queue by then."""
+
+    offsets: Mapping[MessageQueue, int]
+    moves: Mapping[MessageQueue, int]
+
+    @classmethod
+    def of_all_returned(cls, all_assigned: Iterable[AssignedQueue]) -> Commit:
+        """Return how far each queue has come with all that was returned, which is dealt with."""
+        offsets: dict[MessageQueue, int] = {}
+        moves = {assigned.queue: assigned.moves for assigned in all_assigned}
+        for assigned in all_assigned:
+            assigned.confirm_delivered()
+            assigned.publish_consumed(offsets.__setitem__)
+        return cls(offsets, moves)
+
+    def still_wanted(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
+        """Return the offsets of queues but for those that an operator has moved since."""
+        moved = {each.queue for each in all_assigned if each.moves > self.moves.get(each.queue, 0)}
+        return {queue: offset for queue, offset in self.offsets.items() if queue not in moved}
+
+
 def store_offsets(
     store: OffsetStore,
     offsets: Mapping[MessageQueue, int],
@@ -34,6 +57,9 @@ def store_offsets(
     message_at: MessageAt,
 ) -> None:
     """Wait until all brokers have the offsets; one that fails keeps none from the others.
+
+    They are remembered by the store already. What an operator has it remember meanwhile, while a
+    broker that is away is waited for, is stored in place of them.
 
     Of each broker some queues are stored at a time, as its network may take milliseconds for each.
 
@@ -49,13 +75,11 @@ def store_offsets(
 
     def persist(queue: MessageQueue) -> None:
         if queue not in known or known[queue].is_known(queue, message_at):
-            store.persist(queue, offsets[queue])
+            store.persist_newest(queue, offsets[queue])
         else:
             _log.warning("%s is another queue now: no offset is stored for it", queue)
 
     outcomes: list[Exception | None] = []
-    for queue, offset in offsets.items():  # remembered, should its broker fail
-        store.update_offset(queue, offset, increase_only=False)
     for own in by_broker(offsets).values():
         most = max(1, min(len(own) // _QUEUES_OF_A_THREAD, AT_ONCE_MAX))
         found = for_each(own, persist, most=most, name="commits", last=CONNECTION_FAULTS)

@@ -280,9 +280,9 @@ class LitePullMember(GroupMember):
         with self._changing_tasks:
             for task in self._tasks.values():
                 task.cancel()
+            for assigned in self._assigned.all():
+                self._auto_commit.leave(assigned)
         self._cache.close()
-        for assigned in self._assigned.all():
-            self._auto_commit.leave(assigned)
 
     def _forked(self) -> None:
         """Leave the queues of a consumer that was started to the parent process."""

@@ -106,6 +106,18 @@ class LocalFileOffsetStore:
         self._table.update(queue, offset, increase_only=False)
         self._save()
 
+    def persist_newest(
+        self,
+        queue: MessageQueue,  # noqa: ARG002  # the file holds all
+        offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
+    ) -> None:
+        """Write the file, if there is anything new.
+
+        Raises:
+            OffsetFileFailed: The file cannot be written.
+        """
+        self._save()
+
     def _save(self) -> None:
         with self._writing:
             offsets = self._table.all()

@@ -9,7 +9,7 @@ This module pulls nothing: that is for the member below it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rmq_spark.client.arguments import (
     check_kind,
@@ -20,8 +20,7 @@ from rmq_spark.client.arguments import (
     checked_queues,
 )
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.auto_commit import consume_offsets
-from rmq_spark.client.consumer.commits import store_offsets
+from rmq_spark.client.consumer.commits import Commit, store_offsets
 from rmq_spark.client.consumer.lite_pull_member import LitePullMember
 from rmq_spark.client.consumer.offset_table import ReadOffsetType
 from rmq_spark.client.errors import NotAssigned, OffsetOutOfRange
@@ -47,24 +46,26 @@ class SeekableMember(LitePullMember):
             TypeError: ``offsets`` is no mapping of queues to offsets.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
-        self._persist_now(self._offsets_to_commit(offsets))
+        self._persist_now(self._wanted_commit(offsets))
 
-    def _offsets_to_commit(
-        self, offsets: Mapping[MessageQueue, int] | None
-    ) -> Mapping[MessageQueue, int]:
+    def _wanted_commit(self, offsets: Mapping[MessageQueue, int] | None) -> Commit:
         self._check_running()
         if offsets is None:
-            all_assigned = self._assigned.all()
-            for assigned in all_assigned:
-                assigned.confirm_delivered()
-            return consume_offsets(all_assigned)
+            return Commit.of_all_returned(self._assigned.all())
         check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
+        moves: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
-            self._checked(queue, "a key of offsets")
+            moves[queue] = self._checked(queue, "a key of offsets").moves
             check_offset("offset", offset)
-        return dict(offsets)
+        return Commit(dict(offsets), moves)
 
-    def _persist_now(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def _persist_now(self, commit: Commit) -> None:
+        with (
+            self._changing_tasks
+        ):  # a queue is moved before, or what the operator stores comes later
+            offsets = commit.still_wanted(self._assigned.all())
+            for queue, offset in offsets.items():  # remembered, should its broker fail
+                self._offset_store.update_offset(queue, offset, increase_only=False)
         store_offsets(self._offset_store, offsets, self._last_known(), self.message_at)
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -176,16 +177,19 @@ class SeekableMember(LitePullMember):
         return self._brokers.search_offset(queue, timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
-        if not self._go_on_at(queue, offset):
+        if not self._change_place(queue, lambda assigned: assigned.seek(offset)):
             raise NotAssigned(queue)
         self._offsets.note_place(queue, offset)
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
+        return self._change_place(queue, lambda assigned: assigned.move(offset))
+
+    def _change_place(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
         with self._changing_tasks:
             assigned, task = self._assigned.get(queue), self._tasks.get(queue)
             if assigned is None:
                 return False
-            assigned.seek(offset)
+            change(assigned)
             self._cache.forget_stale()
             if task is not None:
                 task.wake()

@@ -7,11 +7,12 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
-from async_stories import BY_HAND, FIRST, NoWaiting, steps, taken, told_in_a_loop, until
+from async_stories import BY_HAND, FIRST, PATIENCE_S, NoWaiting, steps, taken, told_in_a_loop, until
 from breadth import count
 
 from rmq_spark.client import observing
 from rmq_spark.client.aio import loop_bridge
+from rmq_spark.client.consumer.group_brokers import GroupBrokers
 from rmq_spark.client.threads import turns
 from rocketpoll import EmbeddedBroker, LitePullSettings, Message, MessageQueue, aio
 from rocketpoll.errors import (
@@ -345,6 +346,40 @@ async def test_a_task_that_always_finds_messages_lets_the_others_run(broker, que
         assert turns >= 2
         assert consumer._let_others_run_at > before
         beside.cancel()
+
+
+@pytest.mark.parametrize("is_given", [False, True], ids=["all", "given"])
+@told_in_a_loop
+async def test_a_commit_that_waits_its_turn_does_not_undo_where_an_operator_moves_the_group(
+    broker, queue, group, is_given, monkeypatch
+):
+    broker.send(queue.topic, *numbers(3))
+    waits, may_go_on = threading.Event(), threading.Event()
+    min_offset = GroupBrokers.min_offset
+
+    def of_a_broker_that_is_slow(*arguments):
+        waits.set()
+        assert may_go_on.wait(PATIENCE_S)
+        return min_offset(*arguments)
+
+    async with (
+        aio.Consumer(group, broker.address, BY_HAND) as consumer,
+        aio.Admin(broker.address) as admin,
+    ):
+        await consumer.subscribe(queue.topic)
+        assert await taken(consumer, 3) == numbers(3)
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupBrokers, "min_offset", of_a_broker_that_is_slow)
+            seeking = asyncio.create_task(consumer.seek_to_begin(queue))
+            await until("a call that is under way", waits.is_set)
+            committing = asyncio.create_task(consumer.commit({queue: 3} if is_given else None))
+            await steps(3)
+            assert await admin.reset_to_time(group, queue.topic, 0) == {queue: 0}
+            assert await taken(consumer, 3) == numbers(3)  # it has been told
+            may_go_on.set()
+            await asyncio.gather(seeking, committing)
+        [lag] = await admin.lag(group, queue.topic)
+        assert lag.consumer_offset == 0
 
 
 @told_in_a_loop

@@ -5,11 +5,13 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.auto_commit import AutoCommit, consume_offsets
+from rmq_spark.client.consumer.auto_commit import AutoCommit
 from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.offset_table import OffsetTable
+from rmq_spark.wire.message_queue import MessageQueue
 
 INTERVAL_MS = 5_000
+OTHER = MessageQueue("T", "broker-a", 1)
 
 
 class Bench:
@@ -28,6 +30,13 @@ class Bench:
         self.commits.returned(self.assigned)
 
 
+def published(assigned):
+    """What the queue tells of how far it has been dealt with."""
+    found = {}
+    assigned.publish_consumed(found.__setitem__)
+    return found
+
+
 @pytest.fixture
 def bench():
     return Bench()
@@ -35,9 +44,9 @@ def bench():
 
 def test_what_was_returned_counts_when_more_is_wanted(bench):
     bench.poll(10, 11)
-    assert consume_offsets([bench.assigned]) == {QUEUE: 10}
+    assert published(bench.assigned) == {QUEUE: 10}
     bench.poll(12)
-    assert consume_offsets([bench.assigned]) == {QUEUE: 12}
+    assert published(bench.assigned) == {QUEUE: 12}
 
 
 def test_offsets_go_to_the_store_when_it_is_time_and_not_before(bench):
@@ -59,7 +68,7 @@ def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_
     bench.poll(12)
     bench.commits.leave(bench.assigned)
     assert bench.store.all() == {QUEUE: 12}
-    assert consume_offsets([bench.assigned]) == {}
+    assert published(bench.assigned) == {}
 
 
 def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
@@ -68,6 +77,27 @@ def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
     bench.poll(12)
     bench.clock.move(INTERVAL_MS)
     bench.commits.commit_if_due()
-    assert consume_offsets([bench.assigned]) == {QUEUE: 10}
+    assert published(bench.assigned) == {QUEUE: 10}
     bench.commits.leave(bench.assigned)
     assert bench.store.all() == {}
+
+
+def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the_store(bench):
+    """Its offset is taken when it is stored, and not with those of all others before."""
+    other = AssignedQueue(OTHER, bench.clock)
+    other.set_first_offset(0, Place(8, LastKnown()))
+    bench.commits = AutoCommit(
+        lambda: [bench.assigned, other], bench.store, INTERVAL_MS, bench.clock
+    )
+    update = bench.store.update
+
+    def update_in_the_midst_of_a_move(queue, offset, *, increase_only):
+        if queue == QUEUE:
+            other.move(3)
+            update(OTHER, 3, increase_only=False)
+        update(queue, offset, increase_only=increase_only)
+
+    bench.store.update_offset = update_in_the_midst_of_a_move
+    bench.clock.move(INTERVAL_MS)
+    bench.commits.commit_if_due()
+    assert bench.store.all() == {QUEUE: 10, OTHER: 3}

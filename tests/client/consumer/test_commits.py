@@ -6,7 +6,10 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.commits import store_offsets
+from rmq_spark.client.consumer.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.commits import Commit, store_offsets
+from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import ConnectionClosed
 from rocketpoll import (
     Admin,
@@ -56,13 +59,9 @@ class FarBroker:
 
     def __init__(self, at_once):
         self._together = threading.Barrier(at_once)
-        self.stored, self.remembered = {}, {}
+        self.stored = {}
 
-    def update_offset(self, queue, offset, *, increase_only):
-        assert not increase_only
-        self.remembered[queue] = offset
-
-    def persist(self, queue, offset):
+    def persist_newest(self, queue, offset):
         self._together.wait(PATIENCE_S)
         self.stored[queue] = offset
 
@@ -79,11 +78,11 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     class Half(FarBroker):
         asked = 0
 
-        def persist(self, queue, offset):
+        def persist_newest(self, queue, offset):
             if queue.broker_name == "away":
                 self.asked += 1
                 raise ConnectionClosed("b:1", "gone")
-            super().persist(queue, offset)
+            super().persist_newest(queue, offset)
 
     store = Half(1)
     offsets = {
@@ -94,4 +93,63 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     assert store.asked == 1
     assert {each.broker_name for each in store.stored} == {"here"}
     assert len(store.stored) == 3
-    assert store.remembered == offsets  # what was not stored is with the next ones
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["all", "given"])
+@pytest.mark.parametrize("how", ["time", "offset"])
+def test_a_commit_that_waits_does_not_undo_where_an_operator_moves_the_group(
+    monkeypatch, how, given
+):
+    """It may wait for a broker that is away, long behind the moment at which it was asked for."""
+    waits, may_go_on = threading.Event(), threading.Event()
+    real = RemoteBrokerOffsetStore.persist_newest
+
+    def persist_newest(store, queue, offset):
+        waits.set()
+        assert may_go_on.wait(PATIENCE_S)
+        real(store, queue, offset)
+
+    monkeypatch.setattr(RemoteBrokerOffsetStore, "persist_newest", persist_newest)
+    seldom = {"auto_commit": False, "persist_consumer_offset_interval_ms": 3_600_000}
+    settings = LitePullSettings(consume_from_where=FIRST, **seldom)
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *map(str, range(10)))
+        with LitePullConsumer("G", broker.address, settings) as consumer:
+            consumer.subscribe("T")
+            assert len(consumer.poll(PATIENCE_S * 1_000)) == 10
+            [queue] = consumer.assignment()
+            offsets = {queue: 10} if given else None
+            committing = threading.Thread(target=consumer.commit, args=(offsets,))
+            committing.start()
+            assert waits.wait(PATIENCE_S)
+            move(admin, queue, how)
+            assert len(consumer.poll(PATIENCE_S * 1_000)) == 10  # once more
+            may_go_on.set()
+            committing.join()
+            [lag] = admin.lag("G", "T")
+            assert lag.consumer_offset == 0
+        [lag] = admin.lag("G", "T")
+        assert lag.consumer_offset == 0
+
+
+def move(admin, queue, how):
+    """Have the group go back to the beginning."""
+    if how == "time":
+        assert admin.reset_to_time("G", "T", 0) == {queue: 0}
+    else:
+        admin.set_offset("G", queue, 0)
+
+
+def test_a_commit_that_was_asked_for_before_an_operator_moved_a_queue_is_for_the_others():
+    here, moved = (AssignedQueue(MessageQueue("T", "b", number), lambda: 0) for number in range(2))
+    for each in (here, moved):
+        each.set_first_offset(0, Place(7, LastKnown()))
+    both = [here, moved]
+    commit = Commit.of_all_returned(both)
+    given = Commit({here.queue: 5, moved.queue: 6}, {each.queue: each.moves for each in both})
+    here.seek(2)  # as a user who commits beside that
+    moved.move(3)
+    assert commit.still_wanted(both) == {here.queue: 7}
+    assert given.still_wanted(both) == {here.queue: 5}
+    assert Commit.of_all_returned(both).still_wanted(both) == {here.queue: 2, moved.queue: 3}
