@@ -1,0 +1,80 @@
+"""A topic that is made again while a broker holds the pull of a member: all of the new one comes.
+
+RocketMQ's brokers hold the pull on, and answer it out of the new queue when that is longer than the
+old one was, or when the time is over; ours answers at once that the topic is gone.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from broker_kinds import wait_until
+from conforming_clients import Listener, bodies_of, numbers
+
+from rmq_spark.client.consumer.last_known import DOUBT_MS
+from rmq_spark.client.errors import ClientError
+
+
+OLD, SHORTER, AS_LONG, LONGER = 8, 4, 8, 12
+PATIENCE_S = 60  # a pull is held for 20 s
+OFTEN = {"persist_consumer_offset_interval_ms": 200}
+KINDS = ("polling", "assigned", "concurrent", "orderly")
+
+
+class Member:
+    """A member of a group, and all that it has had."""
+
+    def __init__(self, kind, clients, group, topic):
+        self._had, self._listener = [], Listener()
+        if kind in {"polling", "assigned"}:
+            queues = [clients.cluster.queue(topic)]
+            where = {"topic": topic} if kind == "polling" else {"queues": queues}
+            self._consumer = clients.lite(group, **where, auto_commit_interval_ms=1_000, **OFTEN)
+        else:
+            self._consumer = None
+            clients.push(self._listener, group, topic, orderly=kind == "orderly", **OFTEN)
+
+    def had(self):
+        if self._consumer is None:
+            return self._listener.bodies
+        self._had += bodies_of(self._consumer.poll(50))
+        return self._had
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("count", [SHORTER, AS_LONG, LONGER], ids=["shorter", "as long", "longer"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_topic_that_is_made_again_below_a_held_pull_all_is_consumed(
+    cluster, clients, kind, count
+):
+    check(cluster, clients, kind, count)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("count", [AS_LONG, LONGER], ids=["as long", "longer"])
+def test_so_it_is_by_asyncio(cluster, both_clients, count):
+    check(cluster, both_clients, "polling", count)
+
+
+def check(cluster, clients, kind, count):
+    """Have a member hold a pull, make its topic again, and see all of the new one come."""
+    topic, group = cluster.topic(1), cluster.group()
+    cluster.send(topic, *numbers(OLD), queues=1)
+    member, new = Member(kind, clients, group, topic), numbers(count, 100)
+    wait_until("the old ones", lambda: set(numbers(OLD)) <= set(member.had()))
+    held_until = time.monotonic() + 2 * DOUBT_MS / 1_000
+    wait_until("a pull that is held for a while", lambda: time.monotonic() > held_until)
+    cluster.api.admin.delete_topic(cluster.address, topic)
+    cluster.topic(1, topic)
+    cluster.send(topic, *new, queues=1)
+    wait_until("the new ones", lambda: set(new) <= set(member.had()), PATIENCE_S)
+
+    def is_committed():
+        member.had()
+        try:
+            return cluster.stored_offset(group, topic) == count
+        except ClientError:
+            return False
+
+    wait_until("their commit", is_committed, PATIENCE_S)
