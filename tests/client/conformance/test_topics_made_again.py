@@ -15,7 +15,6 @@ from conforming_clients import Listener, bodies_of, numbers
 from rmq_spark.client.consumer.last_known import DOUBT_MS
 from rmq_spark.client.errors import ClientError
 
-
 OLD, SHORTER, AS_LONG, LONGER = 8, 4, 8, 12
 PATIENCE_S = 60  # a pull is held for 20 s
 OFTEN = {"persist_consumer_offset_interval_ms": 200}
