@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from broker_kinds import wait_until
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.commits import Commit, store_offsets
 from rmq_spark.client.consumer.last_known import LastKnown, Place
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,
@@ -93,6 +94,25 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     assert store.asked == 1
     assert {each.broker_name for each in store.stored} == {"here"}
     assert len(store.stored) == 3
+
+
+def test_a_commit_whose_broker_is_away_is_stored_with_the_next_offsets():
+    settings = LitePullSettings(auto_commit=False, consume_from_where=FIRST)
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *map(str, range(10)))
+        with LitePullConsumer("G", broker.address, settings) as consumer:
+            consumer.subscribe("T")
+            assert len(consumer.poll(PATIENCE_S * 1_000)) == 10
+            with broker.away(), pytest.raises(ClientError):
+                consumer.commit()
+
+            def is_stored():
+                consumer._member._persist()
+                [lag] = admin.lag("G", "T")
+                return lag.consumer_offset == 10
+
+            wait_until("the offset", is_stored)
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["all", "given"])
