@@ -214,6 +214,7 @@ class Consuming:
                 self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS
             ):
                 each.shutdown()
+        world.ledger.leaves_busy(self.reader, self._life.process)
         is_in_time = world.kernel.now - began_at < _LEAVES_SECONDS
         is_its_own = self.reader.is_broadcasting or self.is_alone
         if self.kind != "lite" and is_its_own and is_in_time:

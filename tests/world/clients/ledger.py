@@ -14,8 +14,9 @@ what brokers were told.
     what a filter leaves out     need not come (`filters`)
 
 Of a topic that is made again only messages count, and no places: what was sent behind that comes
-to all. But an offset that was on its way to a broker meanwhile is stored for the new queue: nobody
-can tell whose it was, and who begins there passes over what lies before it.
+to all. But an offset that was on its way to a broker meanwhile is stored for the new queue, and one
+in the file of a machine that did not consume the topic stays there: nobody can tell whose it was,
+and who begins there passes over what lies before it.
 
 A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
 where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
@@ -159,6 +160,18 @@ class Ledger:
                 f"before {floor} was, when it was shut down at {since:.6f} s"
             )
 
+    def unsubscribes(self, reader, topic):
+        """A reader has a topic no more, for a while; in BROADCASTING its offsets stay in a file."""
+        for place in reader.begun if reader.is_broadcasting else ():
+            if place[0] == topic:
+                reader.keeps_old_offset(place[:3], place[3] + 1)
+
+    def leaves_busy(self, reader, process):
+        """A member has been shut down, and its listeners end what they are at."""
+        for call in [each for each in reader.calls if each.process is process]:
+            for offset in call.offsets:
+                reader.left_at_it[*call.queue, offset] = self._world.kernel.now
+
     def was_shut_down(self, reader, finished, began_at):
         """A reader has left in order, which had finished so much of each queue when it began to."""
         for queue, offset in finished.items():
@@ -235,7 +248,7 @@ class Ledger:
             return
         if queue[0] in self.made_again:
             if self.made_again[queue[0]] <= now <= self._held_up_until.get(queue[1], -inf):
-                reader.arrived_late[queue] = max(reader.arrived_late.get(queue, 0), queue_offset)
+                reader.keeps_old_offset(queue, queue_offset)
         else:
             reader.commits.append((now, queue, queue_offset))
             reader.first_commits.setdefault(queue, (now, queue_offset))

@@ -3,6 +3,9 @@
     went back       all that lies behind the offset begins once more, or for the first time
     went forward    nothing before it begins any more, a moment later
 
+What a member that has left is still at counts as finished when it ends: where the group is moved to
+where it already stood, nobody can tell that from an end before the move.
+
 Both hold for a move that was reported to have been made, unless another one of the same queue came
 at the same time or later, or its broker was away, or not to be heard, about that time: who asks for
 two things at once, or asks a broker that dies, gets one of them.
@@ -103,7 +106,10 @@ class Moves:
         """What has to come once more to a reader, and has not; ``offsets`` returns a queue's."""
         for move in self.of(reader.group):
             for offset in offsets(move.queue):
-                begun = reader.begun.get((*move.queue, offset), ())
+                place = (*move.queue, offset)
+                begun = reader.begun.get(place, ())
+                if reader.ended_behind(place, move.began_at, move.ended_at):
+                    continue
                 if offset >= move.queue_offset and not any(at >= move.began_at for at in begun):
                     yield (
                         f"{reader.name}: {offset} of {move.queue}, as it was moved to "

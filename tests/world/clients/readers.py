@@ -48,8 +48,12 @@ class Reader:
     commits: list = field(default_factory=list)
     skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
     skipped_until: dict = field(default_factory=dict)  # when last, by topic
-    arrived_late: dict = field(default_factory=dict)
-    """By queue of a topic made again: the offset that was under way to a held-up broker."""
+    old_offsets: dict = field(default_factory=dict)
+    """By queue of a topic made again: an offset of the old one that may be there for the new one:
+    it was under way to a held-up broker, or is in the file of a machine that did not consume it."""
+
+    left_at_it: dict = field(default_factory=dict)
+    """By place, when its member was shut down, whose listener was still busy with it."""
 
     calls: dict = field(default_factory=dict)
     begun_first: dict = field(default_factory=dict)  # when first, by body
@@ -77,7 +81,16 @@ class Reader:
 
     def may_have_begun_behind(self, place):
         """Whether an offset beyond this place can have been one of the topic's that was before."""
-        return place is not None and place[3] < self.arrived_late.get(place[:3], 0)
+        return place is not None and place[3] < self.old_offsets.get(place[:3], 0)
+
+    def keeps_old_offset(self, queue, offset):
+        """Note an offset of a queue by which a new one of this name may be begun."""
+        self.old_offsets[queue] = max(self.old_offsets.get(queue, 0), offset)
+
+    def ended_behind(self, place, moved_from, moved_until):
+        """Whether a member that had left before a move was at a place until the move or later."""
+        left_at = self.left_at_it.get(place, inf)
+        return left_at <= moved_until and self.finished.get(place, inf) >= moved_from
 
     def lacks_offset(self, queue):
         """Whether nobody knows where the group begins."""
