@@ -22,8 +22,9 @@ test: ROCKETPOLL_DEEP :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test collected deep wide demo picture pictures site \
-	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld holds seeded \
-	peers matrix cluster restarts golden vectors fresh image bench releasable release clean
+	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
+	holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
+	release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
