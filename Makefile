@@ -22,8 +22,9 @@ test: ROCKETPOLL_DEEP :=
 FRAMES ?= 1000000
 
 .PHONY: help check format lint types test collected deep wide demo picture pictures site \
-	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld holds seeded \
-	peers matrix cluster restarts golden vectors fresh image bench releasable release clean
+	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
+	holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
+	release clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -158,6 +159,9 @@ forks: $(READY)  ## processes that fork with clients in their hands, each from o
 
 sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)
+
+commitworld: $(READY)  ## the same, sinks that write exactly once, whose commits all troubles hit
+	PYTHONPATH=.:tests $(BIN)/python -m world.spark.at_commits --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='anybody-unlocks lock-is-not-renewed'
 seeded: ROCKETPOLL_DEEP :=

@@ -81,6 +81,8 @@ class BatchJournal:
             # may be in the system's cache alone, and count as written there, if a flush has failed.
             file.write(data[: self._position], 0)
             file.flush()
+        if not generation:  # nothing says that its room was flushed: it is made anew
+            self.close()
         return found
 
     def begin(self, generation: int) -> None:

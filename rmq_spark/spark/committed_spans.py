@@ -6,8 +6,8 @@
     read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
 
 A CRC is needed as offsets alone tell nothing of a queue that has lost its tail and grown again. It
-is of all rows of a span: a record that cannot be read counts in it by the CRC that it states, and
-only where retention has taken the first rows are the others believed without.
+is of all rows of a span: a record that cannot be read counts in it by the CRC that it states. Where
+some are gone, be it by retention, nobody knows whose the others are, and none of them is read.
 Tags are compared here, since what a broker leaves out cannot be checked. It knows no manifest.
 """
 
@@ -181,9 +181,7 @@ class _Check:
     def __init__(self, span: CommittedSpan) -> None:
         self._span = span
         self._crc = 0
-        self._count = 0
-        self._first_offset = self._next_offset = self._begin = -1
-        self._missed = 0
+        self._count = self._missed = 0
         self._is_known = True
 
     def see(self, records: RecordChunk) -> None:
@@ -191,10 +189,7 @@ class _Check:
         if len(records):
             head: Any = records.head
             self._crc = added(self._crc, int(head["body_crc"].astype("int64").sum()))
-            if not self._count:
-                self._first_offset = int(head["queue_offset"][0])
             self._count += len(records)
-            self._next_offset = int(head["queue_offset"][-1]) + 1
 
     def miss(self, stated_crc: int | None) -> None:
         """Take a record of the span that cannot be read; it may still say which body it had."""
@@ -202,23 +197,11 @@ class _Check:
         self._crc = added(self._crc, stated_crc or 0)
         self._is_known = self._is_known and stated_crc is not None
 
-    def begin_at(self, queue_offset: int) -> None:
-        """Take where the queue begins, behind records of the span that have expired."""
-        self._begin = queue_offset
-
     @property
     def is_passed(self) -> bool:
-        """True if these are the rows; what retention has left at a span's end is believed.
-
-        Where others are missing, as they are damaged or were never flushed, those behind them may
-        have come later.
-        """
-        span = self._span
-        end = span.queue_offset + span.message_count
-        if self._count + self._missed == span.message_count:
-            return self._is_known and self._crc == span.crc
-        is_all_behind_the_first = self._first_offset + self._count == self._next_offset == end
-        return is_all_behind_the_first and self._first_offset == self._begin and not self._missed
+        """True if these are the rows that were committed, all of them."""
+        is_whole = self._count + self._missed == self._span.message_count
+        return is_whole and self._is_known and self._crc == self._span.crc
 
     @property
     def loss(self) -> str:
@@ -232,7 +215,7 @@ class _Check:
                 "is read"
             )
         return (
-            f"{which} those that were committed, or not all of them: it was made again, was put "
-            "back from an older copy, or its broker has lost what was not flushed; none of them "
-            "is read"
+            f"{which} those that were committed, or not all of them: some have expired, it was "
+            "made again or put back from an older copy, or its broker has lost what was not "
+            "flushed; none of them is read"
         )

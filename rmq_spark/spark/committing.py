@@ -137,7 +137,7 @@ def commit(
     broker that has shown them has looked.
 
     Raises:
-        WriteError: The manifest is not known to be stored, or would not count.
+        WriteError: The manifest is not known to be stored, or does not count.
     """
     topic, commits = _names(options, topic)
     manifest = Manifest(topic, manifest_id, tuple(spans), origin=origin)
@@ -170,17 +170,20 @@ def commit(
             f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
         )
     stored_at = sent(body, manifest_id.query_key, Manifest.key_of(origin))
-    _wait_until_seen(options, manifest_id, queue, stored_at)
+    _wait_until_seen(options, manifest, queue, stored_at)
 
 
 def _wait_until_seen(
-    options: WriteOptions, manifest_id: ManifestId, queue: MessageQueue, queue_offset: int
+    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
 ) -> None:
     """Return when readers see a manifest that is stored, or nobody tells whether they do.
 
     A broker that commits a staged batch, of whatever sink, shows nothing that comes meanwhile.
     Until then the index does not tell of it either, and a query that begins again would not be
-    noticed.
+    noticed. What was acknowledged counts, unless its broker says then that it is not there.
+
+    Raises:
+        WriteError: The broker does not show it: it may be lost, or its topic was deleted.
     """
     instance = producer_of(options).instance
     patience = Patience(
@@ -194,13 +197,26 @@ def _wait_until_seen(
         address = instance.routes.master_address(queue.broker_name)
         while instance.api.max_offset(address, queue) <= queue_offset:
             if not patience.pause():
-                _log.warning(
-                    "%s counts, and is not seen yet at offset %s of topic %s",
-                    manifest_id, queue_offset, queue.topic,
-                )  # fmt: skip
-                return
+                raise _not_seen(options, manifest, queue, queue_offset)
     except ClientError as error:
-        _log.info("nobody says whether %s is seen yet: %s", manifest_id, error)
+        _log.info("nobody says whether %s is seen yet: %s", manifest.id, error)
+
+
+def _not_seen(
+    options: WriteOptions, manifest: Manifest, queue: MessageQueue, queue_offset: int
+) -> WriteError:
+    if not has_commits_topic(options, manifest.topic):
+        return WriteError(
+            f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
+            f"deleted behind its manifest; {_LINE.format(queue.topic)}, and start the query again"
+        )
+    return WriteError(
+        f"it is not known whether {manifest.id} counts: its manifest was stored at offset "
+        f"{queue_offset} of topic {queue.topic}, and is not seen there. {queue.broker_name} has "
+        "lost it, or is busy with batches of other sinks for longer than option retryTimeoutMs "
+        "says, or the topic was made again. A query that is started again, and a write of the same "
+        "name, counts once"
+    )
 
 
 def _queue(options: WriteOptions, commits: str) -> MessageQueue:

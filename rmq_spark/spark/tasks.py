@@ -46,9 +46,6 @@ class Observer(Protocol):
     def miss(self, stated_crc: int | None) -> None:
         """Take the next record, which cannot be read; and what it says of its body's CRC."""
 
-    def begin_at(self, queue_offset: int) -> None:
-        """Take where the queue begins by now: retention has taken all records before."""
-
 
 class _Nobody:
     """An observer for pieces that nobody observes."""
@@ -58,9 +55,6 @@ class _Nobody:
 
     def miss(self, stated_crc: int | None) -> None:
         """Take what a record states, and do nothing with it."""
-
-    def begin_at(self, queue_offset: int) -> None:
-        """Take where a queue begins, and do nothing with it."""
 
 
 _NOBODY: Final = _Nobody()
@@ -128,7 +122,6 @@ def read_piece(
                 outages.went_well(queue)
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
-            observer.begin_at(moved.min_offset)
             at = _passed_over(options, piece, at, moved)
         except Unreadable as unreadable:
             bad.met(queue, unreadable.queue_offset, unreadable.fault)

@@ -1,16 +1,24 @@
 """What goes bad between a sink that writes exactly once and its readers: one readable error each
 time, and nothing that is half there."""
 
+import errno
 import json
+import os
 import shutil
 
 import pytest
 from changed_sinks import registered_sink
+from client_clusters import FakeCluster
 from pyspark.errors import PySparkException, StreamingQueryException
 from source_rooms import Running, bodies_of, complaint
 
 from rmq_spark.spark.source import FORMAT
-from rocketpoll import EmbeddedBroker, Message, Producer
+from rmq_spark.wire.codes import ResponseCode
+from rocketpoll import Admin, EmbeddedBroker, Message, Producer
+from rocketpoll.broker.embedded.embedded_disk import EmbeddedDisk
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.processor.sends.extensions import ExtensionsProcessor
+from rocketpoll.broker.store.staging import Staging
 
 pytestmark = pytest.mark.deep
 
@@ -36,16 +44,22 @@ class Room:
 
     def copy(self, into=FORMAT, **options):
         """Copy all that is there."""
-        access = {"namesrvAddr": self.broker.address}
-        rows = self.spark.readStream.format(FORMAT).options(**access, topic="in")
-        rows = rows.options(startingOffsets="earliest", columns="body").load().coalesce(1)
-        writer = rows.writeStream.format(into).options(**access, topic="out")
-        writer = writer.options(**{"checkpointLocation": str(self.checkpoint), **options})
-        running = Running(writer.trigger(availableNow=True))
+        running = self.copying(into, **options)
         try:
             running.ended()
         finally:
             running.stop()
+
+    def copying(self, into=FORMAT, **options):
+        """A query that copies all that is there; an option that is None is left out."""
+        access = {"namesrvAddr": self.broker.address}
+        rows = self.spark.readStream.format(FORMAT).options(**access, topic="in")
+        rows = rows.options(startingOffsets="earliest", columns="body").load().coalesce(1)
+        given = {**access, "topic": "out", "checkpointLocation": str(self.checkpoint), **options}
+        writer = rows.writeStream.format(into)
+        for name, value in given.items():
+            writer = writer if value is None else writer.option(name, value)
+        return Running(writer.trigger(availableNow=True))
 
     def refusal(self, **options):
         """The error that a copy ends with: one line, beside the page on it."""
@@ -107,14 +121,14 @@ def on_chunks(change):
     return spoil
 
 
-def deleting():
+def deleting(topic="out"):
     """What deletes the topic that rows were staged for, or sent to."""
 
     def delete(directory, address):  # as all of them
         from rocketpoll import Admin  # noqa: PLC0415  # in a worker
 
         with Admin(address) as admin:
-            admin.delete_topic("out")
+            admin.delete_topic(topic)
 
     return delete
 
@@ -196,4 +210,148 @@ def test_a_sinks_name_that_two_queries_use_is_named_and_the_second_writes_nothin
     room.copy(**ALL)
     error = room.refusal(**ALL, checkpointLocation=str(room.checkpoint) + "-2")
     assert "If both are to write, set option sinkName to a name of its own" in error
+    assert room.seen() == room.counting() == BODIES
+
+
+def test_two_queries_at_once_under_the_name_of_one_sink_are_told_and_one_writes(room):
+    others = str(room.checkpoint) + "-2"
+    running = [room.copying(**ALL), room.copying(**ALL, checkpointLocation=others)]
+    errors = []
+    for each in running:
+        try:
+            each.ended()
+        except StreamingQueryException as error:
+            errors.append(str(error))
+        each.stop()
+    [error] = errors
+    assert "If both are to write, set option sinkName to a name of its own" in error
+    assert room.seen() == room.counting() == BODIES
+
+
+# ---- where it cannot be had
+
+
+@pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
+def test_a_query_without_a_checkpoint_of_its_own_is_refused_at_the_start(room, tmp_path, way):
+    setting = "spark.sql.streaming.checkpointLocation"
+    room.spark.conf.set(setting, str(tmp_path / "of-all"))
+    try:
+        error = room.refusal(**way, checkpointLocation=None)
+    finally:
+        room.spark.conf.unset(setting)
+    assert "name it in option checkpointLocation" in error
+    assert room.seen() == []
+
+
+def test_a_broker_without_extensions_is_refused_for_all_and_serves_readers_of_manifests(
+    room, monkeypatch
+):
+    def extensions(processor, connection, request):
+        raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not known here")
+
+    monkeypatch.setattr(ExtensionsProcessor, "extensions", extensions)
+    room.broker.restart()
+    error = room.refusal(**ALL)
+    assert "knows no staged batches" in error
+    assert "leave out visibleTo" in error
+    assert room.seen() == []
+    shutil.rmtree(room.checkpoint)
+    room.copy(**ONCE)
+    assert room.counting() == BODIES
+
+
+def test_topics_of_several_brokers_are_refused_for_all_at_the_start(room):
+    with FakeCluster(a=lambda _: 0, b=lambda _: 0) as cluster:
+        error = room.refusal(**ALL, namesrvAddr=cluster.address, topic="T")
+    assert "would be on a, b: run again, it may have other" in error
+    assert "leave out visibleTo" in error
+
+
+# ---- what goes meanwhile
+
+
+def test_a_commits_topic_that_is_deleted_is_named_with_what_makes_it_again(room):
+    room.copy(**ONCE)
+    with Admin(room.broker.address) as admin:
+        admin.delete_topic("out_COMMITS")
+    with pytest.raises(REFUSED) as raised:
+        room.counting()
+    assert "out_COMMITS" in complaint(raised)
+    room.send("in", "6")
+    error = room.refusal(**ONCE, retryTimeoutMs="300")
+    assert "no name server knows the queue of topic out_COMMITS" in error
+    assert "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t out_COMMITS -r 1 -w 1" in error
+    room.broker.create_topic("out_COMMITS", 1)
+    room.copy(**ONCE)
+    assert room.counting() == ["6"]
+
+
+def test_a_commits_topic_that_is_deleted_between_send_and_commit_is_made_again_by_the_next_run(
+    room,
+):
+    into = spoiling(room, deleting("out_COMMITS"))
+    error = room.refusal(into=into, **ONCE, retryTimeoutMs="300")
+    assert "no name server knows the queue of topic out_COMMITS" in error
+    room.copy(**ONCE)
+    assert room.counting() == BODIES
+
+
+def test_where_all_see_a_batch_a_commits_topic_that_is_deleted_is_made_again(room):
+    room.copy(**ALL)
+    with Admin(room.broker.address) as admin:
+        admin.delete_topic("out_COMMITS")
+    room.send("in", "6")
+    room.copy(**ALL)
+    assert room.counting() == ["6"]
+    assert room.seen() == [*BODIES, "6"]
+
+
+# ---- without room
+
+
+def test_what_has_no_room_among_what_is_staged_is_named_and_nobody_sees_a_row(spark, tmp_path):
+    with EmbeddedBroker(tmp_path / "store", maxStagedBytes=300) as broker:
+        for topic in ("in", "out"):
+            broker.create_topic(topic, 2)
+        room = Room(spark, broker, tmp_path)
+        room.send("in", *BODIES)
+        error = room.refusal(**ALL, retryTimeoutMs="300")
+        assert "(maxStagedBytes)" in error
+        assert "let it be smaller batches" in error
+        assert room.seen() == []
+
+
+@pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
+def test_a_disk_that_is_full_is_named_and_nobody_sees_a_part(room, way):
+    with room.broker.full_disk():
+        error = room.refusal(**way, retryTimeoutMs="300")
+    assert "No space left on device" in error
+    assert room.seen() == []
+    room.copy(**way)
+    assert room.seen() == room.counting() == BODIES
+
+
+def test_a_disk_that_is_full_when_a_batch_is_copied_is_named_and_nobody_sees_a_part(
+    room, monkeypatch
+):
+    """It fills up behind the look at what is staged."""
+    checked, check, full = Staging.checked, EmbeddedDisk.check, []
+
+    def checked_and_full(self, *arguments):
+        full.append(True)
+        return checked(self, *arguments)
+
+    def check_room(self, path, *, needs_room=False):
+        if full and needs_room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        check(self, path, needs_room=needs_room)
+
+    monkeypatch.setattr(Staging, "checked", checked_and_full)
+    monkeypatch.setattr(EmbeddedDisk, "check", check_room)
+    error = room.refusal(**ALL, retryTimeoutMs="300")
+    assert "it is not known whether batch 0 of query" in error
+    assert "No space left on device" in error
+    monkeypatch.undo()
+    assert room.seen() == []
+    room.copy(**ALL)
     assert room.seen() == room.counting() == BODIES

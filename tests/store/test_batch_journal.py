@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketpoll.broker.store import batch_journal
 from rocketpoll.broker.store.batch_journal import BatchJournal
-from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk, LocalFile
 from rocketpoll.broker.store.errors import DamagedTable
 
 PAGE = 4_096
@@ -110,3 +110,16 @@ def test_a_file_of_another_size_is_refused(path):
     path.write_bytes(path.read_bytes()[:PAGE])
     with pytest.raises(DamagedTable, match="it has 4096 bytes"):
         noted(path)
+
+
+def test_room_that_was_made_by_a_broker_that_was_killed_then_is_made_anew_and_flushed(
+    path, monkeypatch
+):
+    """Else a power loss may take it when the table beside it is saved, which then misses it."""
+    path.write_bytes(bytes(batch_journal.JOURNAL_BYTES))
+    again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []
+    assert again.load(0) == []
+    monkeypatch.setattr(LocalFile, "flush", lambda self: flushes.append(flush(self)))
+    again.make()
+    again.close()
+    assert flushes

@@ -33,6 +33,8 @@ class Broker:
         """Where a slave answers in its stead."""
         self.down_seconds = 0.1
         self._unreadable = None
+        self.hindrance = None
+        """What decides first about operations on its disk: it gives a verdict, or None."""
         self.is_wanted = True
         """Whether it is to be started again when it has ended."""
 
@@ -85,7 +87,7 @@ class Broker:
             )
             if started is True:
                 self._watch_offsets(life.controller.tables.offsets)
-            elif started != "kill":
+            elif started not in ("kill", "power"):
                 self._world.complain(f"{life.process.name} cannot start: {started!r}")
             how = await life.ended
             if how == "power":
@@ -95,6 +97,9 @@ class Broker:
             await self._world.tasks.sleep(self.down_seconds)
 
     def _disk(self, operation):
+        verdict = None if self.hindrance is None else self.hindrance(operation)
+        if verdict is not None:
+            return verdict
         if operation.kind == "read" and self._unreadable is not None:
             path, seconds = self._unreadable
             if operation.path.endswith(path):

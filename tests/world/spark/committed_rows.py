@@ -60,20 +60,14 @@ class CommittedModel(RowModel):
     def seen(self, pieces, rows):
         """An attempt at some pieces has come to its end: it has their spans, whole and in order.
 
-        One whose rows are gone is left out, and of one whose first rows have expired the others are
-        there. A later span may have the places of one that is gone.
+        One of which rows are gone is left out. A later span may have the places of one that is.
         """
         places = [self._place_of(row) for row in rows]
         reached = {0}
         for span in (span for piece in pieces for span in piece.spans):
             whole = self._places_of(span)
-            least = 0 if self._is_disturbed else len(whole)
-            reached = {
-                at + count
-                for at in reached
-                for count in range(least, len(whole) + 1)
-                if places[at : at + count] == whole[len(whole) - count :]
-            }
+            beyond = {at + len(whole) for at in reached if places[at : at + len(whole)] == whole}
+            reached = beyond | reached if self._is_disturbed else beyond
         if len(places) not in reached:
             self.complain(f"{pieces} have rows of {places}")
 

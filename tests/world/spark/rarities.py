@@ -146,7 +146,7 @@ def _one_of(dice, *choices):
 
 def _with_a_second_sink(dice, story):
     """Another query, or batch writes, write exactly once to the topic of one that does."""
-    first = next(filter(_is_exactly_once, story.clients), None)
+    first = next(filter(is_exactly_once, story.clients), None)
     if first is None or dice.random() >= _SECOND_SINK:
         return story
     sink, *writes = first.steps
@@ -164,7 +164,8 @@ def _with_a_second_sink(dice, story):
     return replace(story, clients=(*story.clients, second))
 
 
-def _is_exactly_once(client):
+def is_exactly_once(client):
+    """Whether this is a program whose batches count once."""
     return is_sink(client) and "delivery" in client.steps[0].arguments["options"]
 
 

@@ -54,9 +54,19 @@ class SinkModel:
                 self._ids[body] = f"{each.task.batch_id}:{number}:{at}"
 
     @property
+    def format(self):
+        """The format of its bodies; None if they are what rows have."""
+        return self._writes.format
+
+    @property
     def is_exactly_once(self):
         """Whether its batches count by their manifests."""
         return self._writes.is_exactly_once
+
+    @property
+    def is_visible_to_all(self):
+        """Whether all see its batches at once."""
+        return self._writes.is_visible_to_all
 
     @property
     def is_done(self):

@@ -11,6 +11,7 @@ ledger looks at the whole.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -26,6 +27,7 @@ from world.spark.drawing import QUEUES, TOPICS
 from world.spark.driver import Stream
 from world.spark.files import WorkersFiles, reading_files
 from world.spark.ledger import Ledger
+from world.spark.onlookers import Onlooker
 from world.spark.operators import Operator
 from world.spark.producers import Producer
 from world.spark.reads import Reads
@@ -133,12 +135,20 @@ class SparkWorld(ClusterStage):
             for number, plan in enumerate(programs)
         ]
         lives = [self.tasks.begin(program.live(), program.name) for program in self.programs]
+        self.onlookers = [
+            Onlooker(self, plan, self.sinks_topic) for plan in self._plans("onlooker")
+        ]
+        for onlooker in self.onlookers:
+            self.tasks.begin(onlooker.look(), "onlooker")
         self._begin_troubles()
         for producer, play in zip(producers, plays, strict=True):
             self._await(play, _STORY_SECONDS, f"the end of {producer.name}")
         self._outlast_troubles()
         for done in self._operations:
             self._await(done, _STORY_SECONDS, "the end of an operation")
+        for program, life in zip(self.programs, lives, strict=True):
+            if isinstance(program, Writes) and program.has_troubles:
+                self._await(life, _STORY_SECONDS, f"the last batch of {program.name}")
         self._outlast_troubles()  # a query may have had one of its own meanwhile
         self.calm_since = self.kernel.now
         self.note("all is calm")
@@ -331,11 +341,11 @@ class SparkWorld(ClusterStage):
 
 
 class Watch:
-    """Nothing is wrong with any disk here."""
+    """Nothing is wrong with any disk here, but that some have no room."""
 
     def is_excused(self, error):
         """Whether there is a reason for what a broker logs."""
-        return False
+        return isinstance(error, OSError) and error.errno == errno.ENOSPC
 
 
 class SparkLogs(Logs):

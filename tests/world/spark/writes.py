@@ -7,10 +7,11 @@ all is aborted. A batch that was not committed is run again, with the same rows.
 
 What writes exactly once, a stream or batch writes that have names, is killed before and behind its
 commits as well. Its partitions are others when a batch is run again, as after a shuffle. Of a
-stream, a driver that was replaced commits late. Where all see a batch at once, it gives up late as
-well, and nothing of what another stages may go by that. Its checkpoint is deleted now and then: the
-query that begins again is refused, and then the checkpoint is put back. Or another driver goes on
-from a copy of it, and has other rows for the last batch: they are refused as well.
+stream, a driver that was replaced commits late, or another one is at the same batch (`commits`).
+Where all see a batch at once, it gives up late as well, and nothing of what another stages may go
+by that. Its checkpoint is deleted now and then: the query that begins again is refused, and then
+the checkpoint is put back. Or another driver goes on from a copy of it, and has other rows for the
+last batch: they are refused as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from itertools import count
 import pyarrow as pa
 from source_parts import schema_of
 from world.spark.bodies import columns_of
-from world.spark.runs import Application, QueryFailed
+from world.spark.commits import CommitTroubles
+from world.spark.runs import Application, DriverKilled, QueryFailed, Run
 from world.spark.tasks import Fate, TaskSet
 from world.spark.workers import Crashed
 
@@ -106,6 +108,8 @@ class Writes(Application):
         self._zombies = sink.arguments.get("zombies", 0)
         self._deletions = sink.arguments.get("deletions", 0)
         self._copies = sink.arguments.get("copies", 0)
+        self._troubles = CommitTroubles(world, self.name, sink.arguments)
+        self._twins = []  # promises of their ends
         self._reported = []  # reports that a driver has had, with their batch
         self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
@@ -114,6 +118,11 @@ class Writes(Application):
         of_bodies, types = _OF_BODIES[self.format]
         self._schema, self._types = schema_of(f"{of_bodies}, {_SCHEMA}"), (*types, *_TYPES)
 
+    @property
+    def has_troubles(self):
+        """Whether it has some at its commits, for which all must not be calm before its end."""
+        return self._troubles.are_drawn
+
     async def execute(self):
         while self._left:
             batch, arguments = self._left[0]
@@ -121,13 +130,15 @@ class Writes(Application):
             if batch not in self._rows:
                 self._rows[batch] = [self._some(rows) for rows in arguments["partitions"]]
             elif self.is_exactly_once:
-                self._rows[batch] = self._shuffled(self._rows[batch])
+                self._rows[batch] = self._shuffled(self._rows[batch], self.dice)
             await self._write(batch, self._rows[batch])
             self._left.pop(0)
             if self.model.counted_rows and self.dice.random() < self._deletions:
                 await self._begin_again()
             if self._copies and any(self._rows[batch]) and self.dice.random() < self._copies:
                 await self._go_on_from_a_copy(batch)
+        for twin in self._twins:
+            await self.run.until(twin)
         self.is_wanted = False
 
     async def _begin_again(self):
@@ -178,10 +189,10 @@ class Writes(Application):
     def _some(self, rows):
         return [self.model.row(next(self._numbers)) for _ in range(rows)]
 
-    def _shuffled(self, partitions):
+    def _shuffled(self, partitions, dice):
         rows = [row for some in partitions for row in some]
-        self.dice.shuffle(rows)
-        cuts = sorted(self.dice.randint(0, len(rows)) for _ in partitions[1:])
+        dice.shuffle(rows)
+        cuts = sorted(dice.randint(0, len(rows)) for _ in partitions[1:])
         return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
     async def _may_die(self, where):
@@ -205,6 +216,10 @@ class Writes(Application):
         given = (f"id-of-{self.name}", str(batch), run.name)
         properties = dict(zip(_PROPERTIES, given, strict=True)) if self._is_stream else {}
         tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
+        if self._is_stream and self._troubles.comes("twins"):
+            twin = self._twin(f"{run.name} twin of {batch}", source, batch)
+            self._twins.append(self.world.tasks.begin(twin, f"{run.name} twin"))
+        self._troubles.sends()
         try:
             sent = await run.tasks(tasks, partitions)
         except QueryFailed:
@@ -214,11 +229,18 @@ class Writes(Application):
         self._reported.append((batch, sent))
         await self._may_die("before it commits")
         self.model.tells(batch, partitions)
-        if self.is_visible_to_all and self.dice.random() < self._deaths:
+        if (self.is_visible_to_all and self.dice.random() < self._deaths) or self._troubles.comes(
+            "amid"
+        ):
             self.world.kernel.after(
                 self.dice.choice(_AMID_SECONDS), partial(self._dies_amid, self.run)
             )
-        await self._tell(source, writer, "commit", sent, batch)
+        committed = self._troubles.commits() if any(partitions) else None
+        try:
+            await self._tell(source, writer, "commit", sent, batch)
+        finally:
+            if committed is not None:
+                committed()
         await self._may_die("behind its commit")
         self.model.committed(batch, partitions, sent)
         if self.is_exactly_once and self.dice.random() < self._zombies:
@@ -228,6 +250,30 @@ class Writes(Application):
                 what = "abort"
             self.world.note(f"{self.run.name}: another driver: {what} of batch {old_batch}")
             await self._tell(source, writer, what, old, old_batch)
+
+    async def _twin(self, name, source, batch):
+        """Write a batch as another driver that has the same checkpoint, at the same time."""
+        dice = self._troubles.dice
+        run = Run(self.world, name, self.host, dice)
+        self.world.note(f"{run.name} begins")
+        partitions = self._shuffled(self._rows[batch], dice)
+        properties = dict(zip(_PROPERTIES, (f"id-of-{self.name}", str(batch), name), strict=True))
+        try:
+            await run.pause(dice.choice((0.0, *_AMID_SECONDS)))
+            writer = await run.answer(
+                run.worker("plan"), lambda: pickle.dumps(self._writer(source))
+            )
+            tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
+            sent = await run.tasks(tasks, partitions)
+            self.model.tells(batch, partitions)
+            await self._tell(source, writer, "commit", sent, batch, run)
+            self.world.note(f"{run.name} has committed")
+        except DriverKilled:
+            pass
+        except QueryFailed as failed:
+            self.world.note(f"{run.name} has failed: {failed.__cause__}")
+            self.model.failed(failed.__cause__)
+        run.end()
 
     def _writer(self, source):
         source = pickle.loads(source)  # noqa: S301  # what Spark does
@@ -251,8 +297,12 @@ class Writes(Application):
         message = pickle.loads(writer).write(batches)  # noqa: S301  # what Spark does
         return pickle.loads(pickle.dumps(message))  # noqa: S301  # the same
 
-    async def _tell(self, source, writer, method, messages, batch):
-        """Have a writer commit or abort: of a stream it is a new one, in a process of its own."""
+    async def _tell(self, source, writer, method, messages, batch, run=None):
+        """Have a writer commit or abort: of a stream it is a new one, in a process of its own.
+
+        It is one of this program's driver, unless of another ``run``.
+        """
+        run = run or self.run
 
         def call():
             if self._is_stream:
@@ -260,7 +310,7 @@ class Writes(Application):
             else:
                 getattr(pickle.loads(writer), method)(messages)  # noqa: S301  # what Spark does
 
-        await self.run.answer(self.run.worker("commit"), call)
+        await run.answer(run.worker("commit"), call)
 
     def failed(self, error):
         self.model.failed(error)

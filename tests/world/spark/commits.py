@@ -1,0 +1,123 @@
+"""What befalls sinks of a simulated world that write exactly once, right at their commits.
+
+    ends       a broker is killed or loses its power at one of the next changes of its disk, and
+               perhaps at one of those of its next start
+    lacks      for a while there is no room on a broker's disk, among what is staged or at all
+    amid       a driver is killed while it commits
+    twins      another driver has the same batch at the same time, from the same checkpoint
+
+Troubles that come at any time hit a commit once in hundreds of stories; these come at them. None
+does when all is to be calm.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from world.disk import Verdict
+from world.fate import CHANGES
+
+KINDS = ("ends", "lacks", "amid", "twins")
+
+_CHANGES_MAX = 10
+"""A commit of a staged batch changes the disk about so often, that of a manifest less."""
+
+_STARTS_CHANGES_MAX = 30
+"""A start behind that does it more often."""
+
+_LACK_SECONDS = (0.05, 0.5, 3.0)
+_NEEDS_ROOM = frozenset({"create", "resize", "write", "make_directory"})
+
+
+class Ending:
+    """The end of a broker at a change of its disk."""
+
+    def __init__(self, world, broker, dice):
+        self._world = world
+        self._broker = broker
+        self._dice = dice
+        self._again = dice.random() < 0.5
+        self.has_begun = False
+        """Whether the broker has ended, and may end once more while it starts."""
+        self._draw(_CHANGES_MAX)
+
+    def _draw(self, most):
+        self._left = self._dice.randint(1, most)
+        self._how = self._dice.choice(("kill", "power"))
+
+    def __call__(self, operation):
+        if operation.kind not in CHANGES or self._world.calm_since is not None:
+            return None
+        self._left -= 1
+        if self._left:
+            return None
+        world, broker = self._world, self._broker
+        when = "in its recovery" if self.has_begun else "amid a commit"
+        world.note(f"{broker.name}: {self._how} {when}, at {operation}")
+        if self._how == "power" and not world.story.is_sync:
+            world.ledger.takes_away(broker=broker.name)
+        verdict = Verdict(death=self._how, is_done=self._dice.random() < 0.5)
+        if self._again and not self.has_begun:
+            self._draw(_STARTS_CHANGES_MAX)
+        else:
+            broker.hindrance = None
+        self.has_begun = True
+        return verdict
+
+
+class Lack:
+    """No room on a broker's disk: for what is staged, or for anything."""
+
+    def __init__(self, world, broker, dice):
+        self._world = world
+        self._broker = broker
+        self._below = dice.choice(("staging/", ""))
+        self._until = world.kernel.now + dice.choice(_LACK_SECONDS)
+
+    def __call__(self, operation):
+        if self._world.kernel.now > self._until or self._world.calm_since is not None:
+            self._broker.hindrance = None
+        elif operation.kind in _NEEDS_ROOM and self._below in operation.path:
+            through = operation.in_place
+            if operation.kind != "write" or through < operation.size:
+                self._world.note(f"{self._broker.name}: no room for {operation}")
+                return Verdict(error=errno.ENOSPC, let_through=through)
+        return None
+
+
+class CommitTroubles:
+    """The troubles of one program that writes exactly once."""
+
+    def __init__(self, world, name, arguments):
+        self._world = world
+        self._arguments = arguments
+        self.dice = world.dice_for(f"{name} at commits")
+        self.are_drawn = any(arguments.get(kind) for kind in KINDS)
+
+    def comes(self, what):
+        """Whether something befalls the next batch."""
+        odds = self._arguments.get(what, 0)
+        return bool(odds) and self._world.calm_since is None and self.dice.random() < odds
+
+    def sends(self):
+        """Rows of a batch are about to be sent or staged."""
+        if self.comes("lacks"):
+            self._hinder(Lack)
+
+    def commits(self):
+        """A batch that has rows is about to be committed: how to say that it was."""
+        if self.comes("ends"):
+            self._hinder(Ending)
+        elif self.comes("lacks"):
+            self._hinder(Lack)
+        return self._committed
+
+    def _hinder(self, kind):
+        broker = self._world.brokers[0]  # which is that of all commits topics
+        if broker.hindrance is None and broker.is_serving:
+            broker.hindrance = kind(self._world, broker, self.dice)
+
+    def _committed(self):
+        hindrance = self._world.brokers[0].hindrance
+        if isinstance(hindrance, Ending) and not hindrance.has_begun:
+            self._world.brokers[0].hindrance = None

@@ -1,0 +1,47 @@
+"""Some stories of sinks that write exactly once, whose troubles come at their commits;
+`make commitworld SEEDS=1000` tells more."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from breadth import spread
+from world.shrinking import failure_of
+from world.spark.at_commits import draw
+from world.spark.commits import KINDS
+from world.spark.rarities import is_exactly_once
+from world.spark.world import SparkWorld
+from world.trials import assert_all_end_well
+
+from rocketpoll.broker.store import batch_recovery
+
+SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40")) // 5
+FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
+
+
+@pytest.mark.parametrize("seed", spread(2, range(FIRST, FIRST + SEEDS)))
+def test_every_batch_counts_once_whatever_befalls_its_commit(seed):
+    assert_all_end_well([seed], draw, SparkWorld, "world.spark.at_commits")
+
+
+def test_the_stories_have_every_trouble_both_ways():
+    drawn = set()
+    for story in (draw(seed) for seed in range(40)):
+        sinks = [each.steps[0].arguments for each in story.clients if is_exactly_once(each)]
+        are_for_all = ["visibleTo" in each["options"] for each in sinks]
+        drawn |= {
+            (is_for_all, what)
+            for each, is_for_all in zip(sinks, are_for_all, strict=True)
+            for what in KINDS
+            if each[what]
+        }
+        assert any(are_for_all) == any(each.name == "onlooker" for each in story.clients)
+    assert len(drawn) == 8
+
+
+def test_a_batch_that_a_broker_was_killed_amid_and_that_is_seen_is_found_out(monkeypatch):
+    """The proof proves itself; `make seeded` has more."""
+    monkeypatch.setattr(batch_recovery, "roll_back", lambda *_: None)
+    failure = failure_of(draw(11), SparkWorld)
+    assert "onlooker sees" in str(failure.error)
