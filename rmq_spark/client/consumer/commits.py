@@ -8,13 +8,12 @@ decided here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.group_brokers import by_broker
-from rmq_spark.client.consumer.last_known import LastKnown, MessageAt
-from rmq_spark.client.consumer.offset_table import OffsetStore
+from rmq_spark.client.consumer.offset_table import OffsetStore, ReadOffsetType
 from rmq_spark.client.errors import CONNECTION_FAULTS
 from rmq_spark.client.threads.at_once import for_each, raise_first
 from rmq_spark.wire.message_queue import MessageQueue
@@ -22,7 +21,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
-"""Most queues of a broker whose offsets are stored at a time."""
+"""Most brokers, and most queues of a broker, whose offsets are stored at a time."""
 
 _QUEUES_OF_A_THREAD: Final = 4
 """So few are stored one after the other, sooner than another thread is started."""
@@ -52,36 +51,51 @@ class Commit(NamedTuple):
 
 def store_offsets(
     store: OffsetStore,
+    commit: Commit,
     offsets: Mapping[MessageQueue, int],
-    known: Mapping[MessageQueue, LastKnown],
-    message_at: MessageAt,
+    moves_of: Callable[[MessageQueue], int],
+    is_known: Callable[[MessageQueue], bool],
 ) -> None:
     """Wait until all brokers have the offsets; one that fails keeps none from the others.
 
-    They are remembered by the store already. What an operator has it remember meanwhile, while a
-    broker that is away is waited for, is stored in place of them.
+    They are remembered by the store already. Where an operator moves a queue meanwhile, while its
+    broker is waited for, what he has the store remember is told behind it, as it may have been
+    undone just now. Any other change does not matter: it is stored with the next offsets.
 
-    Of each broker some queues are stored at a time, as its network may take milliseconds for each.
+    Brokers are told at once, and of each some queues at a time, as its network may take
+    milliseconds for each.
 
     Args:
         store: Where offsets are kept.
-        offsets: The offset to go on at, by queue.
-        known: Knowledge of the queues that are read; of others there is none.
-        message_at: Returns a message of a queue, to look whether it is still the one that was read.
+        commit: What was asked for.
+        offsets: Those of its offsets that are still wanted.
+        moves_of: Returns how often operators have moved a queue by now.
+        is_known: Returns whether a queue is still the one that was read, after a look at it.
 
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
     """
 
     def persist(queue: MessageQueue) -> None:
-        if queue not in known or known[queue].is_known(queue, message_at):
-            store.persist_newest(queue, offsets[queue])
-        else:
+        if not is_known(queue):
             _log.warning("%s is another queue now: no offset is stored for it", queue)
+            return
+        offset, before = offsets[queue], commit.moves.get(queue, 0)
+        while True:
+            moves = moves_of(queue)
+            if moves > before:
+                moved_to = store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+                offset = offset if moved_to is None else moved_to
+            store.keep(queue, offset)
+            if moves_of(queue) <= moves:
+                return
 
-    outcomes: list[Exception | None] = []
-    for own in by_broker(offsets).values():
+    queues = by_broker(offsets)
+
+    def persist_at(broker_name: str) -> None:
+        own = queues[broker_name]
         most = max(1, min(len(own) // _QUEUES_OF_A_THREAD, AT_ONCE_MAX))
         found = for_each(own, persist, most=most, name="commits", last=CONNECTION_FAULTS)
-        outcomes += found.values()
-    raise_first(outcomes)
+        raise_first(found.values())
+
+    raise_first(for_each(queues, persist_at, most=AT_ONCE_MAX, name="commits").values())

@@ -106,7 +106,7 @@ class LocalFileOffsetStore:
         self._table.update(queue, offset, increase_only=False)
         self._save()
 
-    def persist_newest(
+    def keep(
         self,
         queue: MessageQueue,  # noqa: ARG002  # the file holds all
         offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here

@@ -43,8 +43,8 @@ class OffsetStore(Protocol):
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Remember an offset, keep it for good, and wait until it is kept."""
 
-    def persist_newest(self, queue: MessageQueue, offset: int) -> None:
-        """Keep for good what is remembered of a queue, else an offset; wait until it is kept."""
+    def keep(self, queue: MessageQueue, offset: int) -> None:
+        """Keep an offset for good that was remembered before, and wait until it is kept."""
 
     def leave(self) -> None:
         """Store nothing more where somebody else has stored another offset meanwhile."""

@@ -85,18 +85,13 @@ class RemoteBrokerOffsetStore:
         self._update(queue, offset, one_way=False)
         self._last_stored[queue] = offset
 
-    def persist_newest(self, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker what is remembered of a queue, or else an offset, until it has that.
+    def keep(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker, and wait until it has stored the offset, whatever is remembered by now.
 
-        An operator may move the group just as the broker is told.
+        Whoever has moved the group meanwhile, or begins the queue, may remember something else.
         """
-        while True:
-            remembered = self._table.get(queue)
-            newest = offset if remembered is None else remembered
-            self._update(queue, newest, one_way=False)
-            self._last_stored[queue] = newest
-            if self._table.get(queue) in {remembered, None}:
-                return
+        self._update(queue, offset, one_way=False)
+        self._last_stored[queue] = offset
 
     def _is_moved(self, queue: MessageQueue) -> bool:
         """Return whether the broker has another offset by now than was last known here."""

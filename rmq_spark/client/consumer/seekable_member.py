@@ -66,7 +66,16 @@ class SeekableMember(LitePullMember):
             offsets = commit.still_wanted(self._assigned.all())
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
-        store_offsets(self._offset_store, offsets, self._last_known(), self.message_at)
+        known = self._last_known()
+
+        def is_known(queue: MessageQueue) -> bool:
+            return queue not in known or known[queue].is_known(queue, self.message_at)
+
+        store_offsets(self._offset_store, commit, offsets, self._moves_of, is_known)
+
+    def _moves_of(self, queue: MessageQueue) -> int:
+        assigned = self._assigned.get(queue)
+        return 0 if assigned is None else assigned.moves
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.

@@ -21,7 +21,7 @@ from rocketpoll import (
     MessageQueue,
 )
 
-PATIENCE_S = 60
+PATIENCE_S = 30
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
@@ -62,7 +62,7 @@ class FarBroker:
         self._together = threading.Barrier(at_once)
         self.stored = {}
 
-    def persist_newest(self, queue, offset):
+    def keep(self, queue, offset):
         self._together.wait(PATIENCE_S)
         self.stored[queue] = offset
 
@@ -71,7 +71,7 @@ class FarBroker:
 def test_many_queues_of_a_broker_are_stored_some_at_a_time_and_few_in_turn(count, at_once):
     store = FarBroker(at_once)
     offsets = {MessageQueue("T", "broker-a", number): number for number in range(count)}
-    store_offsets(store, offsets, {}, lambda *_: None)
+    store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
     assert store.stored == offsets
 
 
@@ -79,21 +79,71 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     class Half(FarBroker):
         asked = 0
 
-        def persist_newest(self, queue, offset):
+        def keep(self, queue, offset):
             if queue.broker_name == "away":
                 self.asked += 1
                 raise ConnectionClosed("b:1", "gone")
-            super().persist_newest(queue, offset)
+            super().keep(queue, offset)
 
     store = Half(1)
     offsets = {
         MessageQueue("T", broker, number): 7 for broker in ("away", "here") for number in range(3)
     }
     with pytest.raises(ConnectionClosed):
-        store_offsets(store, offsets, {}, lambda *_: None)
+        store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
     assert store.asked == 1
     assert {each.broker_name for each in store.stored} == {"here"}
     assert len(store.stored) == 3
+
+
+def test_a_broker_that_does_not_answer_delays_no_other():
+    others_are_stored = threading.Event()
+
+    class Hanging(FarBroker):
+        def keep(self, queue, offset):
+            if queue.broker_name == "hangs":
+                assert others_are_stored.wait(PATIENCE_S)
+            super().keep(queue, offset)
+            if queue.broker_name == "here":
+                others_are_stored.set()
+
+    store = Hanging(1)
+    offsets = {MessageQueue("T", broker, 0): 7 for broker in ("hangs", "here")}
+    store_offsets(store, Commit(offsets, {}), offsets, lambda _: 0, lambda _: True)
+    assert store.stored == offsets
+
+
+class Moved:
+    """A store whose offset changes as it is told, by an operator or by what is consumed."""
+
+    def __init__(self, *, by_operator):
+        self.moves, self.remembered, self.told, self._by_operator = 0, 8, [], by_operator
+
+    def read_offset(self, _, __):
+        return self.remembered
+
+    def keep(self, _, offset):
+        if not self.told:
+            self.remembered = 3
+            self.moves += self._by_operator
+        self.told.append(offset)
+
+
+@pytest.mark.parametrize(("by_operator", "told"), [(True, [8, 3]), (False, [8])])
+def test_what_was_asked_for_is_told_and_behind_it_where_an_operator_has_moved_the_queue(
+    by_operator, told
+):
+    store, offsets = Moved(by_operator=by_operator), {MessageQueue("T", "broker-a", 0): 8}
+    store_offsets(store, Commit(offsets, {}), offsets, lambda _: store.moves, lambda _: True)
+    assert store.told == told
+
+
+def test_a_queue_that_was_moved_before_its_broker_is_told_is_told_only_of_that():
+    store, queue = Moved(by_operator=True), MessageQueue("T", "broker-a", 0)
+    store.moves, store.remembered = 2, 5
+    commit = Commit({queue: 8}, {queue: 1})
+    store_offsets(store, commit, commit.offsets, lambda _: 2, lambda _: True)
+    assert store.told == [5]
 
 
 def test_a_commit_whose_broker_is_away_is_stored_with_the_next_offsets():
@@ -122,14 +172,14 @@ def test_a_commit_that_waits_does_not_undo_where_an_operator_moves_the_group(
 ):
     """It may wait for a broker that is away, long behind the moment at which it was asked for."""
     waits, may_go_on = threading.Event(), threading.Event()
-    real = RemoteBrokerOffsetStore.persist_newest
+    real = RemoteBrokerOffsetStore.keep
 
-    def persist_newest(store, queue, offset):
+    def keep(store, queue, offset):
         waits.set()
         assert may_go_on.wait(PATIENCE_S)
         real(store, queue, offset)
 
-    monkeypatch.setattr(RemoteBrokerOffsetStore, "persist_newest", persist_newest)
+    monkeypatch.setattr(RemoteBrokerOffsetStore, "keep", keep)
     seldom = {"auto_commit": False, "persist_consumer_offset_interval_ms": 3_600_000}
     settings = LitePullSettings(consume_from_where=FIRST, **seldom)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:

@@ -82,26 +82,9 @@ def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
     assert brokers.told == []
 
 
-def test_who_waits_has_the_newest_stored_also_if_it_is_moved_just_as_the_broker_is_told(
-    store, brokers, monkeypatch
-):
-    update, moves = brokers.update, [3, None]
-
-    def update_behind_a_move(queue, offset, *, one_way):
-        if moves and (moved := moves.pop(0)) is not None:
-            store.persist(QUEUE, moved)
-        update(queue, offset, one_way=one_way)
-
-    monkeypatch.setattr(store, "_update", update_behind_a_move)
-    store.update_offset(QUEUE, 8, increase_only=False)
-    store.persist_newest(QUEUE, 8)
-    assert brokers.told[-1] == (QUEUE, 3, False)
-    assert store.read_offset(QUEUE, MEMORY) == 3
-
-
 def test_what_is_forgotten_here_is_stored_all_the_same(store, brokers):
     """Whoever begins a queue may forget its offset just as it is committed."""
-    store.persist_newest(QUEUE, 8)
+    store.keep(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
     assert store.read_offset(QUEUE, MEMORY) is None
 

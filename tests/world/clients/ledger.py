@@ -170,7 +170,7 @@ class Ledger:
         """A member has been shut down, and its listeners end what they are at."""
         for call in [each for each in reader.calls if each.process is process]:
             for offset in call.offsets:
-                reader.left_at_it[*call.queue, offset] = self._world.kernel.now
+                reader.left_at_it[(*call.queue, offset)] = self._world.kernel.now
 
     def was_shut_down(self, reader, finished, began_at):
         """A reader has left in order, which had finished so much of each queue when it began to."""
