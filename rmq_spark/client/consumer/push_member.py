@@ -326,12 +326,15 @@ class PushMember(GroupMember):
         return True
 
     def _listener_ended(self, request: PullRequest) -> None:
-        """Give the queue of a ``request`` up, if only a listener was in the way of that."""
+        """Give the queue of a ``request`` up, if only a listener was in the way of that.
+
+        What it had may be dropped by now, by a reset while it was given up.
+        """
         with self._changing_requests:
             current = self._requests.get(request.queue)
-        if current is None or current.process_queue.is_dropped:
+        if current is None or not current.process_queue.is_retired:
             return
-        if current.process_queue.is_retired:
+        if self.is_running or self._last_listener.waits_for(current):
             self._let_go(current)
 
     def _unlocked(self, requests: Sequence[PullRequest]) -> None:

@@ -25,6 +25,11 @@ class Countdown:
             if self._left:
                 self._left.update(those)
 
+    def waits_for(self, thing: Hashable) -> bool:
+        """Return whether this has not ended yet."""
+        with self._lock:
+            return thing in self._left
+
     def ended(self, *those: Hashable) -> None:
         """Note that these have ended, if they are waited for."""
         with self._lock:

@@ -149,6 +149,31 @@ def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
     assert f"{cluster.queue(topic)} was moved behind this member, from 1 to 3" in caplog.text
 
 
+@pytest.mark.parametrize("shuts_down", [False, True], ids=["runs on", "shuts down"])
+def test_a_queue_that_is_moved_while_a_listener_keeps_it_from_being_given_up_is_given_up(
+    cluster, topic, busy, shuts_down
+):
+    """The next member need not wait for more than that listener's end."""
+    group = cluster.group()
+    consumer = busy_member(
+        cluster, group, topic, busy, KINDS[1], await_termination_ms=0, rebalance_interval_ms=600_000
+    )
+    consumer.unsubscribe(topic)
+    reset(cluster, group, topic)
+    if shuts_down:
+        consumer.shutdown()
+    busy.may_end.set()
+    if not shuts_down:
+        own = cluster.queue(topic)
+        wait_until("it is given up", lambda: own not in consumer.assignment(), PATIENCE_S)
+        consumer.shutdown()
+    wait_until("its end", lambda: consumer.health().threads == 0, PATIENCE_S)
+    again = Busy()
+    again.may_end.set()
+    busy_member(cluster, group, topic, again, KINDS[1])
+    wait_until("all once more", lambda: again.begun == [0, 1, 2, 3], PATIENCE_S)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_that_is_given_up_stays_where_it_was_moved(cluster, topic, busy, kind, monkeypatch):
     group, tells, may_tell = cluster.group(), threading.Event(), threading.Event()

@@ -190,7 +190,6 @@ def unsubscribe_and_subscribe(life, consuming, seconds, topic):
         now = life.world.kernel.now
         consuming.reader.filters.set(life.process.host, topic, None, now)
         consuming.consumer.unsubscribe(topic)
-        life.world.ledger.unsubscribes(consuming.reader, topic)
         time.sleep(seconds)
         consuming.consumer.subscribe(topic)
 

@@ -160,11 +160,15 @@ class Ledger:
                 f"before {floor} was, when it was shut down at {since:.6f} s"
             )
 
-    def unsubscribes(self, reader, topic):
-        """A reader has a topic no more, for a while; in BROADCASTING its offsets stay in a file."""
-        for place in reader.begun if reader.is_broadcasting else ():
-            if place[0] == topic:
-                reader.keeps_old_offset(place[:3], place[3] + 1)
+    def is_made_again(self, topic, old_ends):
+        """A topic is there again; a machine in BROADCASTING has its old offsets in a file.
+
+        If it does not consume the topic now, or not all of its queues, it begins there.
+        """
+        self.made_again[topic] = self._world.kernel.now
+        for reader in self.readers.values():
+            for queue, offset in old_ends.items() if reader.is_broadcasting else ():
+                reader.keeps_old_offset(queue, offset)
 
     def leaves_busy(self, reader, process):
         """A member has been shut down, and its listeners end what they are at."""

@@ -168,12 +168,13 @@ def make_topic_again(world, admin, topic, seconds):
     """A topic is deleted with all that is in it, and made again; what is sent then has to come."""
     ledger = world.ledger
     ledger.made_again[topic] = inf
+    old_ends = {queue: world.end_of(queue) for queue in world.queues_of(topic)}
     ledger.disturbed(_ROUTES_SECONDS)
     if not _insist(world, lambda: admin.delete_topic(topic)):
         return
     time.sleep(seconds)
     if _insist(world, lambda: admin.create_topic(topic, world.queue_count(topic))):
-        ledger.made_again[topic] = world.kernel.now
+        ledger.is_made_again(topic, old_ends)
     ledger.disturbed(_ROUTES_SECONDS)
 
 

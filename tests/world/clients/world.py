@@ -37,6 +37,9 @@ rebalances are 20 s apart."""
 _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
 """Troubles in which what is asked of a broker, or told by it, may not arrive."""
+_NOTICED_SECONDS = 10.0
+"""A connection that is held up for longer is closed by its client, and made anew: meanwhile the
+broker does not know of a member, and tells it nothing."""
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
@@ -107,7 +110,7 @@ class ClientWorld(ClusterStage):
     def befall(self, kind, seconds, arguments):
         """Something goes wrong now, and for so long."""
         broker = arguments.get("broker")
-        if kind in _UNHEARD:
+        if kind in _UNHEARD or (kind == "hold up" and seconds > _NOTICED_SECONDS):
             name = self._broker(broker).name if broker is not None else None
             self.ledger.moves.troubled(seconds, name)
         if kind == "hold up":
