@@ -326,14 +326,20 @@ class Ledger:
                 for offset, body in bodies.items():
                     if offset >= reader.begins_at(queue) and not self.may_pass_over(reader, body):
                         yield queue, body
-        lie = {body for bodies in self.stored.values() for body in bodies.values()}
-        for body, place in self.acknowledged.items():
+        places = {
+            body: (*queue, offset)
+            for queue, bodies in self.stored.items()
+            for offset, body in bodies.items()
+        }
+        for body in self.acknowledged:
             topic = self.sent[body]
             if topic in self.made_again:
                 since = max(self.made_again[topic], reader.skipped_until.get(topic, 0.0))
-                must_come = self.sent_at[body] > since and not reader.may_have_begun_behind(place)
+                must_come = self.sent_at[body] > since and not reader.may_have_begun_behind(
+                    places.get(body)
+                )
             else:
-                must_come = body not in lie
+                must_come = body not in places
             if topic in reader.topics and must_come and not self.may_pass_over(reader, body):
                 yield (topic,), body
 
