@@ -145,8 +145,11 @@ class ConsumeMessageConcurrentlyService:
         cache = request.process_queue
         if cache.is_dropped or not cache.waits(message):
             return
-        if self._retries is None or self._retries.give_back(message, FIRST_DELAY_LEVEL):
+        if self._retries is None:  # nobody would give it again, should the listener not end
+            text = "BROADCASTING: %s takes longer than %d ms, and its offset waits for it"
+            _log.warning(text, message.message_id, timeout_ms)
+        elif self._retries.give_back(message, FIRST_DELAY_LEVEL):
             _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
             self._acknowledge(request, (message,))
-        else:
-            cache.start_consuming((message,))
+            return
+        cache.start_consuming((message,))

@@ -189,6 +189,21 @@ def test_what_takes_too_long_is_given_back_once():
     assert bench.committed == [1, 1]
 
 
+def test_where_nobody_gives_it_again_what_takes_too_long_is_waited_for(caplog):
+    def listen(*_):
+        for _ in range(2):
+            bench.tasks.now_ms += 101
+            bench.service.clean_expired([bench.request], 100)
+            bench.tasks.move(0)
+            committed.append(list(bench.committed))
+
+    bench, committed = Bench(listen, retries=False), []
+    bench.submit(0)
+    assert committed == [[], []]
+    assert bench.committed == [1]
+    assert caplog.text.count("takes longer than 100 ms, and its offset waits") == 2
+
+
 def test_what_takes_too_long_and_is_not_taken_back_stays_and_is_given_back_later():
     bench, messages = Bench(lambda *_: None), several(0)
     bench.request.process_queue.put_messages(messages)

@@ -102,7 +102,7 @@ class Consuming:
             topics=tuple(topics),
             is_orderly=kind == "orderly",
             is_broadcasting=broadcasting,
-            gives_back_after=inf if timeout_ms is None else timeout_ms / 1000,
+            gives_back_after=inf if timeout_ms is None or broadcasting else timeout_ms / 1000,
             tries_max=inf if tries_max < 0 or broadcasting else tries_max + 1,
         )
         self.reader.begins_anywhere |= where != "first"
