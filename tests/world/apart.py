@@ -14,6 +14,18 @@ import sys
 import tempfile
 import time
 
+OF_WORLDS = {
+    "test_worlds.py",
+    "test_client_worlds.py",
+    "test_spark_commits.py",
+    "test_spark_notices.py",
+    "test_spark_worlds.py",
+    "test_threads.py",
+    "test_watch.py",
+    "test_sockets.py",
+}
+"""Files that tell whole worlds."""
+
 PIPE = "ROCKETPOLL_WORLD_TELLS_INTO"
 """In the environment of such a process: the descriptor that it writes to."""
 _OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]

@@ -12,17 +12,8 @@ import os
 import sys
 
 import pytest
-from world.apart import PIPE, Apart, report
+from world.apart import OF_WORLDS, PIPE, Apart, report
 
-_OF_WORLDS = {
-    "test_worlds.py",
-    "test_client_worlds.py",
-    "test_spark_notices.py",
-    "test_spark_worlds.py",
-    "test_threads.py",
-    "test_watch.py",
-    "test_sockets.py",
-}
 _SECONDS = 390
 _OF_THE_DEAD = {"Event loop is closed", "generator already executing"}
 """What a generator meets that is closed when its loop or its thread has been killed."""
@@ -35,7 +26,7 @@ _WORST = pytest.StashKey[pytest.TestReport]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Wait for a test of whole worlds in its file's process; None: it runs here, as any other."""
-    if pyfuncitem.path.name not in _OF_WORLDS or PIPE in os.environ:
+    if pyfuncitem.path.name not in OF_WORLDS or PIPE in os.environ:
         return None
     outcome, text = _process_of(pyfuncitem).result_of(pyfuncitem.nodeid, _SECONDS)
     if outcome == "skipped":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from world.apart import Apart
+from world.apart import OF_WORLDS, Apart
 
 TESTS = """
 import os
@@ -60,3 +61,13 @@ def test_each_test_says_what_became_of_it(apart):
 def test_one_of_which_nothing_is_heard_in_time_fails_and_none_behind_it_runs(apart):
     assert apart.result_of("test_some.py::test_passes", 0)[0] == "failed"
     assert apart.nodeids == []
+
+
+def test_each_file_that_tells_whole_worlds_does_so_in_a_process_of_its_own():
+    tellers = {
+        path.name
+        for path in Path(__file__).parent.glob("test_*.py")
+        if re.search(r"^from world\.(trials|shrinking) import", path.read_text(), re.MULTILINE)
+    }
+    assert tellers <= OF_WORLDS
+    assert "test_spark_commits.py" in tellers

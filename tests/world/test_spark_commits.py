@@ -16,7 +16,7 @@ from world.trials import assert_all_end_well
 
 from rocketpoll.broker.store import batch_recovery
 
-SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40")) // 5
+SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40")) // 10
 FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
 
 
