@@ -40,6 +40,8 @@ _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
 _NOTICED_SECONDS = 10.0
 """A connection that is held up for longer is closed by its client, and made anew: meanwhile the
 broker does not know of a member, and tells it nothing."""
+_ROUTES_SECONDS = 60.0
+"""Until all know of a topic that was put right, and have shared its queues out."""
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
@@ -153,7 +155,10 @@ class ClientWorld(ClusterStage):
         """What operators have closed or taken away is there again."""
         for broker in self.brokers:
             for topic, queues in self._queues.items():
+                known = broker.life.controller.tables.topics.get(topic)
                 make_topic(broker.life.controller, topic, queues)
+                if known != broker.life.controller.tables.topics.get(topic):
+                    self.ledger.disturbed(_ROUTES_SECONDS)
             groups = broker.life.controller.tables.groups
             for group in {each for host in self.hosts for each in host.groups}:
                 groups.put(SubscriptionGroupConfig(group_name=group))
