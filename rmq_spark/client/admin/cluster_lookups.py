@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.message_lookups import MessageLookups
 from rmq_spark.client.arguments import check_name, check_text
-from rmq_spark.client.errors import BrokerNotFound, ClientError, ConsumerNotOnline, RouteNotFound
+from rmq_spark.client.errors import BrokerNotFound, ClientError, RouteNotFound
 from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.errors import legible
 from rmq_spark.wire.bodies.client_info import Connection
@@ -157,11 +157,9 @@ class ClusterLookups(MessageLookups):
         check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
-            try:
-                connection = self._api.admin.consumer_connection(address, group)
-            except ConsumerNotOnline:
-                continue
-            found.update({each.client_id: each for each in connection.connection_set})
+            found.update(
+                {each.client_id: each for each in self._api.admin.online_members(address, group)}
+            )
         return tuple(found[client_id] for client_id in sorted(found))
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
@@ -199,11 +197,8 @@ class ClusterLookups(MessageLookups):
         reports: dict[MessageQueue, QueueReport] = {}
         asked = set()
         for address in self.masters().values():
-            try:
-                connection = self._api.admin.consumer_connection(address, group)
-            except ConsumerNotOnline:
-                continue
-            for client_id in [member.client_id for member in connection.connection_set]:
+            for member in self._api.admin.online_members(address, group):
+                client_id = member.client_id
                 if client_id in asked:
                     continue
                 try:

@@ -88,8 +88,4 @@ def _answers(api: BrokerApi, address: str, group: str, client_id: str) -> bool:
 
 def _members(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
     """Return the members of a group, and the address that each comes from."""
-    try:
-        found = api.admin.consumer_connection(address, group)
-    except ConsumerNotOnline:
-        return {}
-    return {each.client_id: each.client_addr for each in found.connection_set}
+    return {each.client_id: each.client_addr for each in api.admin.online_members(address, group)}

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_spark.client.connections.calls import Calls, body_of, header_of
+from rmq_spark.client.errors import ConsumerNotOnline
 from rmq_spark.wire.bodies.client_info import (
+    Connection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -195,6 +197,13 @@ class AdminCalls:
         """
         header, code = ConsumerGroupRequestHeader(group), RequestCode.GET_CONSUMER_CONNECTION_LIST
         return self.calls.body(ConsumerConnection, address, code, header)
+
+    def online_members(self, address: str, group: str) -> tuple[Connection, ...]:
+        """Return the online members of a consumer group, as one broker knows them; maybe none."""
+        try:
+            return tuple(self.consumer_connection(address, group).connection_set)
+        except ConsumerNotOnline:
+            return ()
 
     def producer_connection(self, address: str, group: str) -> ProducerConnection:
         """Return the online members of a producer group; refused (1) if there are none."""

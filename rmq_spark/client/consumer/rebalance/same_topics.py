@@ -42,8 +42,8 @@ class SameTopics:
         self._topics_at_brokers = topics_at_brokers
         self._clock = clock
         self._looked_ms: int | None = None
-        self._suspected: set[tuple[frozenset[str], frozenset[str]]] = set()
-        self._told: set[tuple[frozenset[str], frozenset[str]]] = set()
+        self._suspected: tuple[frozenset[str], frozenset[str]] | None = None
+        self._told: tuple[frozenset[str], frozenset[str]] | None = None
 
     def look(self, topic: str, topics: frozenset[str], members: int) -> None:
         """Compare this member's topics, of which ``topic`` is one, with the broker's."""
@@ -60,10 +60,10 @@ class SameTopics:
         seen = _wanted(topics), others
         if seen[0] == others or not others:
             return
-        if seen not in self._suspected:
-            self._suspected = {seen}
-        elif seen not in self._told:
-            self._told = {seen}
+        if seen != self._suspected:
+            self._suspected = seen
+        elif seen != self._told:
+            self._told = seen
             _log.warning(
                 "%s: members subscribe to different topics, this one to %s, another to %s; queues "
                 "are given to members that do not want them, and nobody reads these: have all "
