@@ -23,6 +23,8 @@ GROUPS = ("G0", "G1", BY_HAND)
 MAKE_AGAIN = "make_topic_again"
 READ, WRITE = 4, 2
 _TRIES = 10
+_TRIES_TO_GIVE_BACK = 1_000
+"""As many as a story has seconds: each broker that is away comes back in it."""
 _AGAIN_SECONDS = 1.0
 _ROUTES_SECONDS = 60.0
 """Until all know of a change of a topic, and have shared its queues out."""
@@ -51,9 +53,9 @@ def _reader(world, group):
     return world.ledger.readers.get(group)
 
 
-def _insist(world, change):
+def _insist(world, change, tries=_TRIES):
     """Try a change until it is made, or for long enough; whether it is."""
-    for _ in range(_TRIES):
+    for _ in range(tries):
         try:
             change()
         except ClientError as error:  # noqa: PERF203  # the next time may be better
@@ -62,6 +64,11 @@ def _insist(world, change):
         else:
             return True
     return False
+
+
+def _give_back(world, change):
+    """Undo a change, however long that takes: programs may wait for it before they can start."""
+    return _insist(world, change, _TRIES_TO_GIVE_BACK)
 
 
 # ---- where groups go on
@@ -139,13 +146,13 @@ def change_queues(world, admin, topic, write_queues, read_queues):
 )
 def close_topic(world, admin, topic, perm, seconds):
     """Nobody can write to a topic for a while, or read it."""
-    for each in (perm, READ | WRITE):
+    for each, until_made in ((perm, _insist), (READ | WRITE, _give_back)):
         count = world.queue_count(topic)
         config = TopicConfig(
             topic_name=topic, read_queue_nums=count, write_queue_nums=count, perm=each
         )
         world.ledger.disturbed(_ROUTES_SECONDS)
-        _insist(world, lambda config=config: admin.create_topic(topic, config=config))
+        until_made(world, lambda config=config: admin.create_topic(topic, config=config))
         world.ledger.disturbed(_ROUTES_SECONDS)
         time.sleep(seconds)
 
@@ -155,10 +162,10 @@ def close_topic(world, admin, topic, perm, seconds):
 )
 def close_group(world, admin, group, seconds):
     """A group gets nothing for a while."""
-    for enable in (False, True):
+    for enable, until_made in ((False, _insist), (True, _give_back)):
         config = SubscriptionGroupConfig(group_name=group, consume_enable=enable)
         world.ledger.disturbed(_ROUTES_SECONDS, group)
-        _insist(world, lambda config=config: admin.create_group(group, config=config))
+        until_made(world, lambda config=config: admin.create_group(group, config=config))
         world.ledger.disturbed(_ROUTES_SECONDS, group)
         time.sleep(seconds)
 
@@ -173,7 +180,7 @@ def make_topic_again(world, admin, topic, seconds):
     if not _insist(world, lambda: admin.delete_topic(topic)):
         return
     time.sleep(seconds)
-    if _insist(world, lambda: admin.create_topic(topic, world.queue_count(topic))):
+    if _give_back(world, lambda: admin.create_topic(topic, world.queue_count(topic))):
         ledger.is_made_again(topic, old_ends)
     ledger.disturbed(_ROUTES_SECONDS)
 
