@@ -193,7 +193,7 @@ class PushSettings(ConsumerSettings):
             the group causes; 20,000 by default. RocketMQ has it as the property
             ``rocketmq.client.rebalance.waitInterval``.
         pull_time_delay_ms_when_exception: Milliseconds to wait after a pull that failed; 1,000 by
-            default, where RocketMQ waits 3,000.
+            default.
         local_offset_directory: Directory (a path) of the offsets in BROADCASTING;
             ``~/.rocketmq_offsets`` by default. Processes of one machine that have the same go on,
             when started again, where the last one of them that wrote had come to: give each that

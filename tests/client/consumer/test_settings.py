@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 
+import java_vectors
 import pytest
 
 from rmq_spark.client.consumer.pull_task import PullLimits
@@ -62,3 +63,55 @@ def test_an_answer_is_waited_for_longer_than_the_broker_may_take(kind):
 def test_whether_offsets_are_committed_is_true_or_false(flag):
     with pytest.raises(TypeError, match="auto_commit: needed True or False"):
         LitePullSettings(auto_commit=flag).check()
+
+
+_LIMITS = {
+    "pull_threshold_for_all": "pullThresholdForAll",
+    "pull_threshold_for_queue": "pullThresholdForQueue",
+    "pull_threshold_size_for_queue_mib": "pullThresholdSizeForQueue",
+}
+_BOTH = {
+    "message_model": "messageModel",
+    "consume_from_where": "consumeFromWhere",
+    "persist_consumer_offset_interval_ms": "persistConsumerOffsetInterval",
+    "pull_time_delay_ms_when_exception": "pullTimeDelayMillsWhenException",
+    "pull_batch_size": "pullBatchSize",
+}
+_LITE = {
+    **_BOTH,
+    **_LIMITS,
+    "consume_max_span": "consumeMaxSpan",
+    "broker_suspend_max_time_ms": "brokerSuspendMaxTimeMillis",
+    "consumer_timeout_ms_when_suspend": "consumerTimeoutMillisWhenSuspend",
+    "auto_commit": "autoCommit",
+    "auto_commit_interval_ms": "autoCommitIntervalMillis",
+    "poll_timeout_ms": "pollTimeoutMillis",
+    "topic_metadata_check_interval_ms": "topicMetadataCheckIntervalMillis",
+}
+_PUSH = {
+    **_BOTH,
+    **_LIMITS,
+    "consume_max_span": "consumeConcurrentlyMaxSpan",
+    "pull_interval_ms": "pullInterval",
+    "consume_thread_max": "consumeThreadMax",
+    "consume_message_batch_max_size": "consumeMessageBatchMaxSize",
+    "max_reconsume_times": "maxReconsumeTimes",
+    "suspend_current_queue_time_ms": "suspendCurrentQueueTimeMillis",
+    "await_termination_ms": "awaitTerminationMillisWhenShutdown",
+}
+del _PUSH["pull_threshold_for_all"]  # at which one that pushes does not look
+_NOT_ROCKETMQS = {"await_termination_ms"}
+
+
+@java_vectors.each("defaults", where=lambda vector: "Consumer" in vector["kind"])
+def test_a_default_is_javas_unless_its_description_says_another(vector):
+    kind, names = (LitePullSettings, _LITE) if "Lite" in vector["kind"] else (PushSettings, _PUSH)
+    settings = kind()
+    differ = set()
+    for ours, theirs in names.items():
+        value = getattr(settings if hasattr(settings, ours) else settings.limits, ours)
+        if getattr(value, "name", value) != vector["settings"][theirs]:
+            differ.add(ours)
+    assert differ == _NOT_ROCKETMQS & names.keys()
+    if kind is PushSettings:  # in minutes there
+        assert settings.consume_timeout_ms == vector["settings"]["consumeTimeout"] * 60_000

@@ -1,7 +1,9 @@
+import inspect
 import zlib
 from array import array
 from random import Random
 
+import java_vectors
 import pytest
 
 from rmq_spark.client.errors import MessageRejected
@@ -14,6 +16,7 @@ from rmq_spark.client.producer.outgoing import (
     outgoing,
     split,
 )
+from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.unique_ids import UniqueIds
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_batch import decode_batch
@@ -134,3 +137,22 @@ CANNOT = {
 def test_what_cannot_go_together_is_refused(messages):
     with pytest.raises(MessageRejected):
         batch_parts(messages, RULES, IDS)
+
+
+@java_vectors.each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
+def test_what_nobody_sets_is_as_in_javas_producer(vector):
+    javas, arguments = vector["settings"], inspect.signature(Producer).parameters
+    for ours, theirs in (
+        ("send_timeout_ms", "sendMsgTimeout"),
+        ("retry_times_when_send_failed", "retryTimesWhenSendFailed"),
+        ("retry_times_when_send_async_failed", "retryTimesWhenSendAsyncFailed"),
+        ("retry_another_broker_when_not_store_ok", "retryAnotherBrokerWhenNotStoreOK"),
+        ("send_latency_fault_enable", "sendLatencyEnable"),
+    ):
+        assert (ours, arguments[ours].default) == (ours, javas.get(theirs, False))
+    for ours, theirs in (
+        ("default_topic_queue_nums", "defaultTopicQueueNums"),
+        ("max_message_bytes", "maxMessageSize"),
+        ("compress_body_bytes", "compressMsgBodyOverHowmuch"),
+    ):
+        assert (ours, getattr(SendRules("P"), ours)) == (ours, javas[theirs])

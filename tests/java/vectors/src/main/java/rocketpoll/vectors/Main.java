@@ -40,6 +40,7 @@ public final class Main {
         writeLines(dir.resolve("properties.jsonl"), Messages.properties());
         writeLines(dir.resolve("ids.jsonl"), Ids.all());
         writeLines(dir.resolve("signatures.jsonl"), Signatures.all());
+        writeLines(dir.resolve("defaults.jsonl"), Defaults.all());
     }
 
     private static void writeLines(Path file, List<?> values) throws IOException {
