@@ -7,6 +7,9 @@
     a pull was held for a while by a broker that
     holds it on whatever becomes of the topic    in doubt, before its answer counts
     another message stands in its place          made again, or an older copy: lost
+    the queue was left, and is begun again at an
+    offset that stayed here; and its last message
+    is not there                                 lost
     messages come                                not lost (any more)
 
 It is another message if two of these differ: when it was stored, where it is in the log, and what
@@ -25,12 +28,12 @@ This module asks nobody by itself.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.group_brokers import Pulled
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.process_queue import Clock
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
@@ -49,45 +52,26 @@ MessageAt = Callable[[MessageQueue, int], MessageExt | None]
 """Returns the message at an offset of a queue, None if it is not there."""
 
 
-class _Witnesses(NamedTuple):
-    """Three marks of a message, of which one flipped bit changes one."""
-
-    store_ms: int
-    commit_log_offset: int
-    content: tuple[str, int, int]
-
-    @classmethod
-    def of(cls, message: MessageExt) -> _Witnesses:
-        is_unique = message.message_id != message.offset_message_id  # else it is the place again
-        return cls(
-            message.store_timestamp,
-            message.commit_log_offset,
-            (
-                message.message_id if is_unique else "",
-                message.born_timestamp,
-                zlib.crc32(message.body),
-            ),
-        )
-
-    def are_of_another(self, message: MessageExt) -> bool:
-        """Return whether a message is not the one of these marks, whichever of them is damaged."""
-        found = _Witnesses.of(message)
-        return sum(own != its for own, its in zip(self, found, strict=True)) > 1
-
-
 class LastKnown:
     """Knowledge of one queue, for one pull at a time."""
 
-    def __init__(self, clock: Clock = monotonic_ms) -> None:
-        """Begin without any; ``clock`` returns milliseconds that only grow."""
+    def __init__(
+        self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
+    ) -> None:
+        """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
-        self._since_ms: int | None = None
-        self._offset: int | None = None
-        self._witnesses: _Witnesses | None = None
+        self._since_ms = last_message.store_timestamp if last_message else None
+        self._offset = last_message.queue_offset if last_message else None
+        self._last_message = last_message
         self._heard_ms = clock()
         self._is_doubted = False
         self._is_missing = False
         self._is_lost = False
+
+    @property
+    def last_message(self) -> LastMessage | None:
+        """The last message that came, or was there where the queue begins; None without any."""
+        return self._last_message
 
     @property
     def must_be_found(self) -> bool:
@@ -121,8 +105,16 @@ class LastKnown:
         if found is not None and self._offset is None:
             self._note(found)
 
+    def begins_again(self, queue: MessageQueue, message_at: MessageAt) -> None:
+        """Look for the last message where a queue is begun at an offset of some time ago.
+
+        Where it is not there, the queue may have been made again, and be further on by now.
+        """
+        self._is_doubted = True
+        self._is_lost = not self.is_known(queue, message_at)
+
     def _note(self, message: MessageExt) -> None:
-        self._witnesses = _Witnesses.of(message)
+        self._last_message = LastMessage.of(message)
         self._since_ms = message.store_timestamp
         self._offset = message.queue_offset
         self._is_missing = False
@@ -171,13 +163,13 @@ class LastKnown:
         Where the last message is not there, nothing is known until the next answer to a pull: it
         may have been old enough to go.
         """
-        if self._offset is None or self._witnesses is None or not self.is_in_doubt:
+        if self._offset is None or self._last_message is None or not self.is_in_doubt:
             return
         found = message_at(queue, self._offset)
         self._is_doubted = False
         self._heard_ms = self._clock()
         self._is_missing = found is None
-        if found is not None and self._witnesses.are_of_another(found):
+        if found is not None and self._last_message.is_another(found):
             self._is_lost = True
 
     def is_known(self, queue: MessageQueue, message_at: MessageAt) -> bool:
@@ -187,11 +179,11 @@ class LastKnown:
         """
         if self.may_be_another:
             return False
-        offset, witnesses = self._offset, self._witnesses
-        if offset is None or witnesses is None or not self.is_in_doubt:
+        offset, last_message = self._offset, self._last_message
+        if offset is None or last_message is None or not self.is_in_doubt:
             return True
         found = message_at(queue, offset)
-        return found is not None and not witnesses.are_of_another(found)
+        return found is not None and not last_message.is_another(found)
 
     def legal_offset(self, queue: MessageQueue, asked: int, outcome: Pulled) -> int | None:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
@@ -232,10 +224,22 @@ class Place(NamedTuple):
     last_known: LastKnown
 
     @classmethod
-    def found(cls, queue: MessageQueue, offset: int, message_at: MessageAt) -> Place:
-        """Return an offset that was found just now, with what its broker tells of the queue."""
-        last_known = LastKnown()
-        last_known.begins_at(queue, offset, message_at)
+    def found(
+        cls,
+        queue: MessageQueue,
+        offset: int,
+        message_at: MessageAt,
+        last_message: LastMessage | None = None,
+    ) -> Place:
+        """Return an offset that was found just now, with what its broker tells of the queue.
+
+        ``last_message`` is the last one of that queue that came before it was left.
+        """
+        last_known = LastKnown(last_message=last_message)
+        if last_message is None:
+            last_known.begins_at(queue, offset, message_at)
+        else:
+            last_known.begins_again(queue, message_at)
         return cls(offset, last_known)
 
 

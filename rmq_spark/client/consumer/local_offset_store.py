@@ -1,16 +1,20 @@
 """LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
 
-    ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1}}
+    ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1},
+                                                               "lastMessages":{{...}:{...}}}
                                              offsets.json.bak the state before that
 
-Java's consumers read the same file, and write it. Each write goes to a new file, which takes the
-old one's place when it is on the disk: whenever the power fails, one of the two is whole. If both
-are damaged that is an error: without it, everything would quietly be consumed again, or nothing.
-While a file cannot be written, consuming goes on, and the next time says the same or more. Several
-consumers may have the same file, as processes of one machine and group have: each writes a new file
-of its own name, so that what is read is whole, and the last one's. A new file that was left by one
-that was killed is taken away by the next one that starts while nobody writes: who writes holds a
-lock of the directory, shared with the others, which ends with the process.
+Java's consumers read the same file, and write it, without the last messages: by these a topic that
+was deleted and made again while nobody consumed it here is told from the one that it was.
+
+Each write goes to a new file, which takes the old one's place when it is on the disk: whenever the
+power fails, one of the two is whole. If both are damaged that is an error: without it, everything
+would quietly be consumed again, or nothing. While a file cannot be written, consuming goes on, and
+the next time says the same or more. Several consumers may have the same file, as processes of one
+machine and group have: each writes a new file of its own name, so that what is read is whole, and
+the last one's. A new file that was left by one that was killed is taken away by the next one that
+starts while nobody writes: who writes holds a lock of the directory, shared with the others, which
+ends with the process.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
 from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
 from rmq_spark.client.threads.mutex import mutex
@@ -39,9 +44,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """Content of the file, as Java writes it."""
+    """Content of the file, as Java writes it, and what it passes over."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
+    last_messages: Mapping[MessageQueue, LastMessage] | None = None
 
 
 def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> Path:
@@ -56,8 +62,9 @@ class LocalFileOffsetStore:
         """Make a store; ``path`` is called each time, as its result may change after a fork."""
         self._path_now = path
         self._table = OffsetTable()
+        self._last_messages: dict[MessageQueue, LastMessage] = {}
         self._writing = mutex()
-        self._written: Mapping[MessageQueue, int] | None = None
+        self._written: OffsetSerializeWrapper | None = None
         self._is_failing = False
 
     def load(self) -> None:
@@ -69,7 +76,9 @@ class LocalFileOffsetStore:
             OffsetFileDamaged: Neither the file nor its backup holds offsets.
             OffsetFileFailed: The file cannot be read.
         """
-        self._table.add_missing(self._read())
+        kept = self._read()
+        self._table.add_missing(kept.offset_table)
+        self._last_messages = {**(kept.last_messages or {}), **self._last_messages}
         with suppress(OSError), _opened(self._path.parent) as directory:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
@@ -85,7 +94,10 @@ class LocalFileOffsetStore:
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return an offset from memory or from the file."""
-        return self._table.read(queue, kind, lambda queue: self._read().get(queue))
+        return self._table.read(queue, kind, self._kept)
+
+    def _kept(self, queue: MessageQueue) -> int | None:
+        return self._read().offset_table.get(queue)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
         """Write the file, if there is anything new; log it once if that fails."""
@@ -120,13 +132,24 @@ class LocalFileOffsetStore:
 
     def _save(self) -> None:
         with self._writing:
-            offsets = self._table.all()
-            if offsets != self._written:
+            content = OffsetSerializeWrapper(
+                offset_table=self._table.all(), last_messages=dict(self._last_messages) or None
+            )
+            if content != self._written:
                 try:
-                    self._write(offsets)
+                    self._write(content)
                 except OSError as error:
                     raise OffsetFileFailed(str(self._path), "written", why_of(error)) from error
-                self._written = offsets
+                self._written = content
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Remember the last message that came of a queue: it is written with the next offsets."""
+        if message is not None:
+            self._last_messages[queue] = message
+
+    def last_message(self, queue: MessageQueue) -> LastMessage | None:
+        """Return the last message that came of a queue, from memory, where the file's are, too."""
+        return self._last_messages.get(queue)
 
     def leave(self) -> None:
         """Do nothing: nobody else moves these offsets."""
@@ -138,7 +161,7 @@ class LocalFileOffsetStore:
         """Return the offsets of a topic that are in memory."""
         return self._table.of_topic(topic)
 
-    def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def _write(self, content: OffsetSerializeWrapper) -> None:
         path = self._path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
@@ -147,7 +170,7 @@ class LocalFileOffsetStore:
                 fcntl.flock(directory, fcntl.LOCK_SH)
             try:
                 with new.open("xb") as file:
-                    file.write(encode_body(OffsetSerializeWrapper(offset_table=offsets)))
+                    file.write(encode_body(content))
                     file.flush()
                     os.fsync(file.fileno())
                 with suppress(FileNotFoundError):  # there is none yet, or another has replaced it
@@ -159,11 +182,11 @@ class LocalFileOffsetStore:
                 raise
             os.fsync(directory)
 
-    def _read(self) -> Mapping[MessageQueue, int]:
+    def _read(self) -> OffsetSerializeWrapper:
         why = ""
         for path in (self._path, self._backup):
             try:
-                offsets = decode_body(OffsetSerializeWrapper, path.read_bytes()).offset_table
+                content = decode_body(OffsetSerializeWrapper, path.read_bytes())
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -173,10 +196,10 @@ class LocalFileOffsetStore:
                 continue
             if why:
                 _log.warning("%s is damaged (%s); its backup is taken", self._path, why)
-            return offsets
+            return content
         if why:
             raise OffsetFileDamaged(str(self._path), why)
-        return {}
+        return OffsetSerializeWrapper()
 
     @property
     def _path(self) -> Path:

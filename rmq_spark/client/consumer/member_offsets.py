@@ -78,12 +78,18 @@ class MemberOffsets:
         self._persist_known(known)
 
     def _persist_known(self, known: Mapping[MessageQueue, LastKnown]) -> None:
+        self.note_last(known)
         for queue in those_known(known, self._message_at):
             if queue not in self._moved:
                 self._store.persist_all((queue,))
             if (offset := self._moved.get(queue)) is not None:  # perhaps since just now
                 with suppress(ClientError):  # whoever moves it has it stored as well, and says so
                     self._store.persist(queue, offset)
+
+    def note_last(self, known: Mapping[MessageQueue, LastKnown]) -> None:
+        """Have the store keep by which messages these queues are known, if offsets stay with it."""
+        for queue, last_known in known.items():
+            self._store.note_last(queue, last_known.last_message)
 
     def persist_soon(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
@@ -190,4 +196,4 @@ class MemberOffsets:
     def _first_of(self, queue: MessageQueue) -> Place:
         self._store.remove_offset(queue)
         first = self._first_offset.of(queue, self._store, self._brokers)
-        return Place.found(queue, first, self._message_at)
+        return Place.found(queue, first, self._message_at, self._store.last_message(queue))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.threads.mutex import mutex
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -45,6 +46,12 @@ class OffsetStore(Protocol):
 
     def keep(self, queue: MessageQueue, offset: int) -> None:
         """Keep an offset for good that was remembered before, and wait until it is kept."""
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Keep with a queue's offset the last message that came of it, if it is kept here."""
+
+    def last_message(self, queue: MessageQueue) -> LastMessage | None:
+        """Return the last message that came of a queue whose offset is kept here, if known."""
 
     def leave(self) -> None:
         """Store nothing more where somebody else has stored another offset meanwhile."""

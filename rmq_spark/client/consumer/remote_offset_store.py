@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.offset_table import OffsetTable, ReadOffsetType
 from rmq_spark.client.consumer.outages import Outages
 from rmq_spark.errors import RocketPollError
@@ -60,6 +61,16 @@ class RemoteBrokerOffsetStore:
         """Tell the brokers, one-way: the next time comes soon, and says the same or more."""
         for queue, offset in self._table.of(queues).items():
             self._tell(queue, offset)
+
+    def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
+        """Do nothing: a broker forgets a group's offsets with the topic."""
+
+    def last_message(
+        self,
+        queue: MessageQueue,  # noqa: ARG002  # as above
+    ) -> LastMessage | None:
+        """Return None: what a broker has now is of the queue that is there now."""
+        return None
 
     def leave(self) -> None:
         """Note that brokers will tell this member no more where an operator moves the group."""

@@ -67,6 +67,7 @@ class SeekableMember(LitePullMember):
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
         known = self._last_known()
+        self._offsets.note_last(known)
 
         def is_known(queue: MessageQueue) -> bool:
             return queue not in known or known[queue].is_known(queue, self.message_at)

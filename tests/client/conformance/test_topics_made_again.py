@@ -1,4 +1,5 @@
-"""A topic that is made again while a broker holds the pull of a member: all of the new one comes.
+"""A topic that is made again while a broker holds the pull of a member, or while one that keeps its
+own offsets is away: all of the new one comes.
 
 RocketMQ's brokers hold the pull on, and answer it out of the new queue when that is longer than the
 old one was, or when the time is over; ours answers at once that the topic is gone.
@@ -14,6 +15,7 @@ from conforming_clients import Listener, bodies_of, numbers
 
 from rmq_spark.client.consumer.last_known import DOUBT_MS
 from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.bodies.clients import MessageModel
 
 OLD, SHORTER, AS_LONG, LONGER = 8, 4, 8, 12
 PATIENCE_S = 60  # a pull is held for 20 s
@@ -24,20 +26,24 @@ KINDS = ("polling", "assigned", "concurrent", "orderly")
 class Member:
     """A member of a group, and all that it has had."""
 
-    def __init__(self, kind, clients, group, topic):
+    def __init__(self, kind, clients, group, topic, **settings):
         self._had, self._listener = [], Listener()
-        if kind in {"polling", "assigned"}:
+        self._is_polling = kind in {"polling", "assigned"}
+        settings = {**OFTEN, **settings}
+        if self._is_polling:
             queues = [clients.cluster.queue(topic)]
             where = {"topic": topic} if kind == "polling" else {"queues": queues}
-            self._consumer = clients.lite(group, **where, auto_commit_interval_ms=1_000, **OFTEN)
+            self.consumer = clients.lite(group, **where, auto_commit_interval_ms=1_000, **settings)
         else:
-            self._consumer = None
-            clients.push(self._listener, group, topic, orderly=kind == "orderly", **OFTEN)
+            is_orderly = kind == "orderly"
+            self.consumer = clients.push(
+                self._listener, group, topic, orderly=is_orderly, **settings
+            )
 
     def had(self):
-        if self._consumer is None:
+        if not self._is_polling:
             return self._listener.bodies
-        self._had += bodies_of(self._consumer.poll(50))
+        self._had += bodies_of(self.consumer.poll(50))
         return self._had
 
 
@@ -77,3 +83,43 @@ def check(cluster, clients, kind, count):
             return False
 
     wait_until("their commit", is_committed, PATIENCE_S)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("count", [SHORTER, AS_LONG, LONGER], ids=["shorter", "as long", "longer"])
+@pytest.mark.parametrize("kind", ["polling", "concurrent", "orderly"])
+@pytest.mark.parametrize("away", ["not subscribed", "not running"])
+def test_in_broadcasting_so_it_is_behind_a_time_without_a_pull(
+    cluster, clients, tmp_path, away, kind, count
+):
+    topic, group = cluster.topic(1), cluster.group()
+    cluster.send(topic, *numbers(OLD), queues=1)
+
+    def started():
+        return Member(
+            kind,
+            clients,
+            group,
+            topic,
+            message_model=MessageModel.BROADCASTING,
+            local_offset_directory=tmp_path,
+            instance={"client_id": "10.0.0.1@away"},
+        )
+
+    member, new = started(), numbers(count, 100)
+    wait_until("the old ones", lambda: set(numbers(OLD)) <= set(member.had()))
+    if away == "not running":
+        if kind == "polling":
+            member.consumer.commit()
+        member.consumer.shutdown()
+    else:
+        member.consumer.unsubscribe(topic)
+    cluster.api.admin.delete_topic(cluster.address, topic)
+    cluster.topic(1, topic)
+    cluster.send(topic, *new, queues=1)
+    if away == "not running":
+        member = started()
+    else:
+        member.consumer.subscribe(topic)
+    wait_until("the new ones", lambda: set(new) <= set(member.had()), PATIENCE_S)
+    assert away == "not subscribed" or not set(numbers(OLD)) & set(member.had())

@@ -10,6 +10,8 @@ from broker_kinds import wait_until
 from rmq_spark.client.consumer.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.commits import Commit, store_offsets
 from rmq_spark.client.consumer.last_known import LastKnown, Place
+from rmq_spark.client.consumer.last_message import LastMessage
+from rmq_spark.client.consumer.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.remote_offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import ClientError, ConnectionClosed
 from rocketpoll import (
@@ -18,6 +20,7 @@ from rocketpoll import (
     EmbeddedBroker,
     LitePullConsumer,
     LitePullSettings,
+    MessageModel,
     MessageQueue,
 )
 
@@ -53,6 +56,31 @@ def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_on
             while len(found) < 20:
                 found += consumer.poll(1_000)
         assert found[0].body == b"new 0"
+
+
+def test_in_broadcasting_a_commit_keeps_by_which_message_its_queue_is_known_again(tmp_path):
+    settings = LitePullSettings(
+        message_model=MessageModel.BROADCASTING,
+        consume_from_where=FIRST,
+        local_offset_directory=tmp_path,
+        auto_commit=False,
+        persist_consumer_offset_interval_ms=600_000,
+    )
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *[f"{number}" for number in range(10)])
+        with LitePullConsumer("G", broker.address, settings) as consumer:
+            consumer.subscribe("T")
+            found = []
+            while len(found) < 10:
+                found += consumer.poll(1_000)
+            consumer.commit()
+            [path] = tmp_path.rglob("offsets.json")
+            kept = LocalFileOffsetStore(lambda: path)
+            kept.load()
+            [(queue, offset)] = kept.offsets("T").items()
+            last = kept.last_message(queue)
+    assert (offset, last) == (10, LastMessage.of(found[-1]))
 
 
 class FarBroker:

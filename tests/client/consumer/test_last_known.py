@@ -5,7 +5,8 @@ from logged_lines import lines_of
 from received_messages import received
 
 from rmq_spark.client.consumer.group_brokers import Pulled
-from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, those_known
+from rmq_spark.client.consumer.last_known import DOUBT_MS, LastKnown, Place, those_known
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.results import PullStatus
@@ -304,10 +305,37 @@ def test_two_marks_that_differ_make_it_another_queue(differs):
     assert last.must_be_found
 
 
-# ---- whose offsets may be stored
+# ---- where a queue is begun again at an offset that stayed here
 
 
 OTHER = replace(received(5), message_id="new", store_timestamp=9)
+
+
+def test_a_queue_that_is_begun_again_is_the_same_where_its_last_message_is_there():
+    look, looked_at = stands(received(5))
+    place = Place.found(QUEUE, 3, look, LastMessage.of(received(5)))
+    assert (place.offset, place.last_known.must_be_found) == (3, False)
+    assert looked_at == [(QUEUE, 5)]
+
+
+@pytest.mark.parametrize("there_now", [None, OTHER], ids=["nothing", "another"])
+def test_else_it_goes_on_by_the_time_of_that_message(there_now):
+    last, asked = replace(LastMessage.of(received(5)), store_timestamp=77), []
+    place = Place.found(QUEUE, 3, stands(there_now)[0], last)
+    assert place.last_known.must_be_found
+    assert place.last_known.find(QUEUE, 3, searches(asked, 1)) == 1
+    assert asked == [(QUEUE, 76)]
+
+
+def test_while_that_message_cannot_be_looked_for_the_queue_does_not_begin():
+    def look(*_):
+        raise ConnectionClosed("b:1", "gone")
+
+    with pytest.raises(ConnectionClosed):
+        Place.found(QUEUE, 3, look, LastMessage.of(received(5)))
+
+
+# ---- whose offsets may be stored
 
 
 @pytest.mark.parametrize(

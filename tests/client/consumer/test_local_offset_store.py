@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_spark.client.consumer.last_message import LastMessage
 from rmq_spark.client.consumer.local_offset_store import (
     LocalFileOffsetStore,
     offset_file,
@@ -74,6 +75,36 @@ def test_what_is_written_is_read_again_and_java_can(path):
     written(path, first=12, second=0)
     assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 0}
     assert path.read_bytes() == b"".join(OF_JAVA.split())
+
+
+LAST = LastMessage(
+    queue_offset=11,
+    store_timestamp=1_700_000_000_000,
+    commit_log_offset=4_711,
+    message_id="0A000001",
+    born_timestamp=1_699_999_999_999,
+    body_crc=2**32 - 1,
+)
+
+
+def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
+    store = opened(path)
+    store.update_offset(QUEUE, 12, increase_only=False)
+    store.note_last(QUEUE, LAST)
+    store.note_last(QUEUE, None)  # of a member that knows of none, as nothing has come to it yet
+    store.persist_all([])
+    again = opened(path)
+    assert (again.last_message(QUEUE), again.last_message(OTHER)) == (LAST, None)
+    again.persist(OTHER, 3)
+    assert opened(path).last_message(QUEUE) == LAST
+
+
+def test_a_file_that_java_has_written_since_has_no_last_messages(path):
+    store = opened(path)
+    store.note_last(QUEUE, LAST)
+    store.persist(QUEUE, 12)
+    path.write_bytes(OF_JAVA)
+    assert opened(path).last_message(QUEUE) is None
 
 
 def test_a_queue_that_goes_away_is_not_forgotten(path):
