@@ -45,7 +45,7 @@ LATEST_MS: Final = -1
 _VERSION_5: Final = 413
 
 _AT_ONCE_MAX: Final = 16
-"""Most queues of a broker that are reset at a time."""
+"""Most brokers, and most queues of a broker, that are reset at a time."""
 
 
 class GroupOffsets(ClusterLookups):
@@ -149,7 +149,9 @@ class GroupOffsets(ClusterLookups):
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             ConsumerNotOnline: A member does not answer: it may not have heard, and store the
-                offsets that it had over these.
+                offsets that it had over these. All else is done.
+            ClientError: A broker does not answer, or refuses. The others have been told all the
+                same.
         """
         check_text("group", group, "billing")
         check_text("topic", topic, "orders")
@@ -157,11 +159,24 @@ class GroupOffsets(ClusterLookups):
         if timestamp_ms != LATEST_MS:
             check_timestamp_ms("timestamp_ms", timestamp_ms)
         check_flag("is_force", is_force)
+        header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
+        outcomes = for_each(
+            self._brokers_of(topic),
+            lambda broker: self._reset_at(*broker, header),
+            most=_AT_ONCE_MAX,
+            name="resets brokers",
+        ).values()
+        raise_first(each for each in outcomes if not isinstance(each, ConsumerNotOnline))
+        raise_first(outcomes)  # members of one that was reached
+        reset = (each for each in outcomes if not isinstance(each, Exception))
+        return {queue: offset for offsets in reset for queue, offset in offsets.items()}
+
+    def _reset_at(
+        self, name: str, address: str, header: ResetOffsetRequestHeader
+    ) -> Mapping[MessageQueue, int]:
         found: dict[MessageQueue, int] = {}
-        for name, address in self._brokers_of(topic):
-            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
-            for _ in until_heard(self._api, address, group):
-                found.update(self._reset_once(name, address, header))
+        for _ in until_heard(self._api, address, header.group):
+            found.update(self._reset_once(name, address, header))
         return found
 
     def _reset_once(

@@ -6,9 +6,11 @@
     each is asked how it does               on the same way, so its answer comes behind
     members, and over which connection      behind that
 
-Who answers over the connection that it had all the time has got all that went before. Who does not
-may be cut off, and store an offset of its own over the one that it was not told of. This module
-does not know what they are told.
+Who answers over the connection that it had all the time has got all that went before. All are told
+again if one has left or is connected anew. Who does not answer is only asked again: what it was
+told waits in its connection, and whoever has heard would begin anew with each telling. Who stays
+silent may be cut off, and store an offset of its own over the one that it was not told of. This
+module does not know what they are told.
 """
 
 from __future__ import annotations
@@ -16,74 +18,87 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline, SystemBusy
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerRefused,
+    ConsumerNotOnline,
+    ProtocolError,
+    SystemBusy,
+)
 from rmq_spark.client.requests.broker_api import BrokerApi
 from rmq_spark.client.threads.at_once import for_each
 from rmq_spark.errors import legible
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
-TELLINGS_MAX: Final = 3
-"""Most times that members are told, while some leave or do not answer."""
+ROUNDS_MAX: Final = 3
+"""Most times that members are asked, and that they are told."""
 
-_AT_ONCE_MAX: Final = 16
-"""Most members that are asked at a time."""
+_AT_ONCE_MAX: Final = 8
+"""Most members that are asked at a time: each that is silent keeps one of the sixteen threads busy
+that RocketMQ has for operators, which find offsets for all consumers as well."""
 
 
 def until_heard(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
-    """Yield the members of a group to be told, and again if one has not heard or has left.
+    """Yield the members of a group to be told, and again if one has left or is connected anew.
 
-    The last offsets of one that left may have come behind what was stored for it.
+    The last offsets of one that left may have come behind what was stored for it. However many are
+    silent, a round ends with the first of them: ten seconds, for which the broker waits.
 
     Raises:
-        ConsumerNotOnline: One was told, and does not answer.
+        ConsumerNotOnline: One was told, and does not answer, or one has left or is connected anew
+            each time.
     """
-    unheard: frozenset[str] = frozenset()
-    for _ in range(TELLINGS_MAX):
-        before = _members(api, address, group)
-        yield frozenset(before)
-        unheard = _unheard(api, address, group, before)
-        if not unheard:
+    asked: set[str] = set()
+    left = silent = moved = frozenset[str]()
+    places: Mapping[str, str] = {}
+
+    def ask(client_id: str) -> None:
+        asked.add(client_id)
+        _ask(api, address, group, client_id)
+
+    for _ in range(ROUNDS_MAX):
+        if not left:
+            before = _members(api, address, group)
+            yield frozenset(before)
+            told = _members(api, address, group)
+            places, left = {**told, **before}, frozenset(told)
+        outcomes = for_each(
+            sorted(left, key=lambda each: (each in asked, each)),  # nobody is left out for ever
+            ask,
+            most=_AT_ONCE_MAX,
+            name="is heard",
+            last=(ConsumerNotOnline, *CONNECTION_FAULTS),
+        )
+        after = _members(api, address, group) if places else {}
+        silent = frozenset(each for each, outcome in outcomes.items() if outcome is not None)
+        moved = frozenset(each for each, place in places.items() if after.get(each) != place)
+        if not silent and not moved:
             return
-    silent = sorted(unheard & _members(api, address, group).keys())
-    if silent:
-        remark = (
-            f"the offsets of <{legible(group)}> are stored, and its members were told, but "
-            f"{', '.join(map(legible, silent))} did not answer behind that, and may store the "
-            "offsets that it had: stop it, or do this again when it answers"
-        )
-        raise ConsumerNotOnline(
-            ResponseCode.CONSUME_MSG_TIMEOUT,
-            remark,
-            address,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        )
+        untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
+        left = frozenset() if moved or untold else silent
+    raise _unheard(address, group, (silent & asked) | moved, len(silent - asked - moved))
 
 
-def _unheard(api: BrokerApi, address: str, group: str, before: Mapping[str, str]) -> frozenset[str]:
-    """Return the members that left, that do not answer, or do so over another connection."""
-    told = _members(api, address, group)
-    outcomes = for_each(
-        told, lambda each: _answers(api, address, group, each), most=_AT_ONCE_MAX, name="is heard"
+def _unheard(address: str, group: str, unheard: frozenset[str], unasked: int) -> ConsumerNotOnline:
+    more = f", and {unasked} more were not asked for that" if unasked else ""
+    remark = (
+        f"the offsets of <{legible(group)}> are stored on this broker, and its members were told, "
+        f"but {', '.join(map(legible, sorted(unheard)))} did not answer behind that, or left or "
+        f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
+        "do this again when it answers"
     )
-    after = _members(api, address, group) if told else {}
-    silent = {each for each, outcome in outcomes.items() if outcome is not True}
-    moved = {
-        each
-        for each, place in told.items()
-        if {before.get(each, place), after.get(each, place)} != {place}
-    }
-    return frozenset(silent | moved | (before.keys() - after.keys()))
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    return ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
 
 
-def _answers(api: BrokerApi, address: str, group: str, client_id: str) -> bool:
-    """Return whether a member answers its broker, whatever it says."""
+def _ask(api: BrokerApi, address: str, group: str, client_id: str) -> None:
+    """Return if a member answers its broker, whatever it says; raise an error if it does not."""
     try:
         api.admin.consumer_running_info(address, group, client_id)
     except (ConsumerNotOnline, SystemBusy):
-        return False
-    except BrokerRefused:  # its own words, or it is too old to be asked
-        return True
-    return True
+        raise
+    except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
+        return
 
 
 def _members(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:

@@ -2,16 +2,26 @@
 
 import pytest
 from client_members import Consumer
+from name_servers import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.heard import TELLINGS_MAX
-from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
+from rmq_spark.client.admin.group_offsets import LATEST_MS
+from rmq_spark.client.admin.heard import ROUNDS_MAX, until_heard
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerRefused,
+    ConsumerNotOnline,
+    ProtocolError,
+    SystemBusy,
+)
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.admin_calls import AdminCalls
+from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 MOVES = {
@@ -89,10 +99,42 @@ def test_who_never_answers_is_named(admin, member, move, monkeypatch, code):
     with pytest.raises(ConsumerNotOnline, match="may store the offsets that it had") as found:
         move(admin)
     assert instance.client_id in str(found.value)
-    assert len(asked) == TELLINGS_MAX
-    for _ in asked:
-        assert consumer.resets.acquire(timeout=10)
+    assert len(asked) == ROUNDS_MAX
+    assert consumer.resets.acquire(timeout=10)
     assert admin.lag("G", "T")[0].consumer_offset < 2
+
+
+def test_brokers_whose_members_answer_are_reset_beside_one_whose_members_do_not(
+    running_broker, monkeypatch
+):
+    with (
+        EmbeddedBroker(brokerName="broker-b") as other,
+        JoiningNameServer(running_broker, other) as names,
+        Admin(names.address) as admin,
+        ClientInstance(running_broker.address) as instance,
+    ):
+        admin.create_topic("T", 1)
+        with Producer("P", names.address) as producer:
+            for broker_name in ("broker-a", "broker-b"):
+                producer.send(Message("T", b"a"), queue=MessageQueue("T", broker_name, 0))
+        instance.routes.route("T")
+        instance.register_consumer("G", Consumer())
+        instance.heartbeat()  # to the first alone
+        asking(monkeypatch, refusing(ConsumerNotOnline, 207))
+        with pytest.raises(ConsumerNotOnline, match="are stored on this broker") as found:
+            admin.reset_to_time("G", "T", LATEST_MS)
+        assert found.value.address == running_broker.address
+        assert [each.consumer_offset for each in admin.lag("G", "T")] == [1, 1]
+        gone = other.address
+        other.stop()
+        with pytest.raises(CONNECTION_FAULTS) as stopped:
+            admin.reset_to_time("G", "T", 0)
+        assert stopped.value.address == gone
+        assert running_broker_offset(admin, running_broker) == 0
+
+
+def running_broker_offset(admin, broker):
+    return admin._api.query_consumer_offset(broker.address, "G", QUEUE, zero_if_young=False)
 
 
 def test_who_answers_over_another_connection_is_told_once_more(
@@ -122,3 +164,95 @@ def test_who_leaves_without_an_answer_is_not_waited_for(admin, member, move, mon
     assert len(asking(monkeypatch, leaves)) == 0
     move(admin)
     assert admin.lag("G", "T")[0].consumer_offset < 2
+
+
+# ---- a broker that is not there
+
+
+class Told:
+    """A broker that knows members, as they are before each telling, behind it, and at the end."""
+
+    def __init__(self, *looks, answers=lambda _: None):
+        self.looks = [*looks]
+        self.asked, self.tellings = [], 0
+        self._answers = answers
+        self.admin = self
+
+    def online_members(self, *_):
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return [
+            Connection(client_id=each, client_addr=place, language="JAVA", version=401)
+            for each, place in look.items()
+        ]
+
+    def consumer_running_info(self, _, __, client_id):
+        self.asked.append(client_id)
+        return self._answers(client_id)
+
+    def tell(self):
+        for _ in until_heard(self, "b:1", "G"):
+            self.tellings += 1
+
+
+HERE = {f"c{number:02}": f"h:{number}" for number in range(64)}
+silent = refusing(ConsumerNotOnline, 207)
+
+
+def in_turn(*answers):
+    """Answer the first time like the first of these, and so on."""
+    left = iter(answers)
+
+    def answer(client_id):
+        return next(left)(client_id)
+
+    return answer
+
+
+def test_however_many_are_silent_three_of_them_are_waited_for():
+    """Each takes ten seconds of the broker: with 64 it were minutes."""
+    told = Told(HERE, answers=silent)
+    with pytest.raises(ConsumerNotOnline, match=r"c00, .* \d+ more were not asked") as found:
+        told.tell()
+    assert len(told.asked) <= ROUNDS_MAX * 8
+    assert all(each in str(found.value) for each in told.asked)
+    assert told.tellings == 1
+
+
+def test_those_that_were_not_asked_come_before_those_that_were_silent():
+    told = Told(HERE, answers=lambda each: silent(each) if each == "c00" else None)
+    with pytest.raises(ConsumerNotOnline, match="but c00 did not answer") as found:
+        told.tell()
+    assert "c01" not in str(found.value)
+    assert set(told.asked) == HERE.keys()
+
+
+def test_who_is_silent_for_a_while_is_not_told_again():
+    """Who has heard would begin anew, and at the end of each queue, pass over what came since."""
+    told = Told({"a": "h:1"}, answers=in_turn(silent, silent, lambda _: None))
+    told.tell()
+    assert (len(told.asked), told.tellings) == (3, 1)
+
+
+def test_who_answers_what_cannot_be_read_has_heard():
+    """Clients in other languages have reports of their own."""
+
+    def answers(_):
+        raise ProtocolError("b:1", "the body is no report")
+
+    told = Told({"a": "h:1"}, answers=answers)
+    told.tell()
+    assert (len(told.asked), told.tellings) == (1, 1)
+
+
+def test_who_cannot_be_told_as_it_does_not_read_is_told_again():
+    told = Told({"a": "h:1"}, answers=in_turn(refusing(SystemBusy, 2), lambda _: None))
+    told.tell()
+    assert (len(told.asked), told.tellings) == (2, 2)
+
+
+@pytest.mark.parametrize("after", [{}, {"a": "h:2"}], ids=["leaves", "is connected anew"])
+def test_a_group_in_which_one_moves_with_each_telling_is_not_called_told(after):
+    told = Told(*[{"a": "h:1"}, {"a": "h:1"}, after] * ROUNDS_MAX)
+    with pytest.raises(ConsumerNotOnline, match="but a did not answer behind that, or left or"):
+        told.tell()
+    assert told.tellings == ROUNDS_MAX
