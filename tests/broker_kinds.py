@@ -224,6 +224,12 @@ class RocketPollBroker:
         self._process.kill()
         self._process.wait()
 
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()

@@ -54,6 +54,14 @@ class RocketMQPair:
         """As a crash would, or in order."""
         getattr(self._brokers.members[name], how)()
 
+    def pause(self, name):
+        """Keep it from doing anything until `resume`; its connections stay open."""
+        self._brokers.members[name].pause()
+
+    def resume(self, name):
+        """Let it go on."""
+        self._brokers.members[name].resume()
+
 
 class RocketPollPair:
     """Two of ours, each a process, behind a name server of the tests."""
@@ -66,8 +74,8 @@ class RocketPollPair:
             broker = RocketPollBroker("", directory / name, FlushDiskType.SYNC_FLUSH, name)
             self._stack.callback(broker.close)
             self._brokers[name] = broker
-        names = JoiningNameServer(*self._brokers.values())
-        self.name_server = self._stack.enter_context(names).address
+        self._names = JoiningNameServer(*self._brokers.values())
+        self.name_server = self._stack.enter_context(self._names).address
 
     def address(self, name):
         return self._brokers[name].address
@@ -79,6 +87,16 @@ class RocketPollPair:
     def end(self, name, how):
         """As a crash would, or in order."""
         getattr(self._brokers[name], how)()
+
+    def pause(self, name):
+        """Keep it from doing anything until `resume`; its connections stay open."""
+        self._names.silent.append(self._brokers[name])
+        self._brokers[name].pause()
+
+    def resume(self, name):
+        """Let it go on."""
+        self._brokers[name].resume()
+        self._names.silent.remove(self._brokers[name])
 
     def close(self):
         self._stack.close()

@@ -6,8 +6,11 @@ Each test is run against a real RocketMQ and against our broker, by clients of b
 from __future__ import annotations
 
 import pytest
-from broker_kinds import wait_until
+from broker_kinds import RocketMQBroker, wait_until
 from java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.errors import NotSupported
 
 pytestmark = pytest.mark.interop
 
@@ -241,3 +244,27 @@ def test_a_queue_is_read_in_order_across_many_pulls(scenario):
     found = scenario.read(topic, 2000)
     assert bodies_of(in_order(found)) == bodies_of(found) == bodies_of(numbered(2000))
     assert [each["queueOffset"] for each in found] == list(range(2000))
+
+
+def test_a_reset_by_our_admin_counts_for_a_subscriber_or_is_refused(scenario, java_broker):
+    """It ignores what brokers tell members; those of RocketMQ 5 answer its next pull with it."""
+    topic = scenario.topic()
+    sent = [*numbered(10)]
+    scenario.producer().send(topic, *sent)
+    consumer = scenario.lite(topic=topic, autoCommit=True)
+    consumer.wait_for(bodies_of(sent))
+
+    def has_committed():
+        consumer.look()
+        return scenario.consumed(consumer.group, topic) == {0: 10}
+
+    wait_until("all are committed", has_committed)
+    with Admin(java_broker.name_server) as admin:
+        if isinstance(java_broker, RocketMQBroker) and java_broker.version.startswith("5"):
+            admin.reset_to_time(consumer.group, topic, 0)
+            consumer.received.clear()
+            consumer.wait_for(bodies_of(sent))
+        else:
+            with pytest.raises(NotSupported, match="pull consumers of Java"):
+                admin.reset_to_time(consumer.group, topic, 0)
+            assert scenario.consumed(consumer.group, topic) == {0: 10}

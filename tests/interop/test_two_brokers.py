@@ -250,6 +250,17 @@ def test_one_ends_and_starts_and_groups_of_each_kind_lose_nothing(clients, topic
     assert errors == []
 
 
+def test_one_stands_still_and_goes_on_and_groups_of_each_kind_lose_nothing(clients, topic, both):
+    """Its host takes connections and bytes all the while, and it does not take leave."""
+    errors = tell_of_one_that_goes(
+        clients,
+        topic,
+        lambda: both.pair.pause("broker-b"),
+        lambda: both.pair.resume("broker-b"),
+    )
+    assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
+
+
 def test_one_vanishes_and_comes_back_and_groups_of_each_kind_lose_nothing(
     clients_by_hosts, topic, both
 ):

@@ -32,6 +32,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.names import check_group
 from rmq_spark.client.threads.at_once import for_each, raise_first
 from rmq_spark.errors import legible
+from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.operators import (
     CloneGroupOffsetRequestHeader,
@@ -113,7 +114,8 @@ class GroupOffsets(ClusterLookups):
         Raises:
             MessageRejected: The queue does not have that offset.
             NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
-                only of times.
+                only of times, or a member is a pull consumer of Java, which ignores what it is
+                told. Nothing has changed.
             ConsumerNotOnline: A member does not answer: it may not have heard, and store the offset
                 that it had over this one.
         """
@@ -124,6 +126,7 @@ class GroupOffsets(ClusterLookups):
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
+        self._check_all_hear(address, group)
         for members in until_heard(self._api, address, group):
             if members:
                 self._check_can_tell(address)
@@ -148,6 +151,7 @@ class GroupOffsets(ClusterLookups):
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
+            NotSupported: A member is a pull consumer of Java, which ignores what it is told.
             ConsumerNotOnline: A member does not answer: it may not have heard, and store the
                 offsets that it had over these. All else is done.
             ClientError: A broker does not answer, or refuses. The others have been told all the
@@ -174,6 +178,7 @@ class GroupOffsets(ClusterLookups):
     def _reset_at(
         self, name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
+        self._check_all_hear(address, header.group)
         found: dict[MessageQueue, int] = {}
         for _ in until_heard(self._api, address, header.group):
             found.update(self._reset_once(name, address, header))
@@ -270,6 +275,28 @@ class GroupOffsets(ClusterLookups):
             return self._api.admin.reset_offset(address, header)
         except ConsumerNotOnline:  # the last has just left
             return {}
+
+    def _check_all_hear(self, address: str, group: str) -> None:
+        """Raise an error if a member ignores what brokers tell it: Java's pull consumers do.
+
+        They would store their own offsets over those that are set. A RocketMQ 5 tells nobody:
+        whoever pulls next is answered where to go on.
+        """
+        try:
+            online = self._api.admin.consumer_connection(address, group)
+        except ConsumerNotOnline:
+            return
+        pulling = online.consume_type is ConsumeType.CONSUME_ACTIVELY
+        deaf = sorted(each.client_id for each in online.connection_set if each.language == "JAVA")
+        if not pulling or not deaf:
+            return
+        if self._api.admin.broker_config(address).get("useServerSideResetOffset") == "true":
+            return
+        remark = (
+            "pull consumers of Java ignore where they are told to go on: stop "
+            f"{', '.join(map(legible, deaf))} first; nothing has changed on this broker"
+        )
+        raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _check_can_tell(self, address: str) -> None:
         """Raise an error if the broker cannot tell members of an offset: 4.9 cannot.

@@ -433,25 +433,25 @@ class GroupMember(ProcessBound, ABC):
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
-        for queue, offset in offsets.items():
-            if queue.topic != topic or offset < 0:
-                continue
+        own = {queue: each for queue, each in offsets.items() if queue.topic == topic and each >= 0}
+        # All, before a broker is waited for.
+        moved = {queue for queue in own if self.is_running and self._go_on_at(queue, own[queue])}
+        for queue, offset in own.items():
             try:
-                if self._reset(queue, offset):
+                if self._store_reset(queue, offset, is_moved=queue in moved):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offsets.note_place(queue, offset)
-            except ClientError as error:  # it is stored with the next offsets
+            except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
                 _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
 
-    def _reset(self, queue: MessageQueue, offset: int) -> bool:
-        if self.is_running:
-            if self._go_on_at(queue, offset):
-                self._offset_store.persist(queue, offset)
-                return True
-            self._offsets.forget_at(queue, offset)
-        elif self._life.state is ServiceState.SHUTDOWN_ALREADY:
+    def _store_reset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
+        if self._life.state is ServiceState.SHUTDOWN_ALREADY:
             return self._offsets.leave_at(queue, offset)
-        return False
+        if is_moved:
+            self._offset_store.persist(queue, offset)
+        elif self.is_running:
+            self._offsets.forget_at(queue, offset)
+        return is_moved
 
     @abstractmethod
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:

@@ -1,5 +1,7 @@
 """Whoever moves a group learns which members have not heard of it."""
 
+from dataclasses import replace
+
 import pytest
 from client_members import Consumer
 from name_servers import JoiningNameServer
@@ -11,6 +13,7 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
     ConsumerNotOnline,
+    NotSupported,
     ProtocolError,
     SystemBusy,
 )
@@ -19,6 +22,7 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
@@ -164,6 +168,43 @@ def test_who_leaves_without_an_answer_is_not_waited_for(admin, member, move, mon
     assert len(asking(monkeypatch, leaves)) == 0
     move(admin)
     assert admin.lag("G", "T")[0].consumer_offset < 2
+
+
+# ---- members that are told in vain
+
+
+@pytest.mark.parametrize(
+    ("language", "consume_type", "configs", "is_deaf"),
+    [
+        ("JAVA", ConsumeType.CONSUME_ACTIVELY, {}, True),
+        ("JAVA", ConsumeType.CONSUME_PASSIVELY, {}, False),
+        ("PYTHON", ConsumeType.CONSUME_ACTIVELY, {}, False),
+        ("JAVA", ConsumeType.CONSUME_ACTIVELY, {"useServerSideResetOffset": "true"}, False),
+    ],
+    ids=["pulls", "listens", "is one of ours", "of RocketMQ 5 learns it by its next pull"],
+)
+def test_nothing_is_moved_for_a_member_of_java_that_pulls(
+    admin, member, move, monkeypatch, language, consume_type, configs, is_deaf
+):
+    real = AdminCalls.consumer_connection
+
+    def connection(*arguments):
+        found = real(*arguments)
+        of_it = tuple(replace(each, language=language) for each in found.connection_set)
+        return replace(found, consume_type=consume_type, connection_set=of_it)
+
+    monkeypatch.setattr(AdminCalls, "consumer_connection", connection)
+    monkeypatch.setattr(AdminCalls, "broker_config", lambda *_: configs)
+    instance, consumer = member
+    if is_deaf:
+        with pytest.raises(NotSupported, match="pull consumers of Java ignore") as found:
+            move(admin)
+        assert instance.client_id in str(found.value)
+        assert consumer.told == []
+        assert admin.lag("G", "T")[0].consumer_offset == 2
+    else:
+        move(admin)
+        assert admin.lag("G", "T")[0].consumer_offset < 2
 
 
 # ---- a broker that is not there

@@ -531,3 +531,18 @@ def test_operators_see_and_move_a_consumer(cluster, lite):
     consumer._member.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
     assert cluster.stored_offset(group, topic) == 4
     assert polled(consumer, 6) == numbers(10)[4:]
+
+
+def test_a_reset_moves_all_queues_before_a_broker_is_waited_for(cluster, lite, monkeypatch):
+    """Else those at the end go on, and are committed, for as long as that takes."""
+    topic = cluster.topic(queues=4)
+    consumer = lite(cluster.group(), topic)
+    wait_until("its queues", lambda: len(consumer.assignment()) == 4)
+    member, moved = consumer._member, []
+
+    def persist(*_):
+        moved.append({each.moves for each in member._assigned.all()})
+
+    monkeypatch.setattr(member._offset_store, "persist", persist)
+    member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
+    assert moved == [{1}] * 4
