@@ -3,7 +3,8 @@
 Each of a group's queues goes to one of its members, whatever these subscribe to, and a broker knows
 only the topics of the last heartbeat. So queues of a topic that some members do not want are read
 by nobody, and no request ever fails: only by looking at what the broker knows does a member learn
-of it. It is told when the same was seen twice, as members that begin subscribe one by one.
+of it. It is told when the same was seen twice, as members that begin subscribe one by one; other
+members' may have been seen in between, as each look shows those of one.
 
 It does not know how a broker is asked.
 """
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 APART_MS: Final = 10_000
 """Least milliseconds between two looks."""
 
+REMEMBERED_MS: Final = 600_000
+"""Milliseconds within which the same is seen twice: among a hundred members that all want something
+else, it takes a dozen looks."""
+
 MEMBERS_MAX: Final = 100
 """Most members of a group that looks: what a broker answers has them all in it."""
 
@@ -42,8 +47,9 @@ class SameTopics:
         self._topics_at_brokers = topics_at_brokers
         self._clock = clock
         self._looked_ms: int | None = None
-        self._suspected: tuple[frozenset[str], frozenset[str]] | None = None
-        self._told: tuple[frozenset[str], frozenset[str]] | None = None
+        self._mine: frozenset[str] = frozenset()
+        self._suspected: dict[frozenset[str], float] = {}  # when each was seen last
+        self._told: set[frozenset[str]] = set()
 
     def look(self, topic: str, topics: frozenset[str], members: int) -> None:
         """Compare this member's topics, of which ``topic`` is one, with the broker's."""
@@ -57,18 +63,22 @@ class SameTopics:
         except ClientError as error:
             _log.debug("%s: the topics of other members are not known: %s", self._group, error)
             return
-        seen = _wanted(topics), others
-        if seen[0] == others or not others:
+        mine = _wanted(topics)
+        seen = {} if mine != self._mine else self._suspected
+        self._suspected = {each: at for each, at in seen.items() if now - at <= REMEMBERED_MS}
+        self._told &= self._suspected.keys()
+        self._mine = mine
+        if mine == others or not others:
             return
-        if seen != self._suspected:
-            self._suspected = seen
-        elif seen != self._told:
-            self._told = seen
+        is_seen_again = others in self._suspected
+        self._suspected[others] = now
+        if is_seen_again and others not in self._told:
+            self._told.add(others)
             _log.warning(
                 "%s: members subscribe to different topics, this one to %s, another to %s; queues "
                 "are given to members that do not want them, and nobody reads these: have all "
                 "members subscribe to the same topics, or give them groups of their own",
-                *(self._group, ", ".join(sorted(seen[0])), ", ".join(sorted(others))),
+                *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
             )
 
 

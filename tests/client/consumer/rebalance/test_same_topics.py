@@ -4,7 +4,12 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.same_topics import APART_MS, MEMBERS_MAX, SameTopics
+from rmq_spark.client.consumer.rebalance.same_topics import (
+    APART_MS,
+    MEMBERS_MAX,
+    REMEMBERED_MS,
+    SameTopics,
+)
 from rmq_spark.client.errors import RequestTimeout
 
 MINE, OTHERS = frozenset({"o", "%RETRY%G"}), frozenset({"x", "%RETRY%G"})
@@ -54,6 +59,34 @@ def test_another_difference_is_told_again(group, caplog):
     for found in (OTHERS, OTHERS, frozenset({"y"}), frozenset({"y"})):
         group.look(found)
     assert len(caplog.messages) == 2
+
+
+def test_differences_between_several_members_are_told_once_each(group, caplog):
+    """Each look shows what one of them wants: the one whose heartbeat was the last."""
+    for _ in range(3):
+        for name in ("x", "y", "z"):
+            group.look(frozenset({name}))
+    assert len(caplog.messages) == 3
+
+
+def test_what_was_seen_once_in_a_while_is_not_told(group, caplog):
+    for _ in range(3):
+        group.look(after_ms=REMEMBERED_MS + 1)
+    assert caplog.messages == []
+
+
+def test_what_was_told_is_told_again_when_it_comes_back_much_later(group, caplog):
+    for after_ms in (APART_MS, APART_MS, REMEMBERED_MS + 1, APART_MS):
+        group.look(after_ms=after_ms)
+    assert len(caplog.messages) == 2
+
+
+def test_a_member_that_wants_something_else_looks_afresh(group, caplog):
+    group.look()
+    group.look(mine=frozenset({"p"}))
+    group.look(mine=frozenset({"p"}))
+    assert len(caplog.messages) == 1
+    assert "this one to p" in caplog.text
 
 
 @pytest.mark.parametrize(
