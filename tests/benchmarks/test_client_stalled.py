@@ -18,17 +18,20 @@ def test_it_says_what_a_producer_holds_whose_broker_takes_nothing_more_or_little
 ):
     monkeypatch.setattr(stalled, "SENDS", 80)
     monkeypatch.setattr(stalled, "TIMEOUT_MS", 300)
+    monkeypatch.setattr(stalled, "PLAIN_SENDS", 30)
+    monkeypatch.setattr(stalled, "ROOM_MIB", 20)
     monkeypatch.setattr(stalled, "SLOW_SECONDS", 2.0)
     stalled.main()
     lines = capsys.readouterr().out.splitlines()
     heads = [number for number, line in enumerate(lines) if " sends of " in line]
     assert lines[0].startswith("80 sends of 1,048,576 bytes")
-    assert lines[heads[1]].split(" of ")[1].startswith("60,000 bytes")
-    for head, end in zip(heads, (heads[1], len(lines)), strict=True):
+    assert lines[heads[1]].startswith("30 sends of 1,048,576 bytes")
+    assert lines[heads[2]].split(" of ")[1].startswith("60,000 bytes")
+    for head, end, room in zip(heads, (*heads[1:], len(lines)), (64, 20, 64), strict=True):
         *ends, memory, pending = lines[head + 1 : end]
         assert sum(int(line.split()[0]) for line in ends) == int(lines[head].split()[0])
         assert memory.startswith("memory ")
-        assert int(pending.split()[1]) <= 64
+        assert int(pending.split()[1]) <= room
     assert lines[heads[1] - 1].endswith("behind it 0 sends, 0 and 0 bytes")
 
 
