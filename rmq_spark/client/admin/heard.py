@@ -80,7 +80,7 @@ def until_heard(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[
 
 
 def _unheard(address: str, group: str, unheard: frozenset[str], unasked: int) -> ConsumerNotOnline:
-    more = f", and {unasked} more were not asked for that" if unasked else ""
+    more = f", and {unasked} more were not asked" if unasked else ""
     remark = (
         f"the offsets of <{legible(group)}> are stored on this broker, and its members were told, "
         f"but {', '.join(map(legible, sorted(unheard)))} did not answer behind that, or left or "
