@@ -448,7 +448,7 @@ class GroupMember(ProcessBound, ABC):
         if self._life.state is ServiceState.SHUTDOWN_ALREADY:
             return self._offsets.leave_at(queue, offset)
         if is_moved:
-            self._offset_store.persist(queue, offset)
+            self._offsets.store_moved(queue, offset)
         elif self.is_running:
             self._offsets.forget_at(queue, offset)
         return is_moved

@@ -122,6 +122,11 @@ class MemberOffsets:
         """Return whether a queue was given up just now: its last offset may undo an operator's."""
         return queue in self._giving_up or monotonic_ms() < self._given_up.get(queue, 0)
 
+    def store_moved(self, queue: MessageQueue, offset: int) -> None:
+        """Store where an operator has moved a queue, or how far it was consumed from there on."""
+        reached = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        self._store.keep(queue, offset if reached is None else reached)
+
     def forget_at(self, queue: MessageQueue, offset: int) -> None:
         """Store where an operator moves a queue, if that was given up just now, in its lane."""
         if not self._is_given_up(queue):

@@ -192,7 +192,11 @@ class SeekableMember(LitePullMember):
         self._offsets.note_place(queue, offset)
 
     def _go_on_at(self, queue: MessageQueue, offset: int) -> bool:
-        return self._change_place(queue, lambda assigned: assigned.move(offset))
+        def move(assigned: AssignedQueue) -> None:  # no commit comes in between
+            assigned.move(offset)
+            self._offset_store.update_offset(queue, offset, increase_only=False)
+
+        return self._change_place(queue, move)
 
     def _change_place(self, queue: MessageQueue, change: Callable[[AssignedQueue], None]) -> bool:
         with self._changing_tasks:

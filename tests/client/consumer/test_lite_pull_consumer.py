@@ -540,9 +540,30 @@ def test_a_reset_moves_all_queues_before_a_broker_is_waited_for(cluster, lite, m
     wait_until("its queues", lambda: len(consumer.assignment()) == 4)
     member, moved = consumer._member, []
 
-    def persist(*_):
+    def keep(*_):
         moved.append({each.moves for each in member._assigned.all()})
 
-    monkeypatch.setattr(member._offset_store, "persist", persist)
+    monkeypatch.setattr(member._offset_store, "keep", keep)
     member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
     assert moved == [{1}] * 4
+
+
+def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypatch):
+    topic, group = cluster.topic(queues=2), cluster.group()
+    cluster.send(topic, *numbers(10), queues=2)
+    consumer = lite(group, topic, auto_commit=False)
+    polled(consumer, 10)
+    store, told = consumer._member._offset_store, []
+    keep = store.keep
+
+    def keep_behind_a_commit(queue, offset):
+        if not told:
+            told.append(queue)
+            polled(consumer, 10)
+            consumer.commit()
+        keep(queue, offset)
+
+    monkeypatch.setattr(store, "keep", keep_behind_a_commit)
+    consumer._member.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
+    assert {store.offsets(topic)[queue] for queue in consumer.assignment()} == {5}
+    assert cluster.stored_offset(group, topic, ({0, 1} - {told[0].queue_id}).pop()) == 5

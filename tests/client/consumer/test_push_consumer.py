@@ -354,6 +354,31 @@ def test_an_operator_sets_a_group_back(cluster, push):
     wait_until("an offset", lambda: consumer._member.consume_status(topic) == {queue: 10})
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_consumed_while_a_reset_is_stored_counts(cluster, push, monkeypatch, orderly):
+    topic, group, listener = cluster.topic(queues=2), cluster.group(), Listener()
+    cluster.send(topic, *numbers(10), queues=2)
+    consumer = push(listener, group, topic, orderly=orderly)
+    listener.wait_for(10)
+    store = consumer._member._offset_store
+    keep, queues = store.keep, [cluster.queue(topic, queue_id) for queue_id in (0, 1)]
+
+    def is_consumed():
+        return store.offsets(topic) == dict.fromkeys(queues, 5)
+
+    def keep_behind_the_listener(queue, offset):
+        listener.wait_for(20)
+        wait_until("acknowledged", is_consumed)
+        keep(queue, offset)
+
+    wait_until("acknowledged", is_consumed)
+    monkeypatch.setattr(store, "keep", keep_behind_the_listener)
+    consumer._member.reset_offsets(topic, dict.fromkeys(queues, 0))
+    assert is_consumed()
+    consumer.shutdown()
+    assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [5, 5]
+
+
 def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_its_own(
     cluster, push
 ):
