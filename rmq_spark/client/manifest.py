@@ -31,6 +31,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+import orjson
+
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
@@ -51,6 +53,8 @@ _ORIGIN_CHARS: Final = 40
 """More than an origin has without a write's name."""
 
 _CRC_MASK: Final = 0xFFFF_FFFF
+_COUNT_MAX: Final = (1 << 63) - 1
+"""The largest number that a broker has for an offset."""
 
 
 class ManifestId(NamedTuple):
@@ -189,13 +193,15 @@ def decoded(body: bytes) -> Manifest | None:
     query_id, write_name, batch_id = (document.get(name) for name in ("query", "write", "batch"))
     topic, run_id, parts = (document.get(name) for name in ("topic", "run", "parts"))
     origin = document.get("origin", "")
+    parts = [] if parts is None else parts
     is_right = (
         isinstance(topic, str)
         and (query_id is None or isinstance(query_id, str))
         and isinstance(write_name, str)
         and isinstance(run_id, str)
         and isinstance(origin, str)
-        and _is_count(batch_id, document.get("rows"), document.get("crc"), *(parts or ()))
+        and isinstance(parts, list)
+        and _is_count(batch_id, document.get("rows"), document.get("crc"), *parts)
     )
     if not is_right:
         raise ManifestError(f"it is no manifest: {excerpt(body)}")
@@ -203,7 +209,7 @@ def decoded(body: bytes) -> Manifest | None:
         str(topic),
         ManifestId(query_id, str(write_name), int(batch_id or 0), str(run_id)),
         tuple(_spans_in(str(topic), document.get("spans"))),
-        tuple(parts or ()),
+        tuple(parts),
         (document["rows"], document["crc"]),
         origin,
     )
@@ -267,7 +273,7 @@ class CommitState:
 
 def bytes_needed(topic: str, write_name: str = "") -> int:
     """Return the bytes that a message may need for the manifest of a single span."""
-    most = (1 << 63) - 1
+    most = _COUNT_MAX
     span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
     manifest = Manifest(
         topic,
@@ -299,7 +305,7 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        found = orjson.loads(body)  # of any depth: json's errors are not all of one kind
     except ValueError as error:
         raise ManifestError(f"it is no manifest, but {excerpt(body)}") from error
     if not isinstance(found, dict) or not _is_count(found.get("v")):
@@ -339,5 +345,6 @@ def _crc_of(spans: Iterable[CommittedSpan]) -> int:
 
 def _is_count(*values: Any) -> bool:
     return all(
-        isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX
+        for value in values
     )

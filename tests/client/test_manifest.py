@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,8 @@ SPANS = st.builds(
     COUNTS,
     COUNTS,
 )
+_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+ANYTHING = _VALUES | st.lists(_VALUES, max_size=3) | st.dictionaries(st.text(), _VALUES, max_size=3)
 IDS = st.builds(ManifestId, st.none() | st.text(), st.text(), COUNTS, st.text())
 
 
@@ -87,6 +90,8 @@ def test_a_part_that_is_gone_or_another_is_found_out():
         (written(manifest(), 9_999)[1].replace(b"[[", b'[["x"],['), "what is no span"),
         (written(manifest(), 9_999)[1].replace(b'"rows":1', b'"rows":2'), "their sum differs"),
         (written(manifest(), 9_999)[1].replace(b'"batch":3', b'"batch":-3'), "it is no manifest"),
+        (written(manifest(), 9_999)[1][:-1] + b',"parts":5}', "it is no manifest"),
+        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",0,%d,1,7" % 2**63), "is no span"),
     ],
 )
 def test_what_is_no_manifest_says_why(body, problem):
@@ -96,6 +101,25 @@ def test_what_is_no_manifest_says_why(body, problem):
     assert raised.value.version == (2 if "version 2" in problem else 0)
     again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # what Spark does
     assert (str(again), again.version) == (str(raised.value), raised.value.version)
+
+
+FIELDS = [*json.loads(written(manifest(), 9_999)[1]), "origin", "part", "parts"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@given(ANYTHING)
+def test_whatever_a_field_holds_it_is_a_manifest_or_said_to_be_none(field, value):
+    body = json.dumps({**json.loads(written(manifest(), 9_999)[1]), field: value}).encode()
+    with suppress(ManifestError):
+        found = decoded(body)
+        if found is not None:
+            found.whole({0: body})
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"v":' * 100_000, b'{"v":1,"part":' * 100_000])
+def test_what_is_nested_without_end_is_no_manifest(body):
+    with pytest.raises(ManifestError, match="it is no manifest, but"):
+        decoded(body)
 
 
 # ---- which count
