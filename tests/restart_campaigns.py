@@ -48,6 +48,7 @@ LOGGED = {
     "copied": 1,
     "ended": 1,
     "shown": 1,
+    "stored": 1,
     "manifest-done": 1,
 }
 """How many batches are planned and not committed where the query is held."""
@@ -149,7 +150,7 @@ class Campaign:
         """Hold the query at a point, kill somebody, have it go on, and wait for all rows."""
         began = time.monotonic()
         if victim == "driver":
-            self._next_driver = self._made_driver()
+            self.ready_driver()
         self.hold(point)
         self.send()
         pid = self.reached(point)
@@ -181,8 +182,20 @@ class Campaign:
         return self.query.reached(point)
 
     def _kill_driver(self, _):
-        self._driver.kill()
+        self.end_driver()
         self.query.release()
+        self.start_next_driver()
+
+    def ready_driver(self):
+        """Have the next driver get ready."""
+        self._next_driver = self._made_driver()
+
+    def end_driver(self):
+        """Kill the driver, and have nobody go on yet."""
+        self._driver.kill()
+
+    def start_next_driver(self):
+        """Have the next driver go on with the query."""
         self._driver, self._next_driver = self._next_driver, None
         self._driver.start(self.query)
 

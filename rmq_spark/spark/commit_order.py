@@ -4,6 +4,8 @@
                              ├─ a later batch ──> refused: the checkpoint went back
                              ├─ this one, with other rows, from a driver beside this one
                              │       ──> refused: there are two copies of the checkpoint
+                             ├─ this one, with other rows, and nobody else ──> goes on, with a
+                             │         warning: a batch run again, or a checkpoint that went back
                              ├─ this one, or earlier ones ──> goes on
                              └─ nothing ──> has another query its checkpoint, or its write's name?
                                               ├─ no ──> it is new, and goes on
@@ -53,8 +55,15 @@ TWO_COPIES: Final = (
     "have one begin anew with a checkpoint of its own. If the checkpoint was only moved, start the "
     "query once where it was"
 )
+_OTHERS_BEFORE: Final = (
+    "%s counts in %s with the rows that it had first, and has others now: these are in no batch. "
+    "That is right if the query gives other rows whenever it runs a batch again. If not, an older "
+    "copy of its checkpoint was put back: put the latest back, or begin anew with another "
+    "checkpointLocation"
+)
 _LATEST: Final = 8
-"""Manifests of a query that are looked at: some may be repeats."""
+"""Manifests of a stream that are looked at: some may be repeats. In foreachBatch a batch has one
+for each of its writes, and as many are looked at as brokers give."""
 _PAUSE_SECONDS: Final = 0.1
 _CHECKPOINT: Final = "checkpoint:"
 _DIGEST_CHARS: Final = 24
@@ -74,6 +83,14 @@ def origin_of_write(name: str) -> str:
 def counting(batch: ManifestId, own: Iterable[Manifest]) -> Manifest | None:
     """Return the manifest of a batch that counts, which is the first; None if it has none."""
     return next((each for each in own if each.id._replace(run_id=batch.run_id) == batch), None)
+
+
+def tell_of_others(batch: ManifestId, place: str) -> None:
+    """Log that a batch that is run again has other rows than those that count.
+
+    A query whose checkpoint is one batch older looks like one that repeats its last batch.
+    """
+    _log.warning(_OTHERS_BEFORE, batch, place)
 
 
 def is_of_another_driver(
@@ -115,7 +132,7 @@ class CommitOrder:
         Raises:
             WriteError: With the remedy; or nobody tells what counts already.
         """
-        own = self.latest_of(batch)
+        own = self.latest_of(batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST)
         if own:
             self._refuse_earlier(batch, max(each.id.batch_id for each in own))
         elif origin:
@@ -172,6 +189,8 @@ class CommitOrder:
                 f"{manifest.id} does not count: it is in {self._queue.topic} already, with other "
                 f"rows. {TWO_COPIES}"
             )
+        if first.id != manifest.id:
+            tell_of_others(manifest.id, self._queue.topic)
 
     def _refuse_begun_again(self, batch: ManifestId, origin: str) -> None:
         found = self._found(batch, Manifest.key_of(origin), _LATEST)

@@ -25,7 +25,12 @@ from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic
 from rmq_spark.client.names import check_topic
 from rmq_spark.client.producer.arrow_sends import CHUNK_TIMEOUT_MS
 from rmq_spark.client.requests.broker_api import BrokerApi
-from rmq_spark.spark.commit_order import TWO_COPIES, counting, is_of_another_driver
+from rmq_spark.spark.commit_order import (
+    TWO_COPIES,
+    counting,
+    is_of_another_driver,
+    tell_of_others,
+)
 from rmq_spark.spark.committed_spans import Sums
 from rmq_spark.spark.committing import (
     commit,
@@ -90,6 +95,7 @@ def commit_staged(
     if manifest_id.query_key and not _are_rows_of(some, [*chain(*spans.values())]):
         for topic in topics:
             _refuse_others(options, manifest_id, batch, topic, origin)
+        tell_of_others(manifest_id, f"sink {batch.sink}")
     for topic in topics:
         commit(options, manifest_id, spans[topic], topic=topic, origin=origin, is_visible=True)
 

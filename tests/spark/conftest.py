@@ -5,12 +5,14 @@ import pyspark
 import pytest
 from broker_kinds import NAME
 from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from once_rooms import BODIES, OnceRoom
 from second_copies import SecondCopies, need_speculation
 from sink_rooms import SinkRoom
 from source_rooms import SourceRoom
 from spark_sessions import started_session
 
 from rmq_spark.client.manifest import commits_topic
+from rocketpoll import EmbeddedBroker
 
 LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
 
@@ -82,3 +84,14 @@ def own_producers(monkeypatch):
 def commits(rocketpoll_broker, rocketpoll_topic):
     """The messages of the commits topic."""
     return lambda: list(rocketpoll_broker.messages(commits_topic(rocketpoll_topic)))
+
+
+@pytest.fixture
+def room(spark, tmp_path):
+    """A broker whose topic ``in`` has some messages, which are to be copied exactly once."""
+    with EmbeddedBroker(tmp_path / "store") as broker:
+        for topic in ("in", "out"):
+            broker.create_topic(topic, 2)
+        room = OnceRoom(spark, broker, tmp_path)
+        room.send("in", *BODIES)
+        yield room

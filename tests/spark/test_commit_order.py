@@ -85,16 +85,44 @@ def test_a_copy_in_a_place_of_the_same_name_is_noticed_by_a_driver_that_had_a_ba
     assert len(commits()) == 2
 
 
-def test_a_batch_that_is_repeated_where_its_checkpoint_was_moved_to_goes_on(made, commits):
-    """With the same rows wherever that is, with others where it was."""
+def test_a_copy_is_noticed_however_many_writes_a_batch_has(
+    monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    names = [f"to-{number}" for number in range(12)]
+    one, copy = (
+        CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="to")
+        for _ in range(2)
+    )
+    copy.run = "run-of-a-copy"
+    for batch, sink in enumerate((one, copy)):
+        for name in names:
+            sink.options["writeName"] = f"{name}-{batch}"
+            sink.write_batch(batch, sink.rows(1))
+    for name in (names[0], names[-1]):
+        one.options["writeName"] = f"{name}-1"
+        with pytest.raises(WriteError, match=r"with other rows\. Another driver goes on"):
+            one.write_batch(1, one.rows(2))
+
+
+def told_of_others(caplog):
+    """The batches of which it is said that they have other rows now than those that count."""
+    said = (each.getMessage().split(" with the rows that it had first") for each in caplog.records)
+    return [batch for batch, *others in said if others]
+
+
+def test_a_batch_that_is_repeated_where_its_checkpoint_was_moved_to_goes_on(made, commits, caplog):
+    """With the same rows wherever that is, with others where it was; these are told of, as those of
+    an older checkpoint look the same."""
     killed = made("run-1", "here")
     killed.write(0, killed.rows(1))
     rows = killed.rows(2, 3)
     killed.write(1, rows)
     moved = made("run-2", "elsewhere")
     moved.write(1, [rows[1], rows[0]])
+    assert not told_of_others(caplog)
     back = made("run-3", "here")
     back.write(1, back.rows(4))
+    assert told_of_others(caplog) == [f"batch 1 of query query counts in {commits()[0].topic}"]
     moved.write(2, moved.rows(1))
     assert len(commits()) == 5
 

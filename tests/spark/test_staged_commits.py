@@ -323,14 +323,18 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
 
 
 def test_a_batch_that_is_repeated_with_other_rows_goes_on_also_where_it_was_moved_with_the_same(
-    made, seen, manifests
+    made, seen, manifests, caplog
 ):
+    """The others are told of: those of an older checkpoint look the same."""
     killed = made(checkpointLocation="here")
     rows = killed.rows(2, 1)
     killed.write(0, rows)
     again, moved = made(checkpointLocation="here"), made(checkpointLocation="elsewhere")
     again.run, moved.run = "run-1", "run-2"
     again.write(0, again.rows(4))
+    [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told.startswith("batch 0 of query query counts in sink ")
+    assert "an older copy of its checkpoint was put back" in told
     moved.write(0, [rows[1], rows[0]])
     moved.write(1, moved.rows(1))
     assert len(seen()) == 4

@@ -3,23 +3,26 @@ row once, though the topic has some of them twice; where all see a batch at once
 
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import cycle, islice
 
 import java_vectors
 import pytest
 from breadth import PEERS, count
+from committing_sinks import CommittingSink
 from restart_campaigns import Campaign, patience_seconds, wait_for_rows
 from rocketmq_pair import OneBroker, OneOfTwo
-from spark_drivers import PROGRAM, Query
+from spark_drivers import PROGRAM, Query, wait_until
 from spark_engine import Engine, assert_read, send
 
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.embedded import embedded_broker
 
 HELD_BROKER = PROGRAM.with_name("held_broker.py")
 
 # Longer campaigns: ROCKETPOLL_EXACTLY_ONCE=120, ROCKETPOLL_VISIBLE_TO_ALL=540
-ROUNDS = count("ROCKETPOLL_EXACTLY_ONCE", 3, wide=9)
+ROUNDS = count("ROCKETPOLL_EXACTLY_ONCE", 3, wide=12)
 ROUNDS_WHERE_ALL_SEE = count("ROCKETPOLL_VISIBLE_TO_ALL", 4, wide=27)
 MESSAGES = 40
 KILLS = (
@@ -32,6 +35,9 @@ KILLS = (
     ("planner", "manifest"),
     ("broker", "manifest"),
     ("driver", "latest"),
+    ("driver", "stored"),
+    ("broker", "stored"),
+    ("planner", "stored"),
 )
 
 IN_THE_BROKER = ("begin", "copying", "copied", "ended")
@@ -56,7 +62,7 @@ class ExactlyOnceCampaign(Campaign):
 
     def made_query(self):
         broker = self.brokers[0]  # of two, one leads to both
-        broker.create_topic("in", 4)
+        self.make_topic_in(broker)
         broker.create_topic("out", 4)
         self.reader = Engine(
             broker.address, subscribe="out", isolation="committed", waitForTopic="true"
@@ -66,6 +72,10 @@ class ExactlyOnceCampaign(Campaign):
         into["visibleTo"] = self.visible_to
         options = {"namesrvAddr": broker.address, "subscribe": "in"}
         return Query(self._directory, into=into, startingOffsets="earliest", **options)
+
+    def make_topic_in(self, broker):
+        """Make the topic that is copied."""
+        broker.create_topic("in", 4)
 
     def __exit__(self, *exc_info):
         self.reader.stop()
@@ -123,13 +133,17 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         super().wait()
 
 
-@pytest.mark.timeout(patience_seconds(ROUNDS_WHERE_ALL_SEE))
-def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, monkeypatch):
+@pytest.fixture
+def held_broker(tmp_path, monkeypatch):
+    """A broker that is held where files of the query say so."""
     program = [sys.executable, str(HELD_BROKER), str(tmp_path / "holds")]
     monkeypatch.setattr(embedded_broker, "broker_command", lambda settings: [*program, *settings])
-    with VisibleToAllCampaign(
-        tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]
-    ) as rounds:
+    return EmbeddedBroker(tmp_path / "b", own_process=True)
+
+
+@pytest.mark.timeout(patience_seconds(ROUNDS_WHERE_ALL_SEE))
+def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, held_broker):
+    with VisibleToAllCampaign(tmp_path, [held_broker]) as rounds:
         for victim, point in islice(cycle(KILLS_WHERE_ALL_SEE), ROUNDS_WHERE_ALL_SEE):
             rounds.round(victim, point)
         rounds.reader.run()
@@ -164,3 +178,106 @@ def test_whoever_is_killed_each_row_counts_once(tmp_path, brokers, version):
         rounds.reader.run()
         assert_read(rounds.reader, rounds.sent)
         assert len(rounds.brokers[0].messages("out")) > len(rounds.sent)
+
+
+# ---- a driver that is killed while its manifest is stored, and nobody sees it
+
+
+@contextmanager
+def showing_nothing(rounds, other, batch):
+    """Have the broker store what comes, and show nothing of it: it is amid another sink's batch."""
+    sent = other.send(batch, other.rows(2))
+    rounds.query.hold("ended")
+    with ThreadPoolExecutor(1) as aside:
+        done = aside.submit(other.commit, batch, sent)
+        rounds.query.reached("ended")
+        yield
+        rounds.query.release("ended")
+        done.result()
+
+
+@pytest.mark.parametrize("campaign", [ExactlyOnceCampaign, VisibleToAllCampaign])
+@pytest.mark.usefixtures("own_producers")
+@pytest.mark.timeout(patience_seconds(3))
+def test_a_batch_whose_manifest_is_hidden_when_its_driver_is_killed_counts_once(
+    tmp_path, monkeypatch, held_broker, campaign
+):
+    before = "manifest" if campaign is ExactlyOnceCampaign else "shown"
+    with campaign(tmp_path, [held_broker]) as rounds:
+        held_broker.create_topic("others", 1)
+        given = {"query": "another", "visibleTo": "all", "retryTimeoutMs": "900000"}
+        other = CommittingSink(monkeypatch, held_broker, "others", **given)
+
+        def manifests():
+            return len(held_broker.messages("out_COMMITS"))
+
+        for batch, shown in enumerate(("behind the second", "before it", "by another start")):
+            seen = manifests()
+            rounds.ready_driver()
+            rounds.hold(before)
+            rounds.send()
+            rounds.reached(before)
+            with showing_nothing(rounds, other, batch):
+                rounds.hold("stored")
+                rounds.query.release(before)
+                rounds.reached("stored")
+                rounds.end_driver()
+                rounds.query.release("stored")
+                assert manifests() == seen
+                if shown == "behind the second":
+                    rounds.hold("stored")
+                    rounds.start_next_driver()
+                    rounds.reached("stored")
+                    assert manifests() == seen
+                elif shown == "before it":
+                    rounds.hold(before)
+                    rounds.start_next_driver()
+                    rounds.reached(before)
+                else:
+                    held_broker.kill()
+                    rounds.query.release("ended")
+                    held_broker.restart()
+                    rounds.start_next_driver()
+            wait_until(lambda: manifests() > seen, what="the manifest")
+            rounds.query.release()
+            rounds.send()
+            rounds.wait()
+            assert manifests() >= seen + 3
+        assert_read(rounds.reader, rounds.sent)
+
+
+class CommitsElsewhereCampaign(ExactlyOnceCampaign):
+    """Of two brokers, the one has the topic that is copied, and the other the commits topic."""
+
+    def make_topic_in(self, broker):
+        with Admin(broker.address) as admin:
+            admin.create_topic("in", 4, broker_name=max(admin.masters()))
+
+
+@pytest.mark.parametrize(("brokers", "version"), BROKERS)
+@pytest.mark.timeout(patience_seconds(1))
+def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts_once(
+    tmp_path, brokers, version
+):
+    with CommitsElsewhereCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
+        of_commits, *others = rounds.brokers
+        rounds.ready_driver()
+        rounds.hold("stored")
+        rounds.send()
+        rounds.reached("stored")
+        of_commits.kill()
+        rounds.end_driver()
+        rounds.query.release()
+        if others:  # the batch is run again without it
+            rounds.hold("manifest")
+            rounds.start_next_driver()
+            rounds.reached("manifest")
+            rounds.query.release()
+            of_commits.restart()
+        else:
+            of_commits.restart()
+            rounds.start_next_driver()
+        rounds.send()
+        rounds.wait()
+        assert_read(rounds.reader, rounds.sent)
+        assert len(rounds.brokers[0].messages("out")) == len(rounds.sent) + MESSAGES

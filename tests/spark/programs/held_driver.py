@@ -19,6 +19,7 @@ said who it is:
     sent                a task has sent its rows to a topic, and has not reported it
     manifest            all tasks have, and the batch does not count yet
     shown               its rows are visible to all, and its manifest is not stored
+    stored              its manifest is stored, and nobody has looked whether it is seen
     manifest-done       the batch counts, commits/N is not written
 
 Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
@@ -49,6 +50,8 @@ from rmq_spark.spark.writer import stream_writer
 HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
 """The option that names the directory."""
+
+WAIT_UNTIL_SEEN = committing._wait_until_seen
 
 _POLL_SECONDS = 0.02
 _STUCK_SECONDS = 310
@@ -133,8 +136,13 @@ def held_writer(given, schema, overwrite, holds):
         holds.pass_by("shown")
         committing.commit(*arguments, **more)
 
+    def wait_until_seen(*arguments):
+        holds.pass_by("stored")
+        WAIT_UNTIL_SEEN(*arguments)
+
     def commit(self, messages, batchId):  # noqa: N803  # Spark's name
         staged_commits.commit = store_manifest
+        committing._wait_until_seen = wait_until_seen
         holds.pass_by("manifest")
         type(made).commit(self, messages, batchId)
         holds.pass_by("manifest-done")

@@ -1,0 +1,88 @@
+"""Checkpoints that go back, that have copies, and a manifest that nobody sees: each row counts once
+all the same, or the query says why it goes no further."""
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from once_rooms import ALL, BODIES, ONCE
+
+from rocketpoll.broker.store.batch_table import BatchTable
+
+pytestmark = pytest.mark.deep
+EITHER_WAY = pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
+PATIENCE_SECONDS = 300
+
+
+def sent_and_copied(room, bodies, **options):
+    """Have each of these messages be a batch of its own."""
+    for body in bodies:
+        room.send("in", body)
+        room.copy(**options)
+
+
+@EITHER_WAY
+def test_an_older_copy_of_the_checkpoint_is_named_and_no_row_counts_twice(room, way):
+    room.copy(**way)
+    older = room.checkpoint.with_name("older")
+    shutil.copytree(room.checkpoint, older)
+    sent_and_copied(room, ["6", "7"], **way)
+    shutil.rmtree(room.checkpoint)
+    older.rename(room.checkpoint)
+    room.send("in", "8")
+    for _ in range(2):
+        error = room.refusal(**way)
+        assert "an older copy" in error
+        assert "put the newest back" in error.replace("Put the latest", "put the newest")
+        assert room.counting() == [*BODIES, "6", "7"]
+
+
+@EITHER_WAY
+def test_two_copies_of_a_checkpoint_that_go_on_are_told_and_no_row_is_lost(room, way):
+    room.copy(**way)
+    copy = room.checkpoint.with_name("copy")
+    shutil.copytree(room.checkpoint, copy)
+    sent_and_copied(room, ["6"], **way)
+    room.send("in", "7")
+    error = room.refusal(**way, checkpointLocation=str(copy))
+    assert "with other rows. Another driver goes on with this checkpoint, or with a copy" in error
+    room.copy(**way)
+    room.send("in", "8")
+    error = room.refusal(**way, checkpointLocation=str(copy))
+    assert "another driver" in error
+    assert room.counting() == [*BODIES, "6", "7"]
+    room.copy(**way)
+    assert room.counting() == [*BODIES, "6", "7", "8"]
+
+
+def test_a_manifest_that_is_not_seen_in_time_ends_the_query_and_its_batch_counts_once(
+    room, monkeypatch
+):
+    """The broker shows nothing while it commits a batch of another sink."""
+    room.broker.create_topic("others", 1)
+    finish, reached, goes_on = BatchTable.finish, threading.Event(), threading.Event()
+
+    def finish_late(self, *arguments):
+        found = finish(self, *arguments)
+        reached.set()
+        assert goes_on.wait(PATIENCE_SECONDS)
+        return found
+
+    monkeypatch.setattr(BatchTable, "finish", finish_late)
+    others = {**ALL, "topic": "others", "retryTimeoutMs": "900000"}
+    others["checkpointLocation"] = f"{room.checkpoint}-of-others"
+    with ThreadPoolExecutor(1) as aside:
+        done = aside.submit(room.copy, **others)
+        try:
+            assert reached.wait(PATIENCE_SECONDS)
+            error = room.refusal(**ONCE, retryTimeoutMs="300")
+        finally:
+            goes_on.set()
+        done.result()
+    assert "it is not known whether batch 0 of query" in error
+    assert "was stored at offset 0 of topic out_COMMITS, and is not seen there" in error
+    assert room.counting() == BODIES
+    room.copy(**ONCE)
+    assert room.counting() == BODIES
+    assert len(room.manifests) == 2
