@@ -194,6 +194,20 @@ class Campaign:
         """Kill the driver, and have nobody go on yet."""
         self._driver.kill()
 
+    def end_behind(self, pid, others):
+        """Have the driver stand still, and its worker, while the next one goes on and ``others``
+        are done; return the error with which it ends when it goes on as well."""
+        left = self._driver
+        left.pause(pid)
+        try:
+            self.query.release()
+            self.start_next_driver()
+            others()
+            left.resume(pid)
+            return left.end()
+        finally:
+            left.kill()
+
     def start_next_driver(self):
         """Have the next driver go on with the query."""
         self._driver, self._next_driver = self._next_driver, None

@@ -84,6 +84,16 @@ class Driver:
         self._process.stdin.close()
         self._process.stdout.close()
 
+    def pause(self, pid):
+        """SIGSTOP for Python, the JVM, and a worker of theirs: none of them does anything."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
+
+    def resume(self, pid):
+        """Have them go on where they were."""
+        os.kill(pid, signal.SIGCONT)
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def log(self):
         """What it has logged."""
         return self._log.read_text(errors="replace")

@@ -281,3 +281,27 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
         rounds.wait()
         assert_read(rounds.reader, rounds.sent)
         assert len(rounds.brokers[0].messages("out")) == len(rounds.sent) + MESSAGES
+
+
+# ---- two drivers
+
+
+@pytest.mark.parametrize("campaign", [ExactlyOnceCampaign, VisibleToAllCampaign])
+@pytest.mark.timeout(patience_seconds(3))
+def test_a_driver_that_stood_still_while_another_went_on_ends_with_an_error(tmp_path, campaign):
+    with campaign(tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]) as rounds:
+
+        def send_and_wait():
+            for _ in range(2):
+                rounds.wait()
+                rounds.send()
+            rounds.wait()
+
+        rounds.ready_driver()
+        rounds.hold("manifest")
+        rounds.send()
+        committer = rounds.reached("manifest")
+        assert "another driver" in rounds.end_behind(committer, send_and_wait)
+        rounds.send()
+        rounds.wait()
+        assert_read(rounds.reader, rounds.sent)
