@@ -6,13 +6,15 @@ import pytest
 from committing_sinks import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.errors import ConnectionClosed
+from rmq_spark.client.errors import ConnectionClosed, NoPermission
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic, decoded
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.requests.admin_calls import AdminCalls
 from rmq_spark.client.results import SendStatus
 from rmq_spark.spark.committing import commit
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import write_options
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -45,6 +47,23 @@ def test_the_commits_topic_has_one_queue_and_is_made_once(
     sink.write(0, sink.rows(1, 1))
     with Admin(rocketpoll_broker.address) as admin:
         assert len(admin.topic_offsets(commits_topic(rocketpoll_topic))) == 1
+
+
+def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line_to_type(
+    sink, monkeypatch, rocketpoll_broker, rocketpoll_topic
+):
+    def refuse(self, address, config):
+        code, request = ResponseCode.NO_PERMISSION, RequestCode.UPDATE_AND_CREATE_TOPIC
+        raise NoPermission(code, "topics are made by operators", address, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdminCalls, "create_topic", refuse)
+        with pytest.raises(WriteError, match=r"by whose .* does not make it: .*operators") as why:
+            sink.send(0, sink.rows(1))
+    assert f"-t {commits_topic(rocketpoll_topic)} -r 1 -w 1" in str(why.value)
+    assert len(rocketpoll_broker.messages(rocketpoll_topic)) == 0
+    rocketpoll_broker.create_topic(commits_topic(rocketpoll_topic), 1)
+    sink.write(0, sink.rows(1))
 
 
 def test_a_manifest_that_does_not_fit_says_which_option_is_to_be_raised(

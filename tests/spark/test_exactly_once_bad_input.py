@@ -21,6 +21,7 @@ from rocketpoll.broker.store.staging import Staging
 
 pytestmark = pytest.mark.deep
 
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
