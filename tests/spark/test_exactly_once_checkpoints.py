@@ -3,7 +3,6 @@ all the same, or the query says why it goes no further."""
 
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from once_rooms import ALL, BODIES, ONCE
@@ -75,15 +74,15 @@ def test_a_manifest_that_is_not_seen_in_time_ends_the_query_and_its_batch_counts
 
     monkeypatch.setattr(BatchTable, "finish", finish_late)
     others = {**ALL, "topic": "others", "retryTimeoutMs": "900000"}
-    others["checkpointLocation"] = f"{room.checkpoint}-of-others"
-    with ThreadPoolExecutor(1) as aside:
-        done = aside.submit(room.copy, **others)
-        try:
-            assert reached.wait(PATIENCE_SECONDS)
-            error = room.refusal(**ONCE, retryTimeoutMs="300")
-        finally:
-            goes_on.set()
-        done.result()
+    running = room.copying(**others, checkpointLocation=f"{room.checkpoint}-of-others")
+    try:
+        assert reached.wait(PATIENCE_SECONDS)
+        error = room.refusal(**ONCE, retryTimeoutMs="300")
+        goes_on.set()
+        running.ended()
+    finally:
+        goes_on.set()
+        running.stop()
     assert "it is not known whether batch 0 of query" in error
     assert "was stored at offset 0 of topic out_COMMITS, and is not seen there" in error
     assert room.counting() == BODIES

