@@ -13,7 +13,7 @@ from breadth import PEERS, count
 from committing_sinks import CommittingSink
 from restart_campaigns import Campaign, patience_seconds, wait_for_rows
 from rocketmq_pair import OneBroker, OneOfTwo
-from spark_drivers import PROGRAM, Query, wait_until
+from spark_drivers import PATIENCE_SECONDS, PROGRAM, Query, wait_until
 from spark_engine import Engine, assert_read, send
 
 from rocketpoll import Admin, EmbeddedBroker
@@ -68,10 +68,10 @@ class ExactlyOnceCampaign(Campaign):
             broker.address, subscribe="out", isolation="committed", waitForTopic="true"
         )
         self.reader.start()
-        into = {"namesrvAddr": broker.address, "topic": "out", "delivery": "exactly_once"}
-        into["visibleTo"] = self.visible_to
-        options = {"namesrvAddr": broker.address, "subscribe": "in"}
-        return Query(self._directory, into=into, startingOffsets="earliest", **options)
+        common = {"namesrvAddr": broker.address, "retryTimeoutMs": str(PATIENCE_SECONDS * 1000)}
+        into = {**common, "topic": "out", "delivery": "exactly_once", "visibleTo": self.visible_to}
+        options = {**common, "subscribe": "in", "startingOffsets": "earliest"}
+        return Query(self._directory, into=into, **options)
 
     def make_topic_in(self, broker):
         """Make the topic that is copied."""
