@@ -62,6 +62,7 @@ class MemberOffsets:
         self._noting = mutex()
         self._giving_up: set[MessageQueue] = set()  # whose last offset is still to be stored
         self._given_up: dict[MessageQueue, float] = {}  # until when it counts, the earliest first
+        self._told: dict[MessageQueue, tuple[int, float]] = {}  # of others' queues, and until when
         self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
@@ -128,8 +129,13 @@ class MemberOffsets:
         self._store.keep(queue, offset if reached is None else reached)
 
     def forget_at(self, queue: MessageQueue, offset: int) -> None:
-        """Store where an operator moves a queue, if that was given up just now, in its lane."""
+        """Store where an operator moves a queue, if that was given up just now, in its lane.
+
+        Any other queue may be this member's before the one that had it has stored the offset: it
+        is begun there then.
+        """
         if not self._is_given_up(queue):
+            self._note_told(queue, offset)
             return
         self._moved[queue] = offset
 
@@ -144,6 +150,18 @@ class MemberOffsets:
             self._store.remove_offset(queue)
 
         self._lanes.of(queue.broker_name).schedule(store)
+
+    def _note_told(self, queue: MessageQueue, offset: int) -> None:
+        now = monotonic_ms()
+        with self._noting:
+            self._told = {each: told for each, told in self._told.items() if now < told[1]}
+            self._told[queue] = offset, now + TOLD_LATE_MS
+
+    def _told_of(self, queue: MessageQueue) -> int | None:
+        """Return where an operator has just moved a queue that was another's, once."""
+        with self._noting:
+            offset, until_ms = self._told.pop(queue, (0, 0))
+        return offset if monotonic_ms() < until_ms else None
 
     def leave_at(self, queue: MessageQueue, offset: int) -> bool:
         """Store the offset to which an operator moves a queue while this member leaves the group.
@@ -195,6 +213,9 @@ class MemberOffsets:
         queue, as it is paused, nothing is stored of it: nobody would look whether it is another.
         """
         place = self._ahead.of(queue)
+        told = self._told_of(queue)
+        if told is not None:
+            place = Place.found(queue, told, self._message_at)
         self._store.begin_at(queue, place.offset)
         return place
 

@@ -151,6 +151,32 @@ def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is
     assert member.broker.told == []
 
 
+@pytest.mark.parametrize(
+    ("later_ms", "begins_at"), [(0, 3), (4_999, 3), (5_000, 7)], ids=["at once", "late", "too late"]
+)
+def test_a_queue_that_is_moved_before_it_comes_to_a_member_begins_there(clock, later_ms, begins_at):
+    """Who had it is told as well, and may store that only behind the question where it begins."""
+    member = Beginner()
+    member.broker.offsets = {QUEUE: 7}
+    member.offsets.forget_at(QUEUE, 3)
+    clock[0] += later_ms
+    assert member.offsets.begin_at(OTHER).offset == 10
+    place = member.offsets.begin_at(QUEUE)
+    member.known[QUEUE] = place.last_known
+    member.offsets.persist_now((QUEUE,))
+    assert (place.offset, member.broker.offsets[QUEUE]) == (begins_at, begins_at)
+
+
+def test_so_it_begins_once_and_then_where_the_group_has_come_to(clock):
+    member = Beginner()
+    member.offsets.forget_at(QUEUE, 3)
+    member.known[QUEUE] = member.offsets.begin_at(QUEUE).last_known
+    member.reaches(9)
+    member.gives_up()
+    member.lane.run()
+    assert member.offsets.begin_at(QUEUE).offset == 9
+
+
 def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_stored(member):
     member.gives_up()
     member.offsets.forget_at(QUEUE, 3)
