@@ -253,6 +253,7 @@ class Hidden:
         self._rounds.reached(point)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("campaign", [ExactlyOnceCampaign, VisibleToAllCampaign])
 @pytest.mark.usefixtures("own_producers")
 @pytest.mark.timeout(patience_seconds(6))
@@ -310,7 +311,10 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
 # ---- two drivers
 
 
-@pytest.mark.parametrize("campaign", [ExactlyOnceCampaign, VisibleToAllCampaign])
+@pytest.mark.parametrize(
+    "campaign",
+    [ExactlyOnceCampaign, pytest.param(VisibleToAllCampaign, marks=pytest.mark.wide)],
+)
 @pytest.mark.timeout(patience_seconds(3))
 def test_a_driver_that_stood_still_while_another_went_on_ends_with_an_error(tmp_path, campaign):
     with campaign(tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]) as rounds:

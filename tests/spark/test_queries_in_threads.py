@@ -1,0 +1,57 @@
+"""A query that a thread of the program starts: what Spark asks for there, as the page says."""
+
+import threading
+
+import pytest
+
+from rocketpoll import EmbeddedBroker
+
+pytestmark = pytest.mark.deep
+
+
+def in_a_thread(work):
+    """What some work in a new thread has returned, or the error that it ended with."""
+    outcomes = []
+
+    def run():
+        try:
+            outcomes.append(work())
+        except Exception as error:  # which one, the test says
+            outcomes.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return outcomes[0]
+
+
+@pytest.fixture
+def copy(spark, tmp_path):
+    """Copies a topic to another by a query; how many messages there are then."""
+    with EmbeddedBroker() as broker:
+        for topic in ("A", "B"):
+            broker.create_topic(topic, queues=1)
+        broker.send("A", "one", "two")
+
+        def copy():
+            given = {"namesrvAddr": broker.address, "startingOffsets": "earliest"}
+            found = spark.readStream.format("rocketpoll").options(**given, topic="A").load()
+            writer = found.select("body").writeStream.format("rocketpoll")
+            writer = writer.option("namesrvAddr", broker.address).option("topic", "B")
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            writer.trigger(availableNow=True).start().awaitTermination()
+            return len(broker.messages("B"))
+
+        yield copy
+
+
+def test_it_starts_where_spark_knows_the_session_in_that_thread(spark, copy):
+    def known_and_copied():
+        spark.createDataFrame([], "id INT")
+        return copy()
+
+    assert in_a_thread(known_and_copied) == 2
+
+
+def test_else_spark_does_not_find_the_source(copy):
+    assert "DATA_SOURCE_NOT_FOUND" in str(in_a_thread(copy))
