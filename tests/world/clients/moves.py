@@ -78,14 +78,17 @@ class Moves:
             move.ended_at = kernel.now
 
     def disturb(self, group, queue):
-        """Somebody changes the group's offset in a queue, and nothing is promised of that."""
-        self._moves.append(Move(group, queue, self._world.kernel.now))
+        """Somebody changes the group's offset in a queue, and nothing is promised of that move."""
+        move = Move(group, queue, self._world.kernel.now)
+        self._moves.append(move)
+        return move
 
-    def is_where_it_was(self, group, queue, since):
-        """Whether nobody has moved a group in a queue since a time."""
+    def is_where_it_was(self, group, queue, since, but=None):
+        """Whether nobody has moved a group in a queue since a time, but for one move."""
         return not any(
             move.group == group and move.queue == queue and move.ended_at > since
             for move in self._moves
+            if move is not but
         )
 
     def of(self, group):
