@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from benchmarks.client.beside import TOPIC as SLOW_TOPIC
 from benchmarks.client.beside import NameServer
@@ -64,25 +65,13 @@ def memory_mib() -> float:
 
 def main() -> None:
     """Print what it took, and what became of the sends."""
-    with EmbeddedBroker(own_process=True) as broker:
-        broker.create_topic(TOPIC)
-        with Producer("senders", broker.address, retry_times_when_send_async_failed=0) as producer:
-            producer.send(Message(TOPIC, b"first"))
-            with stopped(embedded_broker()):
-                _Sending(producer, TOPIC, BODY_BYTES, TIMEOUT_MS).run(sends=SENDS)
-    plain = SendRules("senders", compress_body_bytes=2 * BODY_BYTES)
-    with EmbeddedBroker(own_process=True) as broker:
-        broker.create_topic(TOPIC)
-        with Producer(
-            "senders",
-            broker.address,
-            rules=plain,
-            retry_times_when_send_async_failed=0,
-            pending_bytes_max=ROOM_MIB * _MIB,
-        ) as producer:
-            producer.send(Message(TOPIC, b"first"))
-            with stopped(embedded_broker()):
-                _Sending(producer, TOPIC, BODY_BYTES, PLAIN_TIMEOUT_MS).run(sends=PLAIN_SENDS)
+    _send_to_one_that_stops(SENDS, TIMEOUT_MS)
+    _send_to_one_that_stops(
+        PLAIN_SENDS,
+        PLAIN_TIMEOUT_MS,
+        rules=SendRules("senders", compress_body_bytes=2 * BODY_BYTES),
+        pending_bytes_max=ROOM_MIB * _MIB,
+    )
     with _slow_broker() as address:
         names = NameServer(**{"broker-a": address})
         with Producer("senders", names.address, retry_times_when_send_async_failed=0) as producer:
@@ -90,6 +79,17 @@ def main() -> None:
             _Sending(producer, SLOW_TOPIC, SLOW_BODY_BYTES, SLOW_TIMEOUT_MS).run(
                 seconds=SLOW_SECONDS
             )
+
+
+def _send_to_one_that_stops(sends: int, timeout_ms: int, **settings: Any) -> None:
+    with EmbeddedBroker(own_process=True) as broker:
+        broker.create_topic(TOPIC)
+        with Producer(
+            "senders", broker.address, retry_times_when_send_async_failed=0, **settings
+        ) as producer:
+            producer.send(Message(TOPIC, b"first"))
+            with stopped(embedded_broker()):
+                _Sending(producer, TOPIC, BODY_BYTES, timeout_ms).run(sends=sends)
 
 
 @contextmanager

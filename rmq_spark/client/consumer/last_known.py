@@ -60,7 +60,6 @@ class LastKnown:
     ) -> None:
         """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
-        self._since_ms = last_message.store_timestamp if last_message else None
         self._offset = last_message.queue_offset if last_message else None
         self._last_message = last_message
         self._heard_ms = clock()
@@ -115,7 +114,6 @@ class LastKnown:
 
     def _note(self, message: MessageExt) -> None:
         self._last_message = LastMessage.of(message)
-        self._since_ms = message.store_timestamp
         self._offset = message.queue_offset
         self._is_missing = False
 
@@ -189,7 +187,7 @@ class LastKnown:
         """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
-        if asked > outcome.max_offset and (self._since_ms is not None or outcome.min_offset <= 0):
+        if asked > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
             self._is_lost = True
             return None
         legal = outcome.legal_offset(asked)
@@ -204,7 +202,8 @@ class LastKnown:
     ) -> int:
         """Return the offset to go on at, ``asked`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        since_ms = max(1, self._since_ms or 0) - 1
+        stored_ms = self._last_message.store_timestamp if self._last_message else 0
+        since_ms = max(1, stored_ms) - 1
         found = min(asked, offset_since(queue, since_ms))
         self._is_lost = False
         self._offset = None

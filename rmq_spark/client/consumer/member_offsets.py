@@ -36,6 +36,32 @@ TOLD_LATE_MS = 5_000
 """Milliseconds behind which a member has heard what operators did before it gave a queue up."""
 
 
+class _Lately:
+    """Queues of the last `TOLD_LATE_MS`, and an offset of each; methods are for any thread."""
+
+    def __init__(self) -> None:
+        self._mutex = mutex()
+        self._noted: dict[MessageQueue, tuple[int | None, float]] = {}  # until when, earliest first
+
+    def note(self, queue: MessageQueue, offset: int | None = None) -> None:
+        """Note a queue, with an offset or without; forget those that were noted too long ago."""
+        now = monotonic_ms()
+        with self._mutex:
+            self._noted.pop(queue, None)
+            self._noted[queue] = offset, now + TOLD_LATE_MS
+            for each in [*takewhile(lambda each: self._noted[each][1] <= now, self._noted)]:
+                del self._noted[each]
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return monotonic_ms() < self._noted.get(queue, (None, 0))[1]
+
+    def taken(self, queue: MessageQueue) -> int | None:
+        """Return the offset that was noted for a queue, once; None if that was too long ago."""
+        with self._mutex:
+            offset, until_ms = self._noted.pop(queue, (None, 0))
+        return offset if monotonic_ms() < until_ms else None
+
+
 class MemberOffsets:
     """The offsets of one member's queues."""
 
@@ -59,10 +85,9 @@ class MemberOffsets:
         self._ahead = AskedAhead(self._first_of, monotonic_ms)
         self._last_known = last_known
         self._message_at = message_at
-        self._noting = mutex()
         self._giving_up: set[MessageQueue] = set()  # whose last offset is still to be stored
-        self._given_up: dict[MessageQueue, float] = {}  # until when it counts, the earliest first
-        self._told: dict[MessageQueue, tuple[int, float]] = {}  # of others' queues, and until when
+        self._given_up = _Lately()
+        self._told = _Lately()  # where operators have moved queues of others
         self._moved: dict[MessageQueue, int] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
@@ -99,29 +124,19 @@ class MemberOffsets:
     def forget(self, queue: MessageQueue, last_known: LastKnown) -> None:
         """Store the offset of a queue that is given up, and then forget it here."""
         self._ahead.forget(queue)
-        with self._noting:
-            self._giving_up.add(queue)
+        self._giving_up.add(queue)
 
         def forget() -> None:
             self._persist_known({queue: last_known})
             self._store.remove_offset(queue)
-            self._note_given_up(queue)
+            self._given_up.note(queue)
+            self._giving_up.discard(queue)
 
         self._lanes.of(queue.broker_name).schedule(forget)
 
-    def _note_given_up(self, queue: MessageQueue) -> None:
-        now = monotonic_ms()
-        with self._noting:
-            self._giving_up.discard(queue)
-            self._given_up.pop(queue, None)
-            self._given_up[queue] = now + TOLD_LATE_MS
-            over = [*takewhile(lambda each: self._given_up[each] <= now, self._given_up)]
-            for each in over:
-                del self._given_up[each]
-
     def _is_given_up(self, queue: MessageQueue) -> bool:
         """Return whether a queue was given up just now: its last offset may undo an operator's."""
-        return queue in self._giving_up or monotonic_ms() < self._given_up.get(queue, 0)
+        return queue in self._giving_up or queue in self._given_up
 
     def store_moved(self, queue: MessageQueue, offset: int) -> None:
         """Store where an operator has moved a queue, or how far it was consumed from there on."""
@@ -135,7 +150,7 @@ class MemberOffsets:
         is begun there then.
         """
         if not self._is_given_up(queue):
-            self._note_told(queue, offset)
+            self._told.note(queue, offset)
             return
         self._moved[queue] = offset
 
@@ -150,18 +165,6 @@ class MemberOffsets:
             self._store.remove_offset(queue)
 
         self._lanes.of(queue.broker_name).schedule(store)
-
-    def _note_told(self, queue: MessageQueue, offset: int) -> None:
-        now = monotonic_ms()
-        with self._noting:
-            self._told = {each: told for each, told in self._told.items() if now < told[1]}
-            self._told[queue] = offset, now + TOLD_LATE_MS
-
-    def _told_of(self, queue: MessageQueue) -> int | None:
-        """Return where an operator has just moved a queue that was another's, once."""
-        with self._noting:
-            offset, until_ms = self._told.pop(queue, (0, 0))
-        return offset if monotonic_ms() < until_ms else None
 
     def leave_at(self, queue: MessageQueue, offset: int) -> bool:
         """Store the offset to which an operator moves a queue while this member leaves the group.
@@ -213,7 +216,7 @@ class MemberOffsets:
         queue, as it is paused, nothing is stored of it: nobody would look whether it is another.
         """
         place = self._ahead.of(queue)
-        told = self._told_of(queue)
+        told = self._told.taken(queue)
         if told is not None:
             place = Place.found(queue, told, self._message_at)
         self._store.begin_at(queue, place.offset)

@@ -63,13 +63,13 @@ class RemoteBrokerOffsetStore:
             self._tell(queue, offset)
 
     def note_last(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Do nothing: a broker forgets a group's offsets with the topic."""
+        """Do nothing: a broker keeps a group's offset in a queue, and nothing beside it."""
 
     def last_message(
         self,
         queue: MessageQueue,  # noqa: ARG002  # as above
     ) -> LastMessage | None:
-        """Return None: what a broker has now is of the queue that is there now."""
+        """Return None: nothing of that is kept."""
         return None
 
     def leave(self) -> None:

@@ -28,6 +28,14 @@ PATIENCE_S = 30
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
+def polled(consumer, count):
+    """So many messages, or some more."""
+    found = []
+    while len(found) < count:
+        found += consumer.poll(1_000)
+    return found
+
+
 @pytest.mark.parametrize("auto_commit", [False, True])
 @pytest.mark.parametrize("is_paused", [False, True], ids=["polling", "paused"])
 def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_one(
@@ -39,9 +47,7 @@ def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_on
         broker.send("T", *[f"old {number}" for number in range(10)])
         with LitePullConsumer("G", broker.address, settings) as consumer:
             consumer.subscribe("T")
-            found = []
-            while len(found) < 10:
-                found += consumer.poll(1_000)
+            found = polled(consumer, 10)
             if is_paused:
                 consumer.pause(consumer.assignment())
             broker.delete_topic("T")
@@ -52,9 +58,7 @@ def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_on
         assert lag.consumer_offset in (None, 0)
         with LitePullConsumer("G", broker.address, settings) as consumer:
             consumer.subscribe("T")
-            found = []
-            while len(found) < 20:
-                found += consumer.poll(1_000)
+            found = polled(consumer, 20)
         assert found[0].body == b"new 0"
 
 
@@ -71,9 +75,7 @@ def test_in_broadcasting_a_commit_keeps_by_which_message_its_queue_is_known_agai
         broker.send("T", *[f"{number}" for number in range(10)])
         with LitePullConsumer("G", broker.address, settings) as consumer:
             consumer.subscribe("T")
-            found = []
-            while len(found) < 10:
-                found += consumer.poll(1_000)
+            found = polled(consumer, 10)
             consumer.commit()
             [path] = tmp_path.rglob("offsets.json")
             kept = LocalFileOffsetStore(lambda: path)
