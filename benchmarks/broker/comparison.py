@@ -24,6 +24,7 @@ from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.broker.rounds import run_rounds
 from benchmarks.broker.running import Side
 from benchmarks.machine import describe_machine, load_average
+from benchmarks.processors import PerfUnavailable, check_perf, profile_of
 from benchmarks.report import describe_conditions
 from rocketpoll.broker.store.config import FlushDiskType
 
@@ -48,12 +49,16 @@ def compare(
     """
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     try:
+        if options.profile:
+            check_perf()
         client = None if options.client == _NONE else JavaClasses(options.client)
         sides = _sides(roles, None if options.peer == _NONE else JavaClasses(options.peer))
     except JavaUnavailable as error:
         raise SystemExit(
             f"{error}\nour broker alone, without Java: --client none --peer none"
         ) from None
+    except PerfUnavailable as error:
+        raise SystemExit(str(error)) from None
     machine = describe_machine(_LIBRARIES)
     machine["load_average_before"] = load_average()
     BUILD.mkdir(exist_ok=True)
@@ -65,10 +70,11 @@ def compare(
         cases = [case for case in cases_in(arena) if options.only in case.subject]
         if not cases:
             raise SystemExit(f"no case has {options.only!r} in its name")
-        results = run_rounds(cases, sides, rounds, lambda text: print(text, file=sys.stderr))
+        results = run_rounds(cases, sides, rounds, _say)
+        names = {role: side.name for role, side in sides.items()}
+        profile = profile_of(cases, names, _say) if options.profile else ""
     machine["load_average_after"] = load_average()
-    names = {role: side.name for role, side in sides.items()}
-    print(f"{as_table(results, names)}\n\n{describe_conditions(machine)}")
+    print(f"{as_table(results, names)}\n\n{profile}\n\n{describe_conditions(machine)}")
     print(
         f"Java clients {options.client}; {rounds} rounds, {time.perf_counter() - started:.0f} s in "
         "all"
@@ -80,6 +86,10 @@ def compare(
         json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     print(f"written to {options.json}", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _sides(roles: Collection[Role], peer: JavaClasses | None) -> dict[Role, Side]:
@@ -121,6 +131,11 @@ def comparison_parser(name: str, seconds: float) -> argparse.ArgumentParser:
         "--quick",
         action="store_true",
         help="as little as possible of everything, to see that it works",
+    )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="each case once more, and what the processors do meanwhile (perf, root)",
     )
     path = BUILD / "bench" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=path, metavar="PATH", help="for the results")

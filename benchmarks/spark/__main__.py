@@ -18,14 +18,23 @@ from benchmarks.broker.java import ROOT, VERSIONS, JavaClasses, JavaUnavailable
 from benchmarks.broker.report import as_json, as_table
 from benchmarks.broker.rounds import run_rounds
 from benchmarks.machine import describe_machine, load_average
+from benchmarks.processors import PerfUnavailable, check_perf, profile_of
 from benchmarks.report import describe_conditions
-from benchmarks.spark.cases import FROM_ROCKETMQ, QUICK, Arena, Scale, spark_cases
+from benchmarks.spark.cases import (
+    FROM_ROCKETMQ,
+    QUICK,
+    READY_MADE,
+    Arena,
+    Scale,
+    spark_cases,
+)
 from benchmarks.spark.environment import PEER_VERSION, SparkUnavailable
 from benchmarks.spark.sides import (
     DRIVER_MEMORY,
     SparkSide,
     kafka_broker,
     our_broker,
+    ready_made_rows,
     rocketmq_broker,
 )
 
@@ -50,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _BUILD.mkdir(exist_ok=True)
     started = time.perf_counter()
     try:
+        if options.profile:
+            check_perf()
         sides = _sides(options)
         with (
             tempfile.TemporaryDirectory(prefix="bench-spark-", dir=_BUILD) as directory,
@@ -58,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cases = [case for case in spark_cases(arena, scale) if options.only in case.subject]
             if not cases:
                 raise SystemExit(f"no case has {options.only!r} in its name")
-            results = run_rounds(cases, sides, rounds, lambda text: print(text, file=sys.stderr))
-    except (JavaUnavailable, SparkUnavailable) as error:
+            results = run_rounds(cases, sides, rounds, _say)
+            names = {role: side.name for role, side in sides.items()}
+            profile = profile_of(cases, names, _say) if options.profile else ""
+    except (JavaUnavailable, PerfUnavailable, SparkUnavailable) as error:
         raise SystemExit(str(error)) from None
     machine["load_average_after"] = load_average()
-    names = {role: side.name for role, side in sides.items()}
     conditions = {
         "our_spark": options.spark,
         "peer_spark": PEER_VERSION,
@@ -71,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rounds": rounds,
         **vars(scale),
     }
-    print(f"{as_table(results, names)}\n\n{describe_conditions(machine)}")
+    print(f"{as_table(results, names)}\n\n{profile}\n\n{describe_conditions(machine)}")
     print(
         f"Spark {options.spark}, Kafka's {PEER_VERSION}, {DRIVER_MEMORY} each; {rounds} rounds, "
         f"{time.perf_counter() - started:.0f} s in all"
@@ -84,9 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"written to {options.json}", file=sys.stderr)
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def _sides(options: argparse.Namespace) -> dict[Role, SparkSide]:
     settings = dict(options.conf)
-    sides = {OURS: our_broker(options.spark, settings)}
+    sides = {
+        OURS: our_broker(options.spark, settings),
+        READY_MADE: ready_made_rows(options.spark, settings),
+    }
     if options.rocketmq != _NONE:
         sides[FROM_ROCKETMQ] = rocketmq_broker(
             JavaClasses(options.rocketmq), options.spark, settings
@@ -157,6 +176,11 @@ def _parser() -> argparse.ArgumentParser:
         "--quick",
         action="store_true",
         help="as little as possible of everything, to see that it works",
+    )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="each case once more, and what the processors do meanwhile (perf, root)",
     )
     parser.add_argument(
         "--json",

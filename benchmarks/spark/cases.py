@@ -21,13 +21,18 @@ from benchmarks.spark.sides import RunningSide, SparkSide
 FROM_ROCKETMQ = "ours, from RocketMQ"
 """The role of our source and sink with a RocketMQ broker, shown without a comparison."""
 
+READY_MADE = "any Python source"
+"""The role of a source that gives the same rows and does nothing for them, and of such a sink."""
+
 _ALL = (OURS, FROM_ROCKETMQ, PEER)
+_WITH_READY_MADE = (*_ALL, READY_MADE)
 CPU_ROWS = 1_000_000
 """The rows for which processor time is given, comparable where machines are not."""
 
 _ADD_BATCH = Target("ratio", 2.2)
 _WHOLE_QUERY = Target("ratio", 1.8)
 _WRITTEN = Target("ratio", 1.5)
+_CPU = f"CPU for {CPU_ROWS:,}"
 _SMALL, _LARGE = 100, 1_000
 _SETTLE_SECONDS = 5.0
 _WARMING_MESSAGES = 400
@@ -115,25 +120,24 @@ def _ingest_cases(
         # Spark ends Python workers that have had nothing to do for a minute: the next have to
         # import first.
         arena.filled(role, "warming", _WARMING_MESSAGES, body_bytes).ask("ingest", topic="warming")
-        cpu_before = side.cpu_seconds
+        began = side.cpu_seconds
         answer = side.ask("ingest", topic=topic, bodies_alone=bodies_alone)
-        cpu = side.cpu_seconds - cpu_before
+        cpu = _cpu_since(began, side, messages)
         if answer["rows"] != messages:
             raise ValueError(f"{role}: {answer['rows']:,} rows of {messages:,} messages")
-        return *_rates(answer), cpu / messages * CPU_ROWS
+        return *_rates(answer), cpu
 
-    cpu = f"CPU for {CPU_ROWS:,}"
     default = (
         *_rate_figures(_ADD_BATCH, _WHOLE_QUERY),
-        Figure(cpu, "s", Target("value", cpu_seconds)),
+        Figure(_CPU, "s", Target("value", cpu_seconds)),
     )
-    bodies = (*_rate_figures(None, None), Figure(cpu, "s"))
+    bodies = (*_rate_figures(None, None), Figure(_CPU, "s"))
     return [
         Case(
             f"ingest, AvailableNow, {size}{name}",
             figures,
             partial(measure, bodies_alone=bodies_alone),
-            _ALL,
+            _WITH_READY_MADE,
         )
         for name, figures, bodies_alone in (
             ("", default, False),
@@ -175,22 +179,32 @@ def _idle_case(arena: Arena, scale: Scale) -> Case:
 
 def _write_case(arena: Arena, scale: Scale) -> Case:
     def measure(role: Role) -> Sequence[float]:
-        answer = _ask_to_write(arena.side(role), "write", scale)
-        return [answer["rows"] / answer["seconds"]]
+        side = arena.side(role)
+        began = side.cpu_seconds
+        answer = _ask_to_write(side, "write", scale)
+        return answer["rows"] / answer["seconds"], _cpu_since(began, side, answer["rows"])
 
-    figures = (Figure("whole write", "rows/s", _WRITTEN),)
-    return Case("a batch written, 100 B", figures, measure, _ALL)
+    figures = (Figure("whole write", "rows/s", _WRITTEN), Figure(_CPU, "s"))
+    return Case("a batch written, 100 B", figures, measure, _WITH_READY_MADE)
 
 
 def _write_stream_case(arena: Arena, scale: Scale) -> Case:
     def measure(role: Role) -> Sequence[float]:
-        return _rates(_ask_to_write(arena.side(role), "write_stream", scale))
+        side = arena.side(role)
+        began = side.cpu_seconds
+        answer = _ask_to_write(side, "write_stream", scale)
+        return *_rates(answer), _cpu_since(began, side, answer["rows"])
 
-    return Case("a stream written, 100 B", _rate_figures(_WRITTEN, None), measure, _ALL)
+    figures = (*_rate_figures(_WRITTEN, None), Figure(_CPU, "s"))
+    return Case("a stream written, 100 B", figures, measure, _WITH_READY_MADE)
 
 
 def _ask_to_write(side: RunningSide, what: str, scale: Scale) -> Any:
     return side.ask(what, topic="written", rows=scale.written_rows, body_bytes=_SMALL)
+
+
+def _cpu_since(began: float, side: RunningSide, rows: int) -> float:
+    return (side.cpu_seconds - began) / rows * CPU_ROWS
 
 
 def _rate_figures(add_batch: Target | None, whole_query: Target | None) -> Sequence[Figure]:

@@ -21,14 +21,22 @@ from benchmarks.broker.rocketmq import RocketMQ
 from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.broker.running import Side as BrokerSide
 from benchmarks.spark import kafka
+from benchmarks.spark.driver import ready_made
 from benchmarks.spark.environment import PEER_VERSION, python_with_spark
 from benchmarks.spark.jars import bring_jars
 from benchmarks.spark.process_tree import tree_cpu_seconds
+from benchmarks.spark.tasks import arrow_type
 from rmq_spark.client import Admin, Producer
+from rmq_spark.spark.options import read_options
+from rmq_spark.spark.planning import Piece
+from rmq_spark.spark.schema import DEFAULT_COLUMNS
+from rmq_spark.spark.tasks import read_piece
+from rocketpoll import EmbeddedBroker
 
 QUEUES = 4
 DRIVER_MEMORY = "4g"
 _FILL_ROWS = 500_000
+_KEPT_ROWS = 100_000
 _ANSWER_SECONDS_MAX = 900
 """Seconds to wait for an answer about millions of rows on a busy machine."""
 
@@ -40,7 +48,8 @@ class RunningSide:
     """A side whose broker and driver are running."""
 
     driver: Process
-    broker: Process
+    broker: Process | None
+    """The process that has the messages; None where there are none."""
     fill: Callable[[str, int, int], object]
     """Fills a topic, given its name, the number of messages, and the size of their bodies."""
 
@@ -62,7 +71,7 @@ class RunningSide:
     @property
     def broker_cpu_seconds(self) -> float:
         """The seconds of the broker that has the messages."""
-        return self.broker.cpu_seconds
+        return 0.0 if self.broker is None else self.broker.cpu_seconds
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,17 @@ def kafka_broker(settings: Settings) -> SparkSide:
     return SparkSide(f"Kafka {kafka.VERSION}", start)
 
 
+def ready_made_rows(spark_version: str, settings: Settings) -> SparkSide:
+    """Return the side of a source that gives the same rows as ours, and does nothing for them."""
+
+    def start(directory: Path, ending: ExitStack) -> RunningSide:
+        form = ready_made.FORMAT
+        driver = _start_driver(directory, ending, form, str(directory), spark_version, settings)
+        return RunningSide(driver, None, lambda *fill: _keep_batches(directory, *fill))
+
+    return SparkSide("any Python source", start)
+
+
 def _start_driver(
     directory: Path,
     ending: ExitStack,
@@ -152,12 +172,33 @@ def _answer(driver: Process) -> Any:
     return answer["answer"]
 
 
+def _keep_batches(directory: Path, topic: str, messages: int, body_bytes: int) -> None:
+    """Keep the batches that a task of ours gives for some rows of a topic, to be given again."""
+    schema = pa.schema([pa.field(name, arrow_type(name)) for name in DEFAULT_COLUMNS])
+    rows = min(messages, _KEPT_ROWS)
+    with (
+        EmbeddedBroker() as broker,
+        Producer("benchmarks", broker.address) as producer,
+        pa.OSFile(str(directory / f"{topic}.arrow"), "wb") as file,
+        pa.ipc.new_file(file, schema) as batches,
+    ):
+        broker.create_topic(topic, 1)
+        producer.send_table(_rows(rows, body_bytes), topic)
+        (queue,) = producer.publish_queues(topic)
+        options = read_options({"namesrvAddr": broker.address, "topic": topic})
+        for batch in read_piece(options, schema, Piece(queue, 0, rows)):
+            batches.write_batch(batch)
+    (directory / f"{topic}.rows").write_text(str(messages), encoding="ascii")
+
+
+def _rows(count: int, body_bytes: int) -> pa.Table:
+    return pa.table({"body": pa.array([bytes(body_bytes)] * count, pa.binary())})
+
+
 def _send_table(address: str, topic: str, messages: int, body_bytes: int) -> None:
     with Admin(address) as admin:
         admin.create_topic(topic, QUEUES)
-    rows = pa.table(
-        {"body": pa.array([bytes(body_bytes)] * min(messages, _FILL_ROWS), pa.binary())}
-    )
+    rows = _rows(min(messages, _FILL_ROWS), body_bytes)
     with Producer("benchmarks", address) as producer:
         for sent in range(0, messages, _FILL_ROWS):
             producer.send_table(rows.slice(0, min(_FILL_ROWS, messages - sent)), topic)

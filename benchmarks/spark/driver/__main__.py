@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.spark.driver.formats import FORMATS
 from benchmarks.spark.driver.queries import Queries
+from benchmarks.spark.driver.ready_made import ReadyMade
 
 _DOES = ("ingest", "latency", "start_idling", "stop_idling", "write", "write_stream")
 
@@ -63,6 +64,8 @@ def _session(asked: dict[str, Any]) -> SparkSession:
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if asked["format"] == ReadyMade.name():
+        spark.dataSource.register(ReadyMade)
     return spark
 
 

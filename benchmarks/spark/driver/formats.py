@@ -1,13 +1,15 @@
-"""The two formats that are compared: options, columns, and how one message is sent."""
+"""The formats that are compared: options, columns, and how one message is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from benchmarks.spark.driver import ready_made
 from rmq_spark.client import Message, Producer
 
 Send = Callable[[bytes], object]
@@ -96,4 +98,46 @@ class RocketPoll:
         return lambda body: producer.send(Message(topic, body))
 
 
-FORMATS: Mapping[str, Callable[[str, int], Format]] = {"kafka": Kafka, "rocketpoll": RocketPoll}
+class ReadyMadeRows:
+    """What any source and sink in Python costs; there are no messages that could be sent."""
+
+    name = ready_made.FORMAT
+    body = "body"
+
+    def __init__(self, address: str, queues: int) -> None:
+        """Take the directory of the files that have the batches of topics."""
+        self._directory = Path(address)
+        self._queues = queues
+
+    def options(self, topic: str) -> Mapping[str, str]:
+        """Return the file of the topic, and how many rows are to be made of it."""
+        file = self._directory / f"{topic}.arrow"
+        rows = (
+            (self._directory / f"{topic}.rows").read_text(encoding="ascii")
+            if file.exists()
+            else "0"
+        )
+        return {
+            ready_made.FILE: str(file),
+            ready_made.ROWS: rows,
+            ready_made.PARTITIONS: str(self._queues),
+        }
+
+    def bodies_alone(self, topic: str) -> Mapping[str, str]:
+        """Return the options with the one column."""
+        return {**self.options(topic), ready_made.COLUMN: self.body}
+
+    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
+        """Return the bodies alone."""
+        return numbered_bodies.select("body")
+
+    def sender(self, spark: SparkSession, topic: str) -> Send:
+        """Refuse: nothing is sent."""
+        raise NotImplementedError(f"nothing can be sent to {topic} of {spark}")
+
+
+FORMATS: Mapping[str, Callable[[str, int], Format]] = {
+    "kafka": Kafka,
+    "rocketpoll": RocketPoll,
+    ready_made.FORMAT: ReadyMadeRows,
+}
