@@ -9,7 +9,7 @@ given: what is slower than a peer stands beside what is faster. It measures noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ def draw_all(results: Path = _RESULTS, into: Path = _DOCS) -> list[Path]:
     """Draw every picture; return their files."""
     pictures: dict[str, Callable[[Path], None]] = {
         "speed-read": _draw_reading,
+        "speed-written": _draw_writing,
         "speed-broker": _draw_broker,
         "speed-latency": _draw_latency,
         "speed-growth": _draw_growth,
@@ -70,13 +71,29 @@ def read_results(results: Path, benchmark: str) -> list[dict[str, Any]]:
 
 
 def _draw_reading(results: Path) -> None:
-    rows = [row for row in read_results(results, "spark") if row["figure"] == "addBatch"]
-    _, axes = plt.subplots(figsize=(7.2, 3.0))
-    names = [row["subject"].removeprefix("ingest, AvailableNow, ") for row in rows]
+    prefix = "ingest, AvailableNow, "
+    _draw_rows(results, prefix, {"addBatch"}, "addBatch, 4 queues or partitions", height=3.0)
+
+
+def _draw_writing(results: Path) -> None:
+    figures = {"whole write", "addBatch"}
+    _draw_rows(results, "a ", figures, "a whole write and addBatch, rows of 100 B", height=2.0)
+
+
+def _draw_rows(
+    results: Path, prefix: str, figures: Collection[str], what: str, *, height: float
+) -> None:
+    rows = [
+        row
+        for row in read_results(results, "spark")
+        if row["subject"].startswith(prefix) and row["figure"] in figures
+    ]
+    _, axes = plt.subplots(figsize=(7.2, height))
+    names = [row["subject"].removeprefix(prefix) for row in rows]
     labelled = [(f"{row['ours'] / 1e6:.2f} M", f"{row['peer'] / 1e6:.2f} M") for row in rows]
     pairs = [(row["ours"] / 1e6, row["peer"] / 1e6) for row in rows]
     _bars(axes, names, pairs, labelled, "Kafka")
-    axes.set_xlabel("million rows a second, addBatch, 4 queues or partitions")
+    axes.set_xlabel(f"million rows a second, {what}")
 
 
 def _draw_broker(results: Path) -> None:

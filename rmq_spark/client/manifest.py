@@ -33,6 +33,7 @@ from zlib import crc32
 
 import orjson
 
+from rmq_spark.client.arguments import INT32_MAX
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
@@ -333,6 +334,7 @@ def _spans_in(topic: str, rows: Any) -> list[CommittedSpan]:
             and len(row) == 6
             and isinstance(row[0], str)
             and _is_count(*row[1:])
+            and row[1] <= INT32_MAX
         ):
             raise ManifestError(f"it has what is no span: {excerpt(row)}")
         spans.append(CommittedSpan(MessageQueue(topic, row[0], row[1]), *row[2:]))

@@ -45,7 +45,7 @@ from rmq_spark.spark.sink_rows import SinkRows, WriteTask
 from rmq_spark.spark.task_reports import TaskRows
 from rmq_spark.wire.message_queue import MessageQueue
 
-GATHERED_BYTES: Final = 32 * 1024 * 1024
+GATHERED_BYTES: Final = 8 * 1024 * 1024
 """The bytes handed to the producer at a time, enough for several requests under way at once."""
 
 SINGLE_ROWS: Final = 1_000

@@ -92,6 +92,7 @@ def test_a_part_that_is_gone_or_another_is_found_out():
         (written(manifest(), 9_999)[1].replace(b'"batch":3', b'"batch":-3'), "it is no manifest"),
         (written(manifest(), 9_999)[1][:-1] + b',"parts":5}', "it is no manifest"),
         (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",0,%d,1,7" % 2**63), "is no span"),
+        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",%d,0,1,7" % 2**31), "is no span"),
     ],
 )
 def test_what_is_no_manifest_says_why(body, problem):
