@@ -179,10 +179,8 @@ def _idle_case(arena: Arena, scale: Scale) -> Case:
 
 def _write_case(arena: Arena, scale: Scale) -> Case:
     def measure(role: Role) -> Sequence[float]:
-        side = arena.side(role)
-        began = side.cpu_seconds
-        answer = _ask_to_write(side, "write", scale)
-        return answer["rows"] / answer["seconds"], _cpu_since(began, side, answer["rows"])
+        answer, cpu = _written(arena.side(role), "write", scale)
+        return answer["rows"] / answer["seconds"], cpu
 
     figures = (Figure("whole write", "rows/s", _WRITTEN), Figure(_CPU, "s"))
     return Case("a batch written, 100 B", figures, measure, _WITH_READY_MADE)
@@ -190,17 +188,19 @@ def _write_case(arena: Arena, scale: Scale) -> Case:
 
 def _write_stream_case(arena: Arena, scale: Scale) -> Case:
     def measure(role: Role) -> Sequence[float]:
-        side = arena.side(role)
-        began = side.cpu_seconds
-        answer = _ask_to_write(side, "write_stream", scale)
-        return *_rates(answer), _cpu_since(began, side, answer["rows"])
+        answer, cpu = _written(arena.side(role), "write_stream", scale)
+        return *_rates(answer), cpu
 
     figures = (*_rate_figures(_WRITTEN, None), Figure(_CPU, "s"))
     return Case("a stream written, 100 B", figures, measure, _WITH_READY_MADE)
 
 
-def _ask_to_write(side: RunningSide, what: str, scale: Scale) -> Any:
-    return side.ask(what, topic="written", rows=scale.written_rows, body_bytes=_SMALL)
+def _written(side: RunningSide, what: str, scale: Scale) -> tuple[Any, float]:
+    """Have rows be written, and return the answer and the CPU; a few go before, as in ingest."""
+    side.ask("write", topic="written", rows=_WARMING_MESSAGES, body_bytes=_SMALL)
+    began = side.cpu_seconds
+    answer = side.ask(what, topic="written", rows=scale.written_rows, body_bytes=_SMALL)
+    return answer, _cpu_since(began, side, answer["rows"])
 
 
 def _cpu_since(began: float, side: RunningSide, rows: int) -> float:

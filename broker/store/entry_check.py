@@ -11,8 +11,9 @@ known, nor what is done about a wrong entry.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.blank_entries import BLANK_SIZE
@@ -34,8 +35,6 @@ _FEW = 64
 """Up to this number, entries are looked at one after the other."""
 _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
-_QUEUE_OFFSET_LOW, _PLACE_LOW = 24, 32
-_LOW = (1 << 32) - 1
 _PLACE_MAX = 1 << 62
 """No log goes that far; behind it, the ends of records would be too large for 64 bits."""
 
@@ -162,11 +161,7 @@ def first_wrong(
     sizes: npt.NDArray[np.int64],
     queue_offsets: range,
 ) -> int | None:
-    """Return the first entry that leads to another record, or None.
-
-    Of places and offsets, what is beyond 32 bits is left out: no queue goes that far within one
-    get.
-    """
+    """Return the first entry that leads to another record, or None."""
     starts = np.cumsum(sizes) - sizes
     first = before = 0
     last_ahead = -1
@@ -174,10 +169,12 @@ def first_wrong(
         count = int(np.searchsorted(starts, before + len(piece)))
         at = starts[first:count] - before
         data = np.frombuffer(piece, np.uint8)
-        ahead = (_low_word(data, at + _QUEUE_OFFSET_LOW) - queue_offsets.start) & _LOW
+        heads = _heads(data, at)
+        ahead = heads["queue_offset"].astype(np.int64) - queue_offsets.start
         is_right = (
-            (_low_word(data, at) == sizes[first:count])
-            & (_low_word(data, at + _PLACE_LOW) == places[first:count] & _LOW)
+            (heads["size"] == sizes[first:count])
+            & (heads["place"] == places[first:count])
+            & (ahead >= 0)
             & (ahead < len(queue_offsets))
             & (np.diff(ahead, prepend=last_ahead) > 0)
         )
@@ -189,9 +186,17 @@ def first_wrong(
     return None
 
 
-def _low_word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Read unsigned 32-bit numbers at any positions."""
-    word = data[at].astype(np.int64)
-    for byte in (1, 2, 3):
-        word = word << 8 | data[at + byte]
-    return word
+def _heads(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the heads of records that begin at these bytes, without the tools of `chunks`."""
+    places = max(len(data) - HEAD_BYTES + 1, 0)
+    overlapping = np.ndarray((places,), f"V{HEAD_BYTES}", data, strides=(1,))
+    heads: npt.NDArray[Any] = overlapping[at].view(_head_type())
+    return heads
+
+
+@lru_cache(maxsize=1)
+def _head_type() -> np.dtype[Any]:
+    """Return the type of a record's head, as `_HEAD` draws it, once numpy is needed at all."""
+    return np.dtype(
+        [("size", ">i4"), ("between", "V16"), ("queue_offset", ">i8"), ("place", ">i8")]
+    )

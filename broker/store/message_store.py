@@ -38,7 +38,7 @@ from rocketpoll.broker.store.offsets import PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.opening import open_parts
 from rocketpoll.broker.store.parts import WRITTEN_DIRECTORIES, StoreParts
 from rocketpoll.broker.store.picking import USUAL_LIMITS, Limits
-from rocketpoll.broker.store.reader import MessageReader
+from rocketpoll.broker.store.reader import DoPlaces, MessageReader
 from rocketpoll.broker.store.records.record_draft import RecordDraft
 from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
@@ -290,14 +290,19 @@ class MessageStore:
         bytes_max: int = USUAL_LIMITS.bytes_max,
         scan_max: int = USUAL_LIMITS.scan_max,
         message_filter: MessageFilter | None = None,
+        do_places: DoPlaces | None = None,
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on, by default as many as RocketMQ would.
+
+        Where ``do_places`` says so, places and sizes alone: to be read from the log's files.
 
         Raises:
             UnreadableFile: The disk does not give them.
         """
         limits = Limits(max(count_max, 1), bytes_max, scan_max)
-        return self._reader.get_message(topic, queue_id, queue_offset, limits, message_filter)
+        return self._reader.get_message(
+            topic, queue_id, queue_offset, limits, message_filter, do_places
+        )
 
     def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool = False) -> QueueBounds:
         """Return a queue's first offset and its next; unless ``so_far``, only if known for good."""

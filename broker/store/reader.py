@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.blank_entries import BLANK_SIZE
@@ -78,6 +78,10 @@ _STRETCH_BYTES_MAX = 8 << 20
 """Bytes of the log read at a time where messages are scattered over more."""
 
 
+DoPlaces: TypeAlias = "Callable[[Numbers, Numbers], bool]"
+"""A function that says of records' places and sizes whether these do, in the records' stead."""
+
+
 class Removed(Exception):
     """Retention has deleted a file of the log since its entries were looked at."""
 
@@ -114,10 +118,12 @@ class MessageReader:
         queue_offset: QueueOffset,
         limits: Limits,
         message_filter: MessageFilter | None = None,
+        do_places: DoPlaces | None = None,
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        It does not look beyond the end of a consume-queue file.
+        It does not look beyond the end of a consume-queue file. Where ``do_places`` says so of the
+        places and sizes, the messages themselves are left out, and not looked at.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -149,9 +155,8 @@ class MessageReader:
                     # What the log has no more is not offered any more: the queue hears of it last.
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
                     return _nothing(status, next_offset, next_offset if is_gone else low, high)
-                records = self._records(
-                    queue, owner, range(queue_offset, next_offset), places, sizes
-                )
+                queue_offsets = range(queue_offset, next_offset)
+                records = self._records(queue, owner, queue_offsets, places, sizes, do_places)
             except Removed:
                 continue  # which the next look at the same entries takes into account
             except WrongEntry as wrong:
@@ -253,14 +258,21 @@ class MessageReader:
         queue_offsets: range,
         places: Numbers,
         sizes: Numbers,
+        do_places: DoPlaces | None = None,
     ) -> tuple[Buffer, ...]:
         """Return the records at these places, in order, which have these offsets in their queue.
 
         What was carried in this life, or compared with the log by the start, is looked at where
-        that costs nothing; what was believed, each record.
+        that costs nothing, or left to those for whom the places do: they compare each record with
+        its entry. What was believed is looked at, each record.
         """
+        is_believed = queue_offsets.start < queue.believed_before
+        if do_places is not None and not is_believed:
+            self._check_possible(owner.since, places, sizes)
+            if do_places(places, sizes):
+                return ()
         records = self._read_records(owner.since, queue_offsets, places, sizes)
-        if queue_offsets.start < queue.believed_before:
+        if is_believed:
             check_each(records, places, sizes, queue_offsets, owner)
         return records
 
@@ -289,9 +301,7 @@ class MessageReader:
         first = PhysicalOffset(places[0])
         size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
-        are_possible = lie_in(places, since, self._log.written_offset)
-        if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
-            raise WrongEntry(first)
+        self._check_possible(since, places, sizes)
         if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
             self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, int(sizes[0]))
         if span == size and first % self._file_size + size <= self._file_size:
@@ -323,6 +333,11 @@ class MessageReader:
         if wrong is not None:
             raise WrongEntry(int(starts[wrong]), wrong)
         return records
+
+    def _check_possible(self, since: PhysicalOffset, places: Numbers, sizes: Numbers) -> None:
+        are_possible = lie_in(places, since, self._log.written_offset)
+        if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
+            raise WrongEntry(int(places[0]))
 
     def _of_runs(
         self,

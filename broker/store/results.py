@@ -56,7 +56,10 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult(NamedTuple):
-    """Whole records, back to back in a few buffers, and where to go on."""
+    """Whole records, back to back in a few buffers, and where to go on.
+
+    There are no buffers where the places of the records were asked for in their stead.
+    """
 
     status: GetMessageStatus
     next_begin_offset: QueueOffset
@@ -74,7 +77,9 @@ class GetMessageResult(NamedTuple):
     @property
     def body_bytes(self) -> int:
         """The number of bytes of all records together."""
-        return sum(map(len, self.buffers))
+        if self.buffers:
+            return sum(map(len, self.buffers))
+        return sum(self.sizes) if isinstance(self.sizes, Sequence) else int(self.sizes.sum())
 
 
 @dataclass(frozen=True)

@@ -459,6 +459,36 @@ def test_a_record_that_is_damaged_while_the_store_is_open_ends_what_a_filter_loo
     store.shutdown()
 
 
+def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_path):
+    store = open_store(tmp_path)
+    fill(store, 5)
+    queue, asked, read = store._queues.get("T", 0), [], []
+    reader = store._reader
+    read_log, reader._read_log = reader._read_log, lambda *of: read.append(of) or read_log(*of)
+
+    def get(answer):
+        return store.get_message(
+            "T", 0, 1, do_places=lambda places, sizes: asked.append((places, sizes)) or answer
+        )
+
+    plain = store.get_message("T", 0, 1)
+    read.clear()
+    found = get(answer=True)
+    assert (found.buffers, read) == ((), [])
+    assert asked == [(plain.places, plain.sizes)]
+    assert (found.places, found.sizes, found.body_bytes) == (
+        plain.places,
+        plain.sizes,
+        plain.body_bytes,
+    )
+    assert outcome(found) == outcome(plain)
+    assert get(answer=False) == plain
+    queue.believed_before = 2
+    assert get(answer=True) == plain
+    assert len(asked) == 2
+    store.shutdown()
+
+
 BAD = 50
 WRONG_ENTRIES = {
     "the one before": lambda before, _, __: before,

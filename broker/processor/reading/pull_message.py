@@ -38,7 +38,7 @@ from rocketpoll.broker.store import chunks
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.offsets import QueueOffset
-from rocketpoll.broker.store.picking import USUAL_LIMITS
+from rocketpoll.broker.store.picking import USUAL_LIMITS, Numbers
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -197,9 +197,7 @@ class PullMessageProcessor:
             )
         body_of = _BODIES.get(request.code)
         began_ms = self._now_ms()
-        found = self._get_message(
-            header, message_filter, connection.answer_bytes_max, is_chunk=body_of is not None
-        )
+        found = self._get_message(header, message_filter, connection.answer_bytes_max, request.code)
         took_ms = self._now_ms() - began_ms
         self._stats.got(
             header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
@@ -308,15 +306,14 @@ class PullMessageProcessor:
         header: PullMessageRequestHeader,
         message_filter: Filter,
         answer_bytes_max: int,
-        *,
-        is_chunk: bool,
+        code: int,
     ) -> GetMessageResult:
         config = self._config
         count_max = max(header.max_msg_nums, 1)
         bytes_max = min(
             header.max_msg_bytes or config.max_transfer_bytes_extended, answer_bytes_max
         )
-        if is_chunk:
+        if code in _BODIES:
             filtered = message_filter is not None and message_filter.needs_messages
             scan_max = _EXTENDED_ENTRIES_FILTERED if filtered else _EXTENDED_ENTRIES_SCANNED
             bytes_max = min(bytes_max, config.max_transfer_bytes_extended)
@@ -332,6 +329,7 @@ class PullMessageProcessor:
             bytes_max=bytes_max,
             scan_max=scan_max,
             message_filter=message_filter,
+            do_places=_lie_together if code == RequestCode.PULL_PLACES else None,
         )
 
     def _timeout_ms(self, suspend_timeout_ms: int) -> int:
@@ -368,8 +366,15 @@ def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
 def _with_places(found: GetMessageResult) -> tuple[Buffer, ...]:
     from rmq_spark.wire.chunk.placed import encode_places, encode_scattered  # noqa: PLC0415  # the same
 
-    places = encode_places(found.places, found.sizes)
-    return (encode_scattered(found.sizes), *found.buffers) if places is None else (places,)
+    if found.buffers:
+        return (encode_scattered(found.sizes), *found.buffers)
+    return (encode_places(found.places, found.sizes),)
+
+
+def _lie_together(places: Numbers, sizes: Numbers) -> bool:
+    from rmq_spark.wire.chunk.placed import lie_together  # noqa: PLC0415  # the same
+
+    return lie_together(places, sizes)
 
 
 _BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {

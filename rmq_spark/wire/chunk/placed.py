@@ -40,17 +40,25 @@ class PlacedRecords(NamedTuple):
     records: memoryview
 
 
-def encode_places(places: npt.ArrayLike, sizes: npt.ArrayLike) -> bytes | None:
-    """Return where records lie, and their sizes; None if they are too scattered for that."""
+def lie_together(places: npt.ArrayLike, sizes: npt.ArrayLike) -> bool:
+    """Return whether records are in runs that are long enough for a reader of files."""
     starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
-    begins = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
-    firsts = np.concatenate(([0], begins))
-    if int(lengths.sum()) < len(firsts) * RUN_BYTES_MIN:
-        return None
+    return int(lengths.sum()) >= (len(_begins(starts, lengths)) + 1) * RUN_BYTES_MIN
+
+
+def encode_places(places: npt.ArrayLike, sizes: npt.ArrayLike) -> bytes:
+    """Return where records lie, and their sizes."""
+    starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+    firsts = np.concatenate(([0], _begins(starts, lengths)))
     runs = np.empty(len(firsts), _RUN)
     runs["place"] = starts[firsts]
     runs["records"] = np.diff(firsts, append=len(starts))
     return _COUNT.pack(len(runs)) + runs.tobytes() + encode_sizes(lengths)
+
+
+def _begins(starts: Positions, lengths: Positions) -> Positions:
+    """Return the records with which runs begin, but for the first."""
+    return np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
 
 
 def encode_scattered(sizes: npt.ArrayLike) -> bytes:

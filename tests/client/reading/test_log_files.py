@@ -1,6 +1,7 @@
 """Records out of the files of a broker's log: the same as it gives, or none at all."""
 
 import os
+import struct
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
@@ -17,6 +19,9 @@ from rmq_spark.client.reading.log_files import SystemFiles, on_this_machine
 from rmq_spark.wire.extensions import Extension, LogPlace
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
+
+ENTRY = struct.Struct(">qiq")
+"""An entry of a consume queue: the place of a record in the log, its size, its tags code."""
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)
@@ -168,6 +173,38 @@ def test_a_file_that_deletion_has_taken_is_pulled_for_and_not_tried_again(runnin
     found = pulled(api, running_broker.address, files=CountedFiles(gone), chunk_bytes=50_000)
     assert found == pulled(api, running_broker.address)
     assert len(tried) == 1
+
+
+WRONG_ENTRIES = {
+    "the place of the next one": lambda entry, behind: (behind[0], *entry[1:]),
+    "all of the next one": lambda _, behind: behind,
+    "a larger size": lambda entry, _: (entry[0], entry[1] + 1, entry[2]),
+    "a little further": lambda entry, _: (entry[0] + 1, *entry[1:]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
+def test_an_entry_that_leads_elsewhere_gives_what_the_broker_gives(running_broker, api, wrong):
+    filled(running_broker, LARGE)
+    directory = Path(running_broker.controller.store.log_place.directory)
+    queue = directory.parent / "consumequeue" / "T" / "0" / f"{0:020}"
+    with queue.open("r+b") as file:
+        data = file.read(ENTRY.size * 52)
+        entries = [ENTRY.unpack_from(data, ENTRY.size * row) for row in (50, 51)]
+        file.seek(ENTRY.size * 50)
+        file.write(ENTRY.pack(*wrong(*entries)))
+    way = {"chunk_bytes": 100_000}  # some lie before it, and some behind
+    by_broker = outcome(api, running_broker.address, **way)
+    files = CountedFiles()
+    assert outcome(api, running_broker.address, files=files, **way) == by_broker
+    assert files.bytes_read > 50_000
+
+
+def outcome(api, address, **way):
+    try:
+        return pulled(api, address, **way)
+    except ClientError as error:
+        return str(error)
 
 
 # ---- is it this machine?
