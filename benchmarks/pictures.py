@@ -179,7 +179,7 @@ def _bars(
     axes.set_yticks([len(names) - at - thick / 2 for at in range(len(names))], names)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.12)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 if __name__ == "__main__":
