@@ -1,9 +1,7 @@
 """MessageStore: the one door to log, consume queues and index.
 
-It opens what exists, takes and gives messages, keeps house, and closes in order. `opening` says how
-a start makes good what a crash has left; `checkpointing` says what a checkpoint is. Only an open
-store takes or gives out anything. It must not know sockets, clients or any other room of the
-broker: arrivals go to one listener.
+It opens what exists (`opening`), takes and gives messages, keeps house, and closes in order. It
+must not know sockets, clients or any other room of the broker: arrivals go to one listener.
 """
 
 from __future__ import annotations
@@ -292,17 +290,14 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
         do_places: DoPlaces | None = None,
     ) -> GetMessageResult:
-        """Return messages of a queue from an offset on, by default as many as RocketMQ would.
-
-        Where ``do_places`` says so, places and sizes alone: to be read from the log's files.
+        """Return messages, by default as many as RocketMQ would, or their places if these do.
 
         Raises:
             UnreadableFile: The disk does not give them.
         """
+        where = topic, queue_id, queue_offset
         limits = Limits(max(count_max, 1), bytes_max, scan_max)
-        return self._reader.get_message(
-            topic, queue_id, queue_offset, limits, message_filter, do_places
-        )
+        return self._reader.get_message(*where, limits, message_filter, do_places)
 
     def queue_offsets(self, topic: str, queue_id: int, *, so_far: bool = False) -> QueueBounds:
         """Return a queue's first offset and its next; unless ``so_far``, only if known for good."""
