@@ -268,7 +268,7 @@ class MessageReader:
         """
         is_believed = queue_offsets.start < queue.believed_before
         if do_places is not None and not is_believed:
-            self._check_possible(owner.since, places, sizes)
+            self._check_possible(owner.since, queue_offsets, places, sizes)
             if do_places(places, sizes):
                 return ()
         records = self._read_records(owner.since, queue_offsets, places, sizes)
@@ -301,9 +301,7 @@ class MessageReader:
         first = PhysicalOffset(places[0])
         size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
-        self._check_possible(since, places, sizes)
-        if sizes[0] > _STRETCH_BYTES_MAX:  # a wrong size may be very large
-            self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, int(sizes[0]))
+        self._check_possible(since, queue_offsets, places, sizes)
         if span == size and first % self._file_size + size <= self._file_size:
             data = self.read(first, size)  # as a queue's records follow each other
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
@@ -334,10 +332,16 @@ class MessageReader:
             raise WrongEntry(int(starts[wrong]), wrong)
         return records
 
-    def _check_possible(self, since: PhysicalOffset, places: Numbers, sizes: Numbers) -> None:
+    def _check_possible(
+        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
+    ) -> None:
+        """Refuse what no records can be; and what nobody should make room for."""
+        first, size = PhysicalOffset(places[0]), int(sizes[0])
         are_possible = lie_in(places, since, self._log.written_offset)
         if not are_possible or not lie_in(sizes, HEAD_BYTES, BLANK_SIZE):
-            raise WrongEntry(int(places[0]))
+            raise WrongEntry(first)
+        if size > _STRETCH_BYTES_MAX:  # the only one that limits do not bound: it may be wrong
+            self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
 
     def _of_runs(
         self,

@@ -489,6 +489,25 @@ def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_pat
     store.shutdown()
 
 
+def test_an_entry_of_a_huge_record_that_is_not_there_is_told_as_no_place(tmp_path):
+    """Whoever reads it would make room for all of it."""
+    store = open_store(tmp_path)
+    fill(store, 3)
+    queue = store._queues.get("T", 0)
+    place, _, code = ENTRY_STRUCT.unpack(bytes(queue.read(1, 1)))
+    queue._files.write(ENTRY_BYTES, ENTRY_STRUCT.pack(place, 1 << 30, code))
+    told = []
+
+    def do_places(places, sizes):
+        told.extend(sizes)
+        return True
+
+    with pytest.raises(UnreadableFile):
+        store.get_message("T", 0, 1, do_places=do_places)
+    assert not told
+    store.shutdown()
+
+
 BAD = 50
 WRONG_ENTRIES = {
     "the one before": lambda before, _, __: before,
