@@ -492,7 +492,7 @@ def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_pat
 def test_an_entry_of_a_huge_record_that_is_not_there_is_told_as_no_place(tmp_path):
     """Whoever reads it would make room for all of it."""
     store = open_store(tmp_path)
-    fill(store, 3)
+    fill(store, 2)
     queue = store._queues.get("T", 0)
     place, _, code = ENTRY_STRUCT.unpack(bytes(queue.read(1, 1)))
     queue._files.write(ENTRY_BYTES, ENTRY_STRUCT.pack(place, 1 << 30, code))
