@@ -16,18 +16,35 @@ from __future__ import annotations
 
 import os
 import random
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
 PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
 DEEP = WIDE or PEERS or os.environ.get("ROCKETPOLL_DEEP") == "1"
+_TESTS = Path(__file__).parent
+_SAYS_DEEP = re.compile(r"\bdeep\b|\bspread\(")
 
 
 def is_left_out(item):
     """Return whether a test is one that another command runs, and not this one."""
     ran = {"wide": WIDE, "peers": PEERS, "deep": DEEP}
     return any(item.get_closest_marker(name) for name, runs in ran.items() if not runs)
+
+
+@cache
+def may_be_deep(path):
+    """Return whether a file of tests may have one that is marked `deep`, by the words in it, or in
+    what sets up its directory.
+
+    ``make deep`` looks at no others: to import all tests takes longer than any of them.
+    """
+    setting_up = (parent / "conftest.py" for parent in path.parents if _TESTS in parent.parents)
+    files = [path, *filter(Path.exists, setting_up)]
+    return any(_SAYS_DEEP.search(file.read_text(encoding="utf-8")) for file in files)
 
 
 def count(name, narrow, *, wide):

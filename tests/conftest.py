@@ -12,7 +12,7 @@ import os
 import signal
 
 import pytest
-from breadth import DEEP, WIDE, is_left_out
+from breadth import DEEP, WIDE, is_left_out, may_be_deep
 from hypothesis import settings
 from one_spark import OneSpark, needs_spark
 from scratch import choose_scratch
@@ -37,11 +37,21 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"give its parameters ids: {item.nodeid}")
+        if item.get_closest_marker("deep") and not may_be_deep(item.path):
+            raise pytest.UsageError(f"say deep in its file, or `make deep` passes over {item.path}")
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
     items.sort(key=_is_short)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Pass over files without a test for ``make deep``, where no others run."""
+    is_of_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.option.markexpr == "deep" and is_of_tests and not may_be_deep(collection_path):
+        return True
+    return None
 
 
 def pytest_collection():
