@@ -173,6 +173,8 @@ def _raise_brokers(test) -> list[str] | None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # Who runs the tests may ignore it, as nohup does.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for end in (test, wakes, wake):
                 end.close()
             _become(request["environment"], *descriptors)
