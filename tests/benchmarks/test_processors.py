@@ -81,6 +81,7 @@ def test_what_a_case_does_is_seen_on_each_of_its_sides():
 @pytest.mark.deep
 @pytest.mark.usefixtures("perf")
 def test_work_that_fails_leaves_no_perf_behind():
+    before = children_of(os.getpid())
     with pytest.raises(ZeroDivisionError):
         looks_during(lambda: 1 / 0)
-    assert not children_of(os.getpid())
+    assert set(children_of(os.getpid())) <= set(before)
