@@ -1,0 +1,70 @@
+"""Spark Connect, whose tasks are not told of the batch they write: what the write says counts.
+
+Pip brings what a client of Spark Connect needs, into a Python of its own.
+"""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from spark_engine import Engine, assert_read, send
+
+from rocketpoll import EmbeddedBroker
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parent / "programs" / "connected.py"
+
+
+@pytest.fixture(scope="module")
+def connecting_python():
+    directory = ROOT / "build" / "spark-connect"
+    python = directory / "bin" / "python"
+    needed = [f"pyspark[connect]=={version('pyspark')}", "--editable", str(ROOT)]
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *needed], check=True)
+    return python
+
+
+@pytest.mark.parametrize("seen_by", ["all", "readers"])
+def test_a_batch_that_is_run_again_counts_once(tmp_path, connecting_python, seen_by):
+    checkpoint = tmp_path / "checkpoint"
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        broker.create_topic("in", 2)
+        broker.create_topic("out", 2)
+        command = [connecting_python, PROGRAM, broker.address, checkpoint, seen_by]
+
+        def run():
+            ran = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                env={**os.environ, "PYSPARK_PYTHON": str(connecting_python)},  # of the server
+            )
+            assert not ran.returncode, ran.stderr
+
+        sent = send(broker, "in", 20)
+        run()
+        sent += send(broker, "in", 20)
+        run()
+        done = sorted((checkpoint / "commits").glob("[0-9]"))
+        assert [each.name for each in done] == ["0", "1"]
+        for each in (done[1], checkpoint / "commits" / ".1.crc"):
+            each.unlink(missing_ok=True)
+        run()
+        assert (checkpoint / "commits" / "1").exists()
+        reader = Engine(broker.address, subscribe="out", isolation="committed")
+        reader.start()
+        reader.run()
+        assert_read(reader, sent)
+        in_the_log = sorted(message.text for message in broker.messages("out"))
+        if seen_by == "all":
+            assert in_the_log == sorted(sent)
+        else:
+            assert len(in_the_log) == len(sent) + 20
