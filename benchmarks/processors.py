@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,7 @@ def profile_of(
     for case in cases:
         for role in (role for role in case.roles if role in names):
             say(f"profile: {case.subject}: {role}")
-            looks = looks_during(lambda case=case, role=role: case.measure(role))  # type: ignore[misc]
+            looks = looks_during(partial(case.measure, role))
             rows += [[f"{case.subject}: {names[role]}"], *_cells(looks)]
     return aligned(rows, _LEFT)
 

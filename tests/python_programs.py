@@ -26,15 +26,15 @@ def python_program(text, *arguments, cwd):
     )
 
 
-def python(*arguments, cwd):
+def python(*arguments, cwd, by=sys.executable):
     """Run Python with these, for so long and no longer, and with it where Spark needs one."""
     return subprocess.run(
-        [sys.executable, *arguments],
+        [by, *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYSPARK_PYTHON": str(by)},
         timeout=_OF_PAGES_SECONDS,
     )
 

@@ -70,11 +70,13 @@ def compare(
         cases = [case for case in cases_in(arena) if options.only in case.subject]
         if not cases:
             raise SystemExit(f"no case has {options.only!r} in its name")
-        results = run_rounds(cases, sides, rounds, _say)
+        results = run_rounds(cases, sides, rounds, say)
         names = {role: side.name for role, side in sides.items()}
-        profile = profile_of(cases, names, _say) if options.profile else ""
+        profile = profile_of(cases, names, say) if options.profile else ""
     machine["load_average_after"] = load_average()
-    print(f"{as_table(results, names)}\n\n{profile}\n\n{describe_conditions(machine)}")
+    print(
+        "\n\n".join(filter(None, (as_table(results, names), profile, describe_conditions(machine))))
+    )
     print(
         f"Java clients {options.client}; {rounds} rounds, {time.perf_counter() - started:.0f} s in "
         "all"
@@ -88,7 +90,8 @@ def compare(
     print(f"written to {options.json}", file=sys.stderr)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell whoever waits how far it is."""
     print(text, file=sys.stderr)
 
 

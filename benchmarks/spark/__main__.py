@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.broker.comparison import positive
+from benchmarks.broker.comparison import positive, say
 from benchmarks.broker.figures import OURS, PEER, Role
 from benchmarks.broker.java import ROOT, VERSIONS, JavaClasses, JavaUnavailable
 from benchmarks.broker.report import as_json, as_table
@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cases = [case for case in spark_cases(arena, scale) if options.only in case.subject]
             if not cases:
                 raise SystemExit(f"no case has {options.only!r} in its name")
-            results = run_rounds(cases, sides, rounds, _say)
+            results = run_rounds(cases, sides, rounds, say)
             names = {role: side.name for role, side in sides.items()}
-            profile = profile_of(cases, names, _say) if options.profile else ""
+            profile = profile_of(cases, names, say) if options.profile else ""
     except (JavaUnavailable, PerfUnavailable, SparkUnavailable) as error:
         raise SystemExit(str(error)) from None
     machine["load_average_after"] = load_average()
@@ -83,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rounds": rounds,
         **vars(scale),
     }
-    print(f"{as_table(results, names)}\n\n{profile}\n\n{describe_conditions(machine)}")
+    print(
+        "\n\n".join(filter(None, (as_table(results, names), profile, describe_conditions(machine))))
+    )
     print(
         f"Spark {options.spark}, Kafka's {PEER_VERSION}, {DRIVER_MEMORY} each; {rounds} rounds, "
         f"{time.perf_counter() - started:.0f} s in all"
@@ -94,10 +96,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     print(f"written to {options.json}", file=sys.stderr)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def _sides(options: argparse.Namespace) -> dict[Role, SparkSide]:

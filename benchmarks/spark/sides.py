@@ -25,7 +25,7 @@ from benchmarks.spark.driver import ready_made
 from benchmarks.spark.environment import PEER_VERSION, python_with_spark
 from benchmarks.spark.jars import bring_jars
 from benchmarks.spark.process_tree import tree_cpu_seconds
-from benchmarks.spark.tasks import arrow_type
+from benchmarks.spark.tasks import schema_of
 from rmq_spark.client import Admin, Producer
 from rmq_spark.spark.options import read_options
 from rmq_spark.spark.planning import Piece
@@ -174,7 +174,7 @@ def _answer(driver: Process) -> Any:
 
 def _keep_batches(directory: Path, topic: str, messages: int, body_bytes: int) -> None:
     """Keep the batches that a task of ours gives for some rows of a topic, to be given again."""
-    schema = pa.schema([pa.field(name, arrow_type(name)) for name in DEFAULT_COLUMNS])
+    schema = schema_of(DEFAULT_COLUMNS)
     rows = min(messages, _KEPT_ROWS)
     with (
         EmbeddedBroker() as broker,

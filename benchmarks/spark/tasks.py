@@ -134,7 +134,7 @@ class _Measured(NamedTuple):
         topic = self.piece.queue.topic
         given = {"namesrvAddr": self.address, "topic": topic, "checkCrc": checked}
         options = read_options({**given, "localFiles": str(self.reads_files).lower()})
-        schema = pa.schema([pa.field(name, arrow_type(name)) for name in self.columns])
+        schema = schema_of(self.columns)
         processes = (os.getpid(), self.broker_process)
         began = [process_cpu_seconds(each) for each in processes]
         rows = 0
@@ -151,8 +151,12 @@ class _Measured(NamedTuple):
         return task, broker
 
 
-def arrow_type(column: str) -> pa.DataType:
-    """Return the type in which Spark wants a column."""
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the columns in the types in which Spark wants them."""
+    return pa.schema([pa.field(name, _type(name)) for name in columns])
+
+
+def _type(column: str) -> pa.DataType:
     if column == BROKER_NAME:
         return pa.string()
     found = COLUMNS[column].type

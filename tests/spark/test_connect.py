@@ -3,20 +3,19 @@
 Pip brings what a client of Spark Connect needs, into a Python of its own.
 """
 
-import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from python_programs import ROOT, python
 from spark_engine import Engine, assert_read, send
 
 from rocketpoll import EmbeddedBroker
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "connected.py"
 
 
@@ -36,17 +35,10 @@ def test_a_batch_that_is_run_again_counts_once(tmp_path, connecting_python, seen
     with EmbeddedBroker(tmp_path / "broker") as broker:
         broker.create_topic("in", 2)
         broker.create_topic("out", 2)
-        command = [connecting_python, PROGRAM, broker.address, checkpoint, seen_by]
+        asked = [PROGRAM, broker.address, checkpoint, seen_by]
 
         def run():
-            ran = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=tmp_path,
-                env={**os.environ, "PYSPARK_PYTHON": str(connecting_python)},  # of the server
-            )
+            ran = python(*asked, cwd=tmp_path, by=connecting_python)
             assert not ran.returncode, ran.stderr
 
         sent = send(broker, "in", 20)

@@ -1,7 +1,6 @@
 """Records out of the files of a broker's log: the same as it gives, or none at all."""
 
 import os
-import struct
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from rmq_spark.client.reading.log_files import SystemFiles, on_this_machine
 from rmq_spark.wire.extensions import Extension, LogPlace
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
-
-ENTRY = struct.Struct(">qiq")
-"""An entry of a consume queue: the place of a record in the log, its size, its tags code."""
+from rocketpoll.broker.store.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)
@@ -189,10 +186,10 @@ def test_an_entry_that_leads_elsewhere_gives_what_the_broker_gives(running_broke
     directory = Path(running_broker.controller.store.log_place.directory)
     queue = directory.parent / "consumequeue" / "T" / "0" / f"{0:020}"
     with queue.open("r+b") as file:
-        data = file.read(ENTRY.size * 52)
-        entries = [ENTRY.unpack_from(data, ENTRY.size * row) for row in (50, 51)]
-        file.seek(ENTRY.size * 50)
-        file.write(ENTRY.pack(*wrong(*entries)))
+        data = file.read(ENTRY_BYTES * 52)
+        entries = [ENTRY_STRUCT.unpack_from(data, ENTRY_BYTES * row) for row in (50, 51)]
+        file.seek(ENTRY_BYTES * 50)
+        file.write(ENTRY_STRUCT.pack(*wrong(*entries)))
     way = {"chunk_bytes": 100_000}  # some lie before it, and some behind
     by_broker = outcome(api, running_broker.address, **way)
     files = CountedFiles()
