@@ -266,7 +266,7 @@ def test_one_vanishes_and_comes_back_and_groups_of_each_kind_lose_nothing(
 ):
     host = both.hosts["broker-b"]
     errors = tell_of_one_that_goes(clients_by_hosts, topic, host.vanish, host.come_back)
-    assert len(errors) <= 1  # of the one send that it had, and did not answer
+    assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
 
 
 def tell_of_one_that_goes(clients, topic, goes, returns):

@@ -398,11 +398,9 @@ class Connection:
         too.
         """
         received_at = self._incoming.received_at
-        if received_at > waiter.asked_at:
-            return
         if self._silent_since is None or self._silent_since < received_at:
-            self._silent_since = waiter.asked_at
-        silent_seconds = self.clock() - self._silent_since
+            self._silent_since = max(received_at, waiter.asked_at)
+        silent_seconds = waiter.deadline - self._silent_since
         if silent_seconds >= SILENCE_SECONDS:
             self.fell_silent = True
             why = f"it has been silent for {int(silent_seconds * 1000)} ms"

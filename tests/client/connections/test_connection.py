@@ -194,6 +194,43 @@ def test_one_that_had_little_time_costs_nobody_else_the_connection(reads_itself)
             held.result(5)
 
 
+def test_one_that_falls_silent_behind_an_answer_to_another_costs_one_timeout(reads_itself):
+    def story(peer):
+        peer.receive()
+        peer.send(echo(peer.receive()))
+        peer.receive()
+
+    clock = Clock()
+    with FakeServer(story) as server:
+        connection = connection_of(server, clock, reads_itself=reads_itself)
+        asked = connection.request_async(ASK, 3 * SECOND)
+        clock.now += 0.25
+        connection.request(ASK, SECOND)
+        clock.now += 2.75
+        connection._sweep()
+        assert isinstance(asked.exception(0), RequestTimeout)
+        assert connection.fell_silent
+
+
+def test_one_that_answered_another_within_the_second_is_not_silent(reads_itself):
+    def story(peer):
+        peer.receive()
+        peer.send(echo(peer.receive()))
+        peer.receive()
+
+    clock = Clock()
+    with FakeServer(story) as server:
+        connection = connection_of(server, clock, reads_itself=reads_itself)
+        asked = connection.request_async(ASK, 3 * SECOND)
+        clock.now += 2.25
+        connection.request(ASK, SECOND)
+        clock.now += 0.75
+        connection._sweep()
+        assert isinstance(asked.exception(0), RequestTimeout)
+        assert not connection.is_closed
+        connection.close()
+
+
 def test_whoever_answers_others_is_not_silent_to_one_that_is_in_a_hurry(connect):
     go_on = threading.Event()
 
