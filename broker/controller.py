@@ -2,8 +2,9 @@
 
     start   store (which recovers), state tables, processors, timers; the port last, and metrics
     stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait
-            for the disk acknowledged, requests that wait for a file answered; only then connections
-            are closed; state tables; the store, which removes its abort file
+            for the disk acknowledged, the commit of a batch ended, requests that wait for a file
+            answered; only then connections are closed; state tables; the store, which removes its
+            abort file
 
 Everything but housekeeping on files happens on the loop's thread. Only code that runs a broker
 imports this module, and no room does; what each room needs is handed to it here.
@@ -226,6 +227,7 @@ class BrokerController:
         self.hold_service.release_all()
         self.processors.parked.refuse_all("the broker is stopping")
         await self.processors.acknowledger.settled(_ANSWER_SECONDS)
+        await self._batches_ended(_ANSWER_SECONDS)
         await self.housekeeping.settled(_ANSWER_SECONDS)
         await self.server.stop()
         await self.housekeeping.stop()
@@ -248,6 +250,13 @@ class BrokerController:
         if of_store is not None:
             unsaved.append(of_store)
         return "; ".join(unsaved) or None
+
+    async def _batches_ended(self, seconds: float) -> None:
+        """Wait for commits under way; the next start rolls back one that a disk keeps longer."""
+        until = self._loop.time() + seconds
+        while (under_way := self.store.batches.under_way) and self._loop.time() < until:
+            ended = asyncio.wrap_future(under_way)
+            await asyncio.wait([ended], timeout=until - self._loop.time())
 
     def reload(self, config: BrokerConfig) -> Reload:
         """Go on with what a running broker can take of another configuration; say what that is."""

@@ -81,6 +81,7 @@ class Housekeeping:
         self._jobs: dict[Future[object], None] = {}
         self._store_jobs: dict[Future[object], None] = {}
         self._aside = 0
+        self._has_stopped = False
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
         """Plan all periodic jobs; none runs at once."""
@@ -126,7 +127,7 @@ class Housekeeping:
             await asyncio.sleep(0)  # in which the end of each is told
 
     async def stop(self) -> None:
-        """Begin no more jobs, and wait for those under way.
+        """Begin no more jobs, and wait for those under way; nobody hears of what is not begun.
 
         No further thread is started, which might be impossible by now. The wait for a disk that
         does not flush is short: what a job that goes through the whole store has not done then is
@@ -136,6 +137,7 @@ class Housekeeping:
             timer.cancel()
         jobs = [asyncio.wrap_future(job) for job in tuple(self._jobs)]
         await asyncio.gather(*jobs, return_exceptions=True)
+        self._has_stopped = True
         self._thread.shutdown()
         self._batch_thread.shutdown()
         store_jobs = [asyncio.wrap_future(job) for job in tuple(self._store_jobs)]
@@ -198,6 +200,8 @@ class Housekeeping:
             with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
                 self._loop.call_soon_threadsafe(then, future.exception())
 
+        if self._has_stopped:  # a batch that needs this has not failed: the next start ends it
+            return
         try:
             future = threads.submit(job)
         except (RuntimeError, MemoryError) as error:

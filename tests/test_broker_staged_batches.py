@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import zlib
 
 import pytest
 from broker_clients import BrokerClients, pull_request
 from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL, tell
+from broker_stories import SMALL, run, small_broker, started, tell
+from logged_lines import lines_of
 from raw_clients import until
+from slow_disks import SlowDisk
 from staged_rows import sized
 
 from rmq_spark.wire.bodies import decode_body, encode_body
@@ -154,3 +158,110 @@ def test_a_broker_that_cannot_know_that_a_batch_is_committed_does_not_roll_it_ba
         path.unlink()
     with BrokerProcess(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
         asyncio.run(life(broker, commits=False))
+
+
+async def stop_amid_a_commit(root, disk, wait, *, is_gone):
+    """Stage and commit a batch, and stop when ``wait`` is over; what the stop says is unsaved.
+
+    The disk goes on a little later; the client may be gone by then.
+    """
+    async with started(small_broker(root, flushDiskType="SYNC_FLUSH"), disk) as broker:
+        client = await broker.connect()
+        await client.agree(Extension.STAGED_BATCHES)
+        await client.put("before", topic="StagedT")
+        commit = await stage(client, 0)
+        disk.keep_waiting()
+        client.send(commit)
+        await wait(broker)
+        if is_gone:
+            client.close()
+            await broker.until(lambda: not broker.controller.server.connections)
+        stopping = asyncio.ensure_future(broker.controller.stop())
+        await asyncio.sleep(0.1)
+        disk.let_go()
+        return await stopping
+
+
+async def starts_in_order_and_commits(root):
+    async with started(small_broker(root)) as broker:
+        assert not broker.store.state().recovered_from_crash
+        client = await broker.connect()
+        await client.agree(Extension.STAGED_BATCHES)
+        answer = await client.call(await stage(client, 0))
+        assert answer.code == 0, answer.remark
+        for queue in QUEUES:
+            rows = [body for body in await seen(client, *queue) if body != "before"]
+            assert rows == of_batches(0)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 6, 8, 10, 14, 20, 30])
+def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
+    async def some_turns(_):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def whole():
+        disk = SlowDisk(directory="none")
+        assert await stop_amid_a_commit(tmp_path, disk, some_turns, is_gone=is_gone) is None
+        await starts_in_order_and_commits(tmp_path)
+
+    caplog.set_level(logging.WARNING)
+    run(whole())
+    assert lines_of(caplog) == []
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
+@pytest.mark.parametrize("directory", ["commitlog", "config"])
+def test_a_stop_waits_for_a_disk_that_has_yet_to_take_a_batch(tmp_path, caplog, directory, is_gone):
+    disk = SlowDisk(directory=directory)
+
+    async def waits(broker):
+        await broker.until(disk.is_waiting.is_set)
+
+    async def whole():
+        assert await stop_amid_a_commit(tmp_path, disk, waits, is_gone=is_gone) is None
+        await starts_in_order_and_commits(tmp_path)
+
+    caplog.set_level(logging.WARNING)
+    run(whole())
+    assert lines_of(caplog) == []
+
+
+class FullBehindTheCopy(SlowDisk):
+    """Full when it is to take how a batch ends."""
+
+    is_full = False
+
+    def _run(self, call):
+        if self.is_full and call.path.name == "stagedBatches.journal":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super()._run(call)
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_disk_that_takes_no_end_of_a_batch(tmp_path, caplog):
+    disk = FullBehindTheCopy()
+    passing = []
+
+    async def time_passes(loop):
+        while True:
+            await asyncio.sleep(0)
+            loop.move(0.1)
+
+    async def is_refused(broker):
+        await broker.until(disk.is_waiting.is_set)
+        disk.is_full = True
+        disk.let_go()
+        await broker.until(lambda: broker.store.batches.hindrance.text)
+        passing.append(asyncio.ensure_future(time_passes(asyncio.get_running_loop())))
+
+    async def whole():
+        assert await stop_amid_a_commit(tmp_path, disk, is_refused, is_gone=False) is None
+        passing.pop().cancel()
+        await starts_in_order_and_commits(tmp_path)
+
+    caplog.set_level(logging.WARNING)
+    run(whole())
+    hindered, rolled_back = lines_of(caplog)
+    assert "a batch is neither committed nor given up: the disk is full" in hindered
+    assert "batch 0 of sink sink was being committed when the broker ended" in rolled_back

@@ -377,6 +377,22 @@ def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(
     assert "never retrieved" not in caplog.text
 
 
+def test_a_job_that_is_asked_for_behind_the_end_has_neither_run_nor_failed(tmp_path):
+    told = []
+
+    async def story(broker):
+        await broker.controller.stop()
+        for run_aside in (
+            broker.controller.housekeeping.run_aside,
+            broker.controller.housekeeping.run_batch_aside,
+        ):
+            run_aside(lambda: told.append("done"), told.append)
+        await asyncio.sleep(0.05)
+
+    tell(story, tmp_path)
+    assert told == []
+
+
 def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(
     tmp_path, monkeypatch, caplog
 ):

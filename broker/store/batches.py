@@ -118,6 +118,11 @@ class StagedBatches:
         return self._table.sinks
 
     @property
+    def under_way(self) -> Future[None] | None:
+        """The end of the commit, or of what else a sink wants, that is under way; None without."""
+        return self._under_way
+
+    @property
     def staged_bytes(self) -> int:
         """The number of bytes that are staged now."""
         return self._staging.size
