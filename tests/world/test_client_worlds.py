@@ -18,7 +18,7 @@ from world.clients.world import ClientWorld
 from world.shrinking import failure_of
 from world.trials import assert_all_end_well, assert_ends_well, assert_told_alike_in_any_process
 
-SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "96"))
+SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
 FIRST = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_FIRST", "0"))
 AT_A_TIME = 8
 KEPT = sorted((Path(__file__).parent / "client_stories").glob("*.json"))

@@ -22,8 +22,8 @@ from rocketpoll.broker.embedded import embedded_broker
 HELD_BROKER = PROGRAM.with_name("held_broker.py")
 
 # Longer campaigns: ROCKETPOLL_EXACTLY_ONCE=120, ROCKETPOLL_VISIBLE_TO_ALL=540
-ROUNDS = count("ROCKETPOLL_EXACTLY_ONCE", 3, wide=12)
-ROUNDS_WHERE_ALL_SEE = count("ROCKETPOLL_VISIBLE_TO_ALL", 4, wide=27)
+ROUNDS = count("ROCKETPOLL_EXACTLY_ONCE", 2, wide=12)
+ROUNDS_WHERE_ALL_SEE = count("ROCKETPOLL_VISIBLE_TO_ALL", 3, wide=27)
 MESSAGES = 40
 KILLS = (
     ("driver", "manifest-done"),

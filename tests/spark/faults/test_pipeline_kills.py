@@ -24,7 +24,7 @@ from rocketpoll import EmbeddedBroker, read_committed
 
 PROGRAM = ROOT / "tests" / "spark" / "programs" / "pipeline.py"
 MODULES = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-SECONDS = count("ROCKETPOLL_PIPELINE_SECONDS", 60, wide=600)
+SECONDS = count("ROCKETPOLL_PIPELINE_SECONDS", 40, wide=600)
 SEED = int(os.environ.get("ROCKETPOLL_PIPELINE_SEED", "1"))
 SHOPS = ("ada", "bob", "eve")
 BEGIN_SECOND = 1_700_000_040  # a whole minute
