@@ -18,8 +18,12 @@ from rocketpoll.broker.filter.subscription import build_subscription_data, messa
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.disk import Disk, LocalDisk
+from rocketpoll.broker.store.dispatch import record_sizes
 from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.index_service import hashed_few
+from rocketpoll.broker.store.keyed_messages import keyed
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.records.record_draft import draft_of
 from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import PutMessageResult
@@ -169,3 +173,16 @@ def without_place(found: StoredMessage) -> StoredMessage:
 def wants(*tags, by_text=False):
     """The filter of a subscription to these tags."""
     return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)
+
+
+def holds_all(store):
+    """Return whether the index has all keys of the log, in order and each once."""
+    log = store._log
+    start, keys = log.min_offset, []
+    while start < log.written_offset:
+        data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
+        sizes = record_sizes(data)
+        keys += keyed(data, sizes, start)
+        start = PhysicalOffset(start + log.files.space_left(start))
+    between = range(log.min_offset, log.written_offset)
+    return store._parts.index.holds(*hashed_few(keys), between)

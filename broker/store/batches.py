@@ -48,7 +48,6 @@ from rocketpoll.broker.store.chunk_appender import (
     finished,
 )
 from rocketpoll.broker.store.errors import BatchRefused, StoreError, StoreFailed
-from rocketpoll.broker.store.fresh_records import Fresh, FreshChunk
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, may_succeed_later
 from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import StoreParts
@@ -82,9 +81,7 @@ class StagedBatches:
         self._log, self._reput = parts.log, parts.reput
         self._table, self._staging, self._queues = parts.batches, parts.staging, parts.queues
         self._appender = appender
-        # What is read again from the log can still be marked there; what is remembered cannot.
-        remembered = Fresh[FreshChunk](0, 0)
-        self._chunks = ChunkAppender(parts.log, appender, remembered)
+        self._chunks = ChunkAppender(parts.log, appender, parts.fresh.held)
         self._refusal, self._flushed = refusal, flushed
         self._wake, self._fail = wake, fail
         self._under_way: Future[None] | None = None
@@ -318,6 +315,7 @@ class StagedBatches:
             StoreFailed: A flush has failed.
         """
         self._is_taken_back = True
+        self._reput.take_back()
         try:
             yield from self._insist(partial(self._roll_back, batch), aside, pause)
         finally:
@@ -361,6 +359,7 @@ class StagedBatches:
                     raise StoreError(result.remark or "messages are not taken")
                 put.append(span_of(rows, result))
                 end_offset = result.end_offset
+                self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
                     raise Lacking(f"only {result.message_count} of {rows.rows} messages had room")
             yield None

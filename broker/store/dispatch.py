@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
@@ -127,6 +128,28 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     return sizes
 
 
+def cut(
+    sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
+) -> tuple[list[int], PhysicalOffset]:
+    """Limit the number of records from a place on; return their sizes, and where they end."""
+    if len(sizes) <= count_max:
+        return sizes, next_offset
+    return sizes[:count_max], start + sum(sizes[:count_max])
+
+
+def cut_to_good(
+    sizes: list[int], count: int, start: PhysicalOffset, next_offset: PhysicalOffset
+) -> tuple[list[int], PhysicalOffset]:
+    """Cut records down to those that are good, which are some unless there were none at all.
+
+    Raises:
+        RecordError: The first is not good.
+    """
+    if sizes and not count:
+        raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
+    return cut(sizes, count, start, next_offset)
+
+
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
     """Return how many records of one size, up to a number, begin at a place in the data."""
     is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
@@ -152,21 +175,22 @@ class Dispatcher:
 
     def entries_of_fresh(self, fresh: Iterable[FreshRun | FreshRows]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in the order of the log."""
-        return self._not_deleted(self._from_memory(fresh))
+        return self.not_deleted(self._from_memory(fresh))
 
     def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of a few records that lie back to back from a place in the log."""
-        return self._not_deleted(self._one_by_one(data, sizes, physical_offset))
+        return self.not_deleted(self._one_by_one(data, sizes, physical_offset))
 
     def entries_of_chunk(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
         """Return the entries of many records that lie back to back from a place in the log."""
-        return self._not_deleted(self._all_at_once(chunk, physical_offset))
+        return self.not_deleted(self._all_at_once(chunk, physical_offset))
 
-    def _not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
+    def not_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
+        """Return these entries without those of topics that were deleted behind them."""
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
 
     def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:

@@ -2,6 +2,7 @@
 
     appender ── add ──> [run] [rows] [run] ── take ─> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
+    of a commit ──> [held] ── pop ──> WorkedAhead, as nobody may see it yet
 
 They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
 the log is read, which says the same. So few are kept, and the oldest go first. One thread may add
@@ -27,6 +28,8 @@ RUN_BYTES_MAX = 1 << 16
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
 """The maximum size of a chunk: the memory of all must not grow with what clients send."""
+_HELD_MAX = 32
+"""More than one step appends of a staged chunk, which is in memory at that time anyway."""
 
 
 class _Written(Protocol):
@@ -125,14 +128,26 @@ class Fresh(Generic[_Run]):
             if run.start_offset == start:
                 return run
 
+    def pop(self) -> _Run | None:
+        """Take the oldest, wherever it is; None if there is none."""
+        try:
+            return self._runs.popleft()
+        except IndexError:
+            return None
+
 
 class FreshRecords(NamedTuple):
-    """The last writes of both kinds."""
+    """The last writes of all kinds; ``held`` has those of a commit that is under way."""
 
     runs: Fresh[FreshRun | FreshRows]
     chunks: Fresh[FreshChunk]
+    held: Fresh[FreshChunk]
 
 
 def none_yet() -> FreshRecords:
     """Return the records of a store that has written nothing so far."""
-    return FreshRecords(Fresh(_RUNS_MAX, RUN_BYTES_MAX), Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX))
+    return FreshRecords(
+        Fresh(_RUNS_MAX, RUN_BYTES_MAX),
+        Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX),
+        Fresh(_HELD_MAX, CHUNK_BYTES_MAX),
+    )

@@ -32,6 +32,8 @@ from rocketpoll.broker.store.dispatch import (
     Dispatcher,
     MessageArrivingListener,
     QueueEntries,
+    cut,
+    cut_to_good,
     record_sizes,
 )
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -47,6 +49,7 @@ from rocketpoll.broker.store.queue_table import QueueTable
 from rocketpoll.broker.store.records.record_check import RecordCheck
 from rocketpoll.broker.store.recovery import record_behind
 from rocketpoll.broker.store.topic_made_again import MadeAgain
+from rocketpoll.broker.store.worked_ahead import WorkedAhead, with_codes
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -102,6 +105,7 @@ class ReputMessageService:
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._fresh = fresh
+        self._ahead = WorkedAhead(fresh.held, dispatcher, has_index=index is not None)
         self._batches = FreshBatches()
         self._carried: KeyedChunk | None = None
         self._lock = threading.Lock()
@@ -149,6 +153,11 @@ class ReputMessageService:
         self._together_until = max(self._together_until, together_until)
         self._held_from = None
 
+    def take_back(self) -> None:
+        """Forget what is known of held rows: the log is about to say something else of them."""
+        with self._lock:
+            self._ahead.drop()
+
     def visible_offset(self) -> PhysicalOffset:
         """Return up to where messages may be seen: they are confirmed, and of no open commit."""
         confirmed, held_from = self._confirm_offset(), self._held_from
@@ -174,6 +183,9 @@ class ReputMessageService:
                     self._run_once()
                 except RecordError as error:
                     self._note_hole(self._next_offset, self.visible_offset(), error)
+                if is_over():
+                    return False
+            while self._ahead.work():
                 if is_over():
                     return False
             is_far_behind = self.visible_offset() - self.index_from_offset >= INDEX_BEHIND_MAX
@@ -225,7 +237,15 @@ class ReputMessageService:
         self._gathered_until = LOG_START
 
     def _run_once(self) -> None:
+        if self._held_from is None and self._ahead.work():  # the last rows of a batch
+            return
         start, confirmed = self._next_offset, self.visible_offset()
+        ahead = self._ahead.entries.take(start, confirmed)
+        if ahead is not None:
+            runs = map(with_codes, ahead.runs)
+            self._dispatch(self._dispatcher.not_deleted(runs), ahead.end_offset)
+            return
+        confirmed = self._ahead.entries.begins_at(start, confirmed)
         fresh: list[FreshRun | FreshRows] = []
         next_offset = start
         while run := self._fresh.runs.take(next_offset, confirmed):
@@ -243,13 +263,13 @@ class ReputMessageService:
             return
         data, sizes, next_offset = self._next_records(start, confirmed)
         if len(sizes) <= FEW or not chunks.are_loaded():
-            sizes, next_offset = _cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
+            sizes, next_offset = cut(sizes, ONE_BY_ONE_MAX, start, next_offset)
             good, _ = self._check.good_one_by_one(data, sizes, start)
-            sizes, next_offset = _good(sizes, good, start, next_offset)
+            sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
             return
         good, _ = self._check.good_of_many(data, sizes, start)
-        sizes, next_offset = _good(sizes, good, start, next_offset)
+        sizes, next_offset = cut_to_good(sizes, good, start, next_offset)
         self._carry(_chunk(data, sizes), start, next_offset)
 
     def _carry(
@@ -348,8 +368,13 @@ class ReputMessageService:
 
     def _index_once(self) -> None:
         start = self.index_from_offset
+        ahead = self._ahead.keys.take(start, self.reput_from_offset)
+        if ahead is not None and self._index is not None and start >= self._log.min_offset:
+            self._index.add(*ahead.keys)
+            self.index_from_offset = ahead.end_offset
+            return
         carried, self._carried = self._carried, None  # where this fails, nothing waits for it
-        end = self._index_batches(start, self.reput_from_offset)
+        end = self._index_batches(start, self._ahead.keys.begins_at(start, self.reput_from_offset))
         if carried is not None and start < carried.start_offset:
             end = min(end, carried.start_offset)
         if carried is not None and self._is_next(carried, end):
@@ -370,7 +395,7 @@ class ReputMessageService:
         data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not chunks.are_loaded():
-            sizes, next_offset = _cut(sizes, max(few, 1), start, next_offset)
+            sizes, next_offset = cut(sizes, max(few, 1), start, next_offset)
             self._index_few(data, sizes, start, next_offset)
         else:
             self._index_some(KeyedChunk(_chunk(data, sizes), start), _READ_KEYS_MAX)
@@ -461,24 +486,6 @@ class ReputMessageService:
                 "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
             )
         return data, []
-
-
-def _cut(
-    sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
-) -> tuple[list[int], PhysicalOffset]:
-    """Limit the number of records from a place on; return their sizes, and where they end."""
-    if len(sizes) <= count_max:
-        return sizes, next_offset
-    return sizes[:count_max], start + sum(sizes[:count_max])
-
-
-def _good(
-    sizes: list[int], count: int, start: PhysicalOffset, next_offset: PhysicalOffset
-) -> tuple[list[int], PhysicalOffset]:
-    """Cut records down to those that are good, which are some unless there were none at all."""
-    if sizes and not count:
-        raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
-    return _cut(sizes, count, start, next_offset)
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:

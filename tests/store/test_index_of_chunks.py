@@ -7,14 +7,11 @@ import random
 
 import pytest
 from disks import FaultIn, FaultyDisk
-from stores import Listener, message, open_store, put_batch
+from stores import Listener, holds_all, message, open_store, put_batch
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store import chunks, reput
 from rocketpoll.broker.store.disk import LocalDisk
-from rocketpoll.broker.store.dispatch import record_sizes
-from rocketpoll.broker.store.index_service import hashed_few
-from rocketpoll.broker.store.keyed_messages import keyed
 from rocketpoll.broker.store.offsets import PhysicalOffset
 
 
@@ -37,19 +34,6 @@ def large_store(root, **settings):
 
 def found(store, key):
     return len(store.query_message("T", key, 100, 0, 1 << 62))
-
-
-def holds_all(store):
-    """Return whether the index has all keys of the log, in order and each once."""
-    log = store._log
-    start, keys = log.min_offset, []
-    while start < log.written_offset:
-        data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
-        sizes = record_sizes(data)
-        keys += keyed(data, sizes, start)
-        start = PhysicalOffset(start + log.files.space_left(start))
-    between = range(log.min_offset, log.written_offset)
-    return store._parts.index.holds(*hashed_few(keys), between)
 
 
 def test_what_lies_behind_messages_that_are_yet_to_come_to_the_index_is_not_read_again(

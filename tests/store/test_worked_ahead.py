@@ -1,0 +1,198 @@
+"""Rows of a commit are worked out while they are held, and it comes to what is read in the log."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+import staged_rows
+from breadth import some
+from staged_rows import Sink
+from stores import Listener, bodies, holds_all, message, open_store, read_all
+
+from rmq_spark.wire.tags import tags_code
+from rocketpoll.broker.store import chunk_appender, fresh_records, worked_ahead
+from rocketpoll.broker.store.errors import BatchRefused
+
+QUEUES = [("T", 0), ("T", 1), ("U", 0)]
+
+
+@pytest.fixture(autouse=True)
+def _few_at_a_time(monkeypatch):
+    monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
+    monkeypatch.setattr(chunk_appender, "RECORDS_TOGETHER", 5)
+    monkeypatch.setattr(worked_ahead, "_KEYS_MAX", 2)
+    monkeypatch.setattr(staged_rows, "message", tagged)
+
+
+def tagged(text, topic="T", queue_id=0):
+    """A message whose tags and keys are told by its text; some have none."""
+    number = int(text.split()[-1])
+    tags = f"tag {number % 3}" if number % 4 else None
+    keys = " ".join(f"k{each}" for each in range(number % 5)) or None
+    return message(text, topic, queue_id, tags=tags, keys=keys)
+
+
+def open_with_room(root, **settings):
+    """A store whose files end amid chunks, with room for many keys."""
+    listener = Listener()
+    settings = {"mapped_file_size_commit_log": 1 << 14, "max_index_num": 1 << 12, **settings}
+    return open_store(root, listener=listener, **settings), listener
+
+
+def reads_of(store, monkeypatch):
+    """The places at which reput reads in the log."""
+    read, look = [], store._reput._next_records
+
+    def next_records(start, *limits):
+        read.append(start)
+        return look(start, *limits)
+
+    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    return read
+
+
+def places_of_rows(store):
+    """The places of all rows in the log."""
+    found = [each for queue in QUEUES for each in read_all(store, *queue)]
+    return {each.physical_offset for each in found if each.body.startswith(b"row")}
+
+
+def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
+    store, listener = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
+    read = reads_of(store, monkeypatch)
+    sink = Sink(store)
+    chunks = [(*queue, [f"row {n}" for n in range(40)]) for queue in QUEUES]
+    sink.commit(0, sink.stage(0, chunks))
+    assert not places_of_rows(store).intersection(read)
+    assert {queue: bodies(store, *queue) for queue in QUEUES} == {
+        (topic, queue_id): texts for topic, queue_id, texts in chunks
+    }
+    codes = {0, *(tags_code(f"tag {n}") for n in range(3))}
+    assert [(*told[:3], set(told[3])) for told in listener.arrivals] == [
+        (*queue, 40, codes) for queue in QUEUES
+    ]
+    with store._reput.caught_up():
+        assert holds_all(store)
+    assert not places_of_rows(store).intersection(read)
+    assert store._reput._ahead.entries.size == store._reput._ahead.keys.size == 0
+    store.shutdown()
+
+
+def test_what_others_send_between_rows_is_all_that_is_read(tmp_path, monkeypatch):
+    store, _ = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
+    monkeypatch.setattr(fresh_records, "_RUNS_MAX", 0)
+    read = reads_of(store, monkeypatch)
+    sent = []
+
+    def between():
+        if len(sent) < 4:
+            sent.append(f"other {len(sent)}")
+            store.put_message(tagged(sent[-1]))
+
+    sink = Sink(store)
+    sink.commit(0, sink.stage(0, [("T", 0, [f"row {n}" for n in range(40)])]), between=between)
+    with store._reput.caught_up():
+        assert holds_all(store)
+    assert not places_of_rows(store).intersection(read)
+    assert len(bodies(store)) == 44
+    store.shutdown()
+
+
+class Story:
+    """Batches that are committed or rolled back while others send and topics are deleted.
+
+    Told of the same seed it is the same, whatever reput remembers.
+    """
+
+    def __init__(self, root, seed):
+        self.dice = random.Random(seed)
+        self.store, self.listener = open_with_room(root)
+        self.count = 0
+
+    def texts(self, name, most):
+        count = self.dice.randint(1, most)
+        self.count += count
+        return [f"{name} {self.count + n}" for n in range(count)]
+
+    def batch(self, batch_id):
+        sink = Sink(self.store)
+        chunks = [
+            (*self.dice.choice(QUEUES), self.texts("row", 40))
+            for _ in range(self.dice.randint(1, 5))
+        ]
+        fails_at = self.dice.choice([None, self.dice.randint(1, 30)])
+        admitted = 0
+
+        def admit(_):
+            nonlocal admitted
+            admitted += 1
+            if admitted == fails_at:
+                raise BatchRefused("gone")
+
+        attempt = sink.stage(batch_id, chunks)
+        try:
+            sink.commit(batch_id, attempt, between=self.between, admit=admit)
+        except BatchRefused:
+            sink.abort(batch_id)
+
+    def between(self):
+        """What others do amid a commit."""
+        act = self.dice.random()
+        if act < 0.3:
+            for text in self.texts("other", 3):
+                self.store.put_message(tagged(text, *self.dice.choice(QUEUES)))
+        elif act < 0.33:
+            self.store.delete_topic("U")
+
+    def end(self):
+        """All that came of it."""
+        codes = defaultdict(set)
+        for topic, queue_id, _, new in self.listener.arrivals:
+            codes[topic, queue_id].update(new or ())
+        with self.store._reput.caught_up():
+            assert holds_all(self.store)
+        found = {queue: bodies(self.store, *queue) for queue in QUEUES}
+        ends = {queue: self.store.queue_offsets(*queue) for queue in QUEUES}
+        self.store.shutdown()
+        return found, ends, codes
+
+
+def told(root, seed):
+    story = Story(root, seed)
+    for batch_id in range(6):
+        story.between()
+        story.batch(batch_id)
+    return story.end()
+
+
+@pytest.mark.parametrize("bytes_max", [worked_ahead.BYTES_MAX, 700])
+@pytest.mark.parametrize("seed", some(range(200), "ROCKETPOLL_WORKED_AHEAD", 5))
+def test_from_memory_it_comes_to_the_same_as_from_the_log(tmp_path, monkeypatch, seed, bytes_max):
+    monkeypatch.setattr(worked_ahead, "BYTES_MAX", bytes_max)
+    worked_out = told(tmp_path / "memory", seed)
+    monkeypatch.setattr(fresh_records, "_HELD_MAX", 0)
+    assert worked_out == told(tmp_path / "log", seed)
+
+
+def test_rows_that_are_taken_back_are_forgotten(tmp_path):
+    store, _ = open_with_room(tmp_path)
+    ahead, known = store._reput._ahead, []
+
+    def admit(_):
+        known.append((ahead.entries.size > 0, ahead.keys.size > 0))
+        if len(known) > 4:
+            raise BatchRefused("gone")
+
+    sink = Sink(store)
+    attempt = sink.stage(0, [("T", 0, [f"row {n}" for n in range(40)])])
+    with pytest.raises(BatchRefused):
+        sink.commit(0, attempt, admit=admit)
+    assert known[-1] == (True, True)
+    assert (ahead.entries.size, ahead.keys.size, ahead.work()) == (0, 0, False)
+    assert bodies(store) == []
+    assert store.query_message("T", "k1", 100, 0, 1 << 62) == []
+    sink.commit(0, attempt)
+    assert len(bodies(store)) == 40
+    store.shutdown()
