@@ -22,7 +22,8 @@ settings.register_profile(
     "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 30
 )
 settings.load_profile("rocketpoll")
-_LONG = {"world", "interop", "test_notebooks.py", "test_docs.py", "test_site_in_browser.py"}
+_LONGEST = {"test_exactly_once.py", "test_docs.py", "test_notebooks.py"}
+_LONG = {"world", "interop", "test_site_in_browser.py"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
-    items.sort(key=_is_short)
+    items.sort(key=_turn)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -69,12 +70,15 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def _is_short(item):
-    """Files of simulated worlds, of Java's programs and of Spark, and those that run what pages and
-    notebooks show, take longest, and come first: who runs files beside each other has small ones
-    left for the end.
+def _turn(item):
+    """Return when a test's file has its turn: the longest first, the short ones last.
+
+    Who runs files beside each other has small ones left for the end. Long are those of simulated
+    worlds, of Java's programs and of Spark, and those that run what pages and notebooks show.
     """
-    return _LONG.isdisjoint(item.path.parts) and not needs_spark(item.path)
+    if item.path.name in _LONGEST:
+        return 0
+    return 2 if _LONG.isdisjoint(item.path.parts) and not needs_spark(item.path) else 1
 
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
