@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
@@ -59,6 +59,13 @@ ATTEMPTS: Final = 5
 """The number of times that a disk is asked to note a commit, before the batch is rolled back."""
 
 
+class _Put(NamedTuple):
+    """Rows that were appended in one step, and where the first lies."""
+
+    span: BatchSpan
+    place: PhysicalOffset
+
+
 class StagedBatches:
     """The staged batches of one store."""
 
@@ -80,6 +87,7 @@ class StagedBatches:
         """
         self._log, self._reput = parts.log, parts.reput
         self._table, self._staging, self._queues = parts.batches, parts.staging, parts.queues
+        self._dispatcher = parts.dispatcher
         self._appender = appender
         self._chunks = ChunkAppender(parts.log, appender, parts.fresh.held)
         self._refusal, self._flushed = refusal, flushed
@@ -287,11 +295,14 @@ class StagedBatches:
         pause: Callable[[], Future[None]],
     ) -> Waiting[None]:
         """Copy the batch and commit it, or roll it back and raise what was in the way."""
-        put: list[BatchSpan] = []
+        put: list[_Put] = []
         try:
             end_offset = yield from self._copy(batch, names, put, admit, aside)
             committed = CommittedBatch(
-                batch_id=batch.batch_id, owner=owner, rows=rows, spans=joined(put)
+                batch_id=batch.batch_id,
+                owner=owner,
+                rows=rows,
+                spans=joined([each.span for each in put]),
             )
             finish = partial(self._table.finish, batch.sink, committed)
             yield from self._insist(finish, aside, pause, ATTEMPTS)
@@ -305,7 +316,7 @@ class StagedBatches:
     def _take_back(
         self,
         batch: OpenBatch,
-        put: Sequence[BatchSpan],
+        put: Sequence[_Put],
         aside: RunAside,
         pause: Callable[[], Future[None]],
     ) -> Waiting[None]:
@@ -321,9 +332,11 @@ class StagedBatches:
         finally:
             self._is_taken_back = False
         self.rollbacks += 1
-        for span in reversed(put):
-            queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
-            self._appender.take_back(queue, first, first + span.count)
+        for each in reversed(put):
+            if not self._has_gone(each):  # else the offsets are those of another topic by now
+                span = each.span
+                queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
+                self._appender.take_back(queue, first, first + span.count)
         self._let_go()
 
     def _let_go(self, together_until: PhysicalOffset = LOG_START) -> None:
@@ -336,7 +349,7 @@ class StagedBatches:
         self,
         batch: OpenBatch,
         names: Sequence[StagedName],
-        put: list[BatchSpan],
+        put: list[_Put],
         admit: Callable[[QueueKey], object],
         aside: RunAside,
     ) -> Waiting[PhysicalOffset]:
@@ -357,7 +370,7 @@ class StagedBatches:
                 result = self._chunks.put_checked(rows)
                 if result.status is not PutMessageStatus.PUT_OK:
                     raise StoreError(result.remark or "messages are not taken")
-                put.append(span_of(rows, result))
+                put.append(_Put(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
                 self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
@@ -367,9 +380,16 @@ class StagedBatches:
             is_flushed = self._flushed(end_offset)
             yield is_flushed
             is_flushed.result()
-            for queue in {(span.topic, span.queue_id) for span in put}:  # it may be gone meanwhile
-                admit(queue)
+            for queue in {(each.span.topic, each.span.queue_id) for each in put}:
+                admit(queue)  # it may be gone meanwhile
+            gone = next(filter(self._has_gone, put), None)
+            if gone is not None:  # though there is one of its name
+                raise BatchRefused(f"topic {gone.span.topic} was deleted while rows were copied")
         return end_offset
+
+    def _has_gone(self, put: _Put) -> bool:
+        """Return whether a topic was deleted since rows were appended: nobody will see these."""
+        return put.place < self._dispatcher.deleted_topics.get(put.span.topic, LOG_START)
 
     def _read(self, name: StagedName) -> Checked:
         """Return the records of a staged chunk, ready to be appended; in any thread."""

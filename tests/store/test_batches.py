@@ -529,6 +529,57 @@ def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
     assert rows_seen(store) == ROWS
 
 
+def test_a_topic_that_is_made_again_amid_a_copy_gets_all_rows_or_none(tmp_path):
+    """There is one of its name whenever a commit looks, and rows before that are nobody's."""
+    chunks = [("T", 0, ["a", "b"]), ("U", 0, ["u"]), ("T", 1, ["c"]), ("T", 0, ["d"])]
+    none, whole, deleted_behind_it = [[], [], []], [["a", "b", "d"], ["u"], ["c"]], [[], ["u"], []]
+    steps, outcomes = [], []
+    for at in itertools.count(1):
+        store = open_store(tmp_path / str(at))
+        sink = Sink(store)
+        attempt = sink.stage(0, chunks)
+
+        def between(at=at, store=store):
+            steps.append(at)
+            if steps.count(at) == at:
+                store.delete_topic("T")
+
+        try:
+            sink.commit(0, attempt, between=between)
+        except BatchRefused as refused:
+            assert "topic T was deleted" in str(refused)
+        found = [bodies(store, *queue) for queue in (("T", 0), ("U", 0), ("T", 1))]
+        assert found in (([whole, deleted_behind_it]) if sink.last == 0 else [none])
+        outcomes.append(found)
+        if sink.last is None:
+            sink.commit(0, attempt)
+            assert [bodies(store, *queue) for queue in (("T", 0), ("U", 0), ("T", 1))] == whole
+        store.shutdown()
+        if steps.count(at) < at:
+            break
+    assert outcomes.count(none) > 3
+
+
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_offsets_of_a_topic_that_is_made_again_are_not_taken_back(store, others):
+    """As many messages are in the new topic as the batch had rows in the old one, or not."""
+    sink = Sink(store)
+    attempt = sink.stage(0, [("T", 0, ["row", "row"]), ("U", 0, ["row"])])
+    texts = [f"other {number}" for number in range(others)]
+
+    def admit(queue):
+        if queue[0] == "U":
+            store.delete_topic("T")
+            for text in texts:
+                put(store, text, "T", 0)
+            raise BatchRefused("gone")
+
+    with pytest.raises(BatchRefused, match="gone"):
+        sink.commit(0, attempt, admit=admit)
+    put(store, "behind", "T", 0)
+    assert bodies(store) == [*texts, "behind"]
+
+
 def test_what_another_appends_with_the_mark_of_a_commit_is_not_rolled_back_with_it(tmp_path):
     """Records that come ready-made may have anything there: the place to guess is the log's end."""
     store = open_store(tmp_path)
