@@ -29,6 +29,7 @@ class Run:
         """Workers that have done a task, and may be given another."""
         self._host = host
         self._workers = []
+        self._has_ended = False
 
     def kill(self):
         """End it like `kill -9`; its workers end with it."""
@@ -37,13 +38,16 @@ class Run:
 
     def end(self):
         """Let go of all workers."""
+        self._has_ended = True
         for worker in self._workers:
             worker.kill()
 
     def worker(self, kind):
-        """A new process."""
+        """A new process; a dead one for a task that is tried again behind the end."""
         worker = Worker(self.world, f"{self.name} {kind} {len(self._workers)}", self._host)
         self._workers.append(worker)
+        if self._has_ended:
+            worker.kill()
         return worker
 
     async def until(self, promise):
