@@ -156,9 +156,11 @@ class Broker:
         config = self._config_of(self.name, host, brokerRole="SLAVE")
         slave = BrokerLife(self._world, config, f"slave of {self.name}", platter, self._disk)
         slave.begin()
-        if await self._world.tasks.within(_START_SECONDS, slave.started, "not in time") is not True:
-            self._world.complain(f"a slave of {self.name} cannot start: {slave.started.value!r}")
-        self.slave_address = f"{host}:{_PORT}"
+        started = await self._world.tasks.within(_START_SECONDS, slave.started, "not in time")
+        if started is True:
+            self.slave_address = f"{host}:{_PORT}"
+        elif started not in ("kill", "power"):
+            self._world.complain(f"a slave of {self.name} cannot start: {started!r}")
         await self._world.tasks.sleep(seconds)
         self.slave_address = None
         slave.stop()
