@@ -186,3 +186,15 @@ def holds_all(store):
         start = PhysicalOffset(start + log.files.space_left(start))
     between = range(log.min_offset, log.written_offset)
     return store._parts.index.holds(*hashed_few(keys), between)
+
+
+def reads_of(store, monkeypatch):
+    """The places at which reput reads in the log."""
+    read, look = [], store._reput._next_records
+
+    def next_records(start, *limits):
+        read.append(start)
+        return look(start, *limits)
+
+    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    return read

@@ -30,6 +30,8 @@ CHUNK_BYTES_MAX = 8 << 20
 """The maximum size of a chunk: the memory of all must not grow with what clients send."""
 _HELD_MAX = 32
 """More than one step appends of a staged chunk, which is in memory at that time anyway."""
+_HELD_BYTES_MAX = 2 << 20
+"""More than a chunk of several rows has: where reput is hindered, all of these are kept."""
 
 
 class _Written(Protocol):
@@ -117,16 +119,13 @@ class Fresh(Generic[_Run]):
 
         What lies before that place is forgotten.
         """
-        while True:
-            try:
-                run = self._runs.popleft()
-            except IndexError:
-                return None
+        while (run := self.pop()) is not None:
             if run.start_offset > start or run.end_offset > limit:
                 self._runs.appendleft(run)
                 return None
             if run.start_offset == start:
                 return run
+        return None
 
     def pop(self) -> _Run | None:
         """Take the oldest, wherever it is; None if there is none."""
@@ -149,5 +148,5 @@ def none_yet() -> FreshRecords:
     return FreshRecords(
         Fresh(_RUNS_MAX, RUN_BYTES_MAX),
         Fresh(_CHUNKS_MAX, CHUNK_BYTES_MAX),
-        Fresh(_HELD_MAX, CHUNK_BYTES_MAX),
+        Fresh(_HELD_MAX, _HELD_BYTES_MAX),
     )

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from disks import FaultIn, FaultyDisk
-from stores import Listener, holds_all, message, open_store, put_batch
+from stores import Listener, holds_all, message, open_store, put_batch, reads_of
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store import chunks, reput
@@ -42,13 +42,7 @@ def test_what_lies_behind_messages_that_are_yet_to_come_to_the_index_is_not_read
     """One message before a chunk had the index read, and decode again, all that came later."""
     store = large_store(tmp_path)
     single = store.put_message(message("a", keys="k1"))
-    read, look = [], store._reput._next_records
-
-    def next_records(start, *limits):
-        read.append(start)
-        return look(start, *limits)
-
-    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    read = reads_of(store, monkeypatch)
     for _ in range(3):
         put(store, 500)
     assert read == [single.physical_offset]

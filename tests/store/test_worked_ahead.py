@@ -9,7 +9,7 @@ import pytest
 import staged_rows
 from breadth import some
 from staged_rows import Sink
-from stores import Listener, bodies, holds_all, message, open_store, read_all
+from stores import Listener, bodies, holds_all, message, open_store, read_all, reads_of
 
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store import chunk_appender, fresh_records, worked_ahead
@@ -39,18 +39,6 @@ def open_with_room(root, **settings):
     listener = Listener()
     settings = {"mapped_file_size_commit_log": 1 << 14, "max_index_num": 1 << 12, **settings}
     return open_store(root, listener=listener, **settings), listener
-
-
-def reads_of(store, monkeypatch):
-    """The places at which reput reads in the log."""
-    read, look = [], store._reput._next_records
-
-    def next_records(start, *limits):
-        read.append(start)
-        return look(start, *limits)
-
-    monkeypatch.setattr(store._reput, "_next_records", next_records)
-    return read
 
 
 def places_of_rows(store):

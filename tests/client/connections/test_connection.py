@@ -194,7 +194,10 @@ def test_one_that_had_little_time_costs_nobody_else_the_connection(reads_itself)
             held.result(5)
 
 
-def test_one_that_falls_silent_behind_an_answer_to_another_costs_one_timeout(reads_itself):
+@pytest.mark.parametrize(("answers_after", "falls_silent"), [(0.25, True), (2.25, False)])
+def test_silence_counts_from_an_answer_to_another_on(reads_itself, answers_after, falls_silent):
+    """So one that falls silent behind it costs one timeout, and within a second it is not."""
+
     def story(peer):
         peer.receive()
         peer.send(echo(peer.receive()))
@@ -204,30 +207,12 @@ def test_one_that_falls_silent_behind_an_answer_to_another_costs_one_timeout(rea
     with FakeServer(story) as server:
         connection = connection_of(server, clock, reads_itself=reads_itself)
         asked = connection.request_async(ASK, 3 * SECOND)
-        clock.now += 0.25
+        clock.now += answers_after
         connection.request(ASK, SECOND)
-        clock.now += 2.75
+        clock.now += 3 - answers_after
         connection._sweep()
         assert isinstance(asked.exception(0), RequestTimeout)
-        assert connection.fell_silent
-
-
-def test_one_that_answered_another_within_the_second_is_not_silent(reads_itself):
-    def story(peer):
-        peer.receive()
-        peer.send(echo(peer.receive()))
-        peer.receive()
-
-    clock = Clock()
-    with FakeServer(story) as server:
-        connection = connection_of(server, clock, reads_itself=reads_itself)
-        asked = connection.request_async(ASK, 3 * SECOND)
-        clock.now += 2.25
-        connection.request(ASK, SECOND)
-        clock.now += 0.75
-        connection._sweep()
-        assert isinstance(asked.exception(0), RequestTimeout)
-        assert not connection.is_closed
+        assert connection.fell_silent == connection.is_closed == falls_silent
         connection.close()
 
 
