@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.connection import Connection
+from rocketpoll.broker.deletion_log import DeletionLog
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.housekeeping import Housekeeping
 from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
@@ -48,6 +49,7 @@ from rocketpoll.broker.store.disk import Disk, DiskUsage, LocalDisk
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.lacks import Hindrance, Lacking, is_lack, what_is_wrong
 from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import DeletedFiles
 from rocketpoll.broker.table_check import TableCheck
 
 if TYPE_CHECKING:
@@ -149,6 +151,13 @@ class BrokerController:
             start=Start(self._now_ms(), self._monotonic_ms()),
         )
         self._table_check.warn(config.store)  # the schedule's table is loaded now, too
+        self.deletion_log = DeletionLog(
+            lambda: self._config.store,
+            self.tables.offsets,
+            lambda: self.schedule.offsets().offset_table,
+            self._now_ms,
+        )
+        self.store.report_deletions_to(self._report_deletion)
         self.housekeeping = self._housekeeping(config)
         self.processors = Processors(
             Surroundings(
@@ -167,6 +176,7 @@ class BrokerController:
                 run_aside=self.housekeeping.run_aside,
                 run_batch_aside=self.housekeeping.run_batch_aside,
                 clean=self.housekeeping.clean,
+                recent_loss=self.deletion_log.recent_loss,
                 disk_usage=self.disk_usage,
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             )
@@ -304,6 +314,7 @@ class BrokerController:
             server=self.server,
             reput_took=self._reput_took,
             disk_usage=self.disk_usage,
+            deletion_log=self.deletion_log,
             why_not_ready=self.why_not_ready,
             now_ms=self._now_ms,
             started_ms=self._now_ms(),
@@ -311,6 +322,11 @@ class BrokerController:
         metrics = MetricsService(observed, self._loop, self.turn.work)
         self.metrics_port = await metrics.start(host, port)
         self._metrics = metrics
+
+    def _report_deletion(self, deleted: DeletedFiles) -> None:
+        """Report on the loop, which alone changes the groups' offsets; called in any thread."""
+        with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+            self._loop.call_soon_threadsafe(self.deletion_log.report, deleted)
 
     def _make_log_durable(self) -> None:
         """Flush all that is visible now, so that no power loss takes it; in a thread that may wait.

@@ -82,6 +82,7 @@ class Surroundings:
     run_aside: RunAside
     run_batch_aside: RunAside
     clean: Callable[[], object]
+    recent_loss: Callable[[], str]
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
     loop: asyncio.AbstractEventLoop
@@ -399,6 +400,7 @@ class Processors:
             delay_offsets=around.schedule.offsets,
             send_queue=self.acknowledger.queue,
             disk_usage=around.disk_usage,
+            recent_loss=around.recent_loss,
             started_ms=started_ms,
         )
         return BrokerAdminProcessor(

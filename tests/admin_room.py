@@ -69,6 +69,7 @@ class AdminRoom:
         self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
+        self.recent_loss = ""
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
         self.cleanings = 0
         self.connection = FakeConnection()
@@ -95,6 +96,7 @@ class AdminRoom:
             lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
             lambda: self.send_queue,
             lambda: self.disk_usage,
+            lambda: self.recent_loss,
             started_ms,
         )
         return (

@@ -140,6 +140,13 @@ class Operation(NamedTuple):
     path: Path
 
 
+def usage_of_large_disk(ratio):
+    """The usage of a disk so large that deleting a few files does not show in its ratio."""
+    total = 1 << 60
+    used = round(total * ratio)
+    return DiskUsage(total, used, total - used)
+
+
 class FaultyDisk(_WatchedDisk):
     """Fails by its plan, a sequence of `Fault`, and when more than ``capacity`` bytes are in use.
 

@@ -19,13 +19,14 @@ from typing import NamedTuple
 import pytest
 from breadth import spread
 from broker_stories import run, small_broker, started
+from disks import usage_of_large_disk
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import decode_records
-from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk
 
 ROUNDS = int(os.environ.get("ROCKETPOLL_DAMAGE_ROUNDS", "1"))
 LOG_FILE_BYTES = 1 << 14
@@ -45,7 +46,7 @@ class FillingDisk(LocalDisk):
     ratio = 0.1
 
     def usage(self, path):  # noqa: ARG002  # the protocol's
-        return DiskUsage(1_000, round(1_000 * self.ratio), round(1_000 * (1 - self.ratio)))
+        return usage_of_large_disk(self.ratio)
 
 
 class Message(NamedTuple):

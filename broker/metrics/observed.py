@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rocketpoll.broker.deletion_log import DeletionLog
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rocketpoll.broker.processors import Processors
@@ -32,6 +33,7 @@ class Observed:
     server: RemotingServer
     reput_took: Histogram
     disk_usage: Callable[[], DiskUsage]
+    deletion_log: DeletionLog
     why_not_ready: Callable[[], str | None]
     now_ms: Callable[[], int]
     started_ms: int

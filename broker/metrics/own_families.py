@@ -164,6 +164,29 @@ class OwnFamilies:
             "Used share of the disk from which on sends are refused.",
             config.store.disk_space_warning_level_ratio,
         )
+        yield _gauge(
+            "rocketpoll_disk_deleted_from_ratio",
+            "Used share of the disk from which on messages younger than fileReservedTime are "
+            "deleted; where that is off, the share from which on sends are refused.",
+            config.store.disk_space_clean_forcibly_ratio
+            if config.store.clean_file_forcibly_enable
+            else config.store.disk_space_warning_level_ratio,
+        )
+        deletions = self._observed.deletion_log
+        yield Counter(
+            "rocketpoll_files_deleted_total",
+            "Files of the commit log that were deleted: expired, or forced out by a full disk.",
+            ("reason",),
+            [
+                Row(("expired",), deletions.expired_files),
+                Row(("disk_full",), deletions.forced_files),
+            ],
+        )
+        yield _counter(
+            "rocketpoll_unconsumed_messages_deleted_total",
+            "Messages deleted before a group had consumed them, added up over groups.",
+            deletions.unconsumed_messages,
+        )
 
     def _tables(self) -> Iterator[Family]:
         tables, config = self._observed.tables, self._observed.config()

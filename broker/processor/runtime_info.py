@@ -75,9 +75,14 @@ class RuntimeInfo:
         delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         send_queue: Callable[[], SendQueue],
         disk_usage: Callable[[], DiskUsage],
+        recent_loss: Callable[[], str],
         started_ms: int,
     ) -> None:
-        """Take the sources; ``delay_offsets`` returns how far each delay level is delivered."""
+        """Take the sources.
+
+        ``delay_offsets`` returns how far each delay level is delivered, ``recent_loss`` which
+        messages a full disk has forced out lately.
+        """
         self._config = config
         self._store = store
         self._stats = stats
@@ -85,6 +90,7 @@ class RuntimeInfo:
         self._delay_offsets = delay_offsets
         self._send_queue = send_queue
         self._disk_usage = disk_usage
+        self._recent_loss = recent_loss
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
@@ -172,6 +178,7 @@ class RuntimeInfo:
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "recentLoss": self._recent_loss(),  # a key of ours
         }
 
     def _sends(self) -> dict[str, str]:

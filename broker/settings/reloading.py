@@ -31,6 +31,7 @@ RELOADABLE: Final = frozenset(
         "deleteWhen",
         "diskMaxUsedSpaceRatio",
         "diskSpaceCleanForciblyRatio",
+        "cleanFileForciblyEnable",
         "diskSpaceWarningLevelRatio",
     }
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rocketpoll.broker.state.limits import check_room
@@ -20,6 +20,26 @@ _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 _BEFORE_ALL: Final = -1
+
+
+class Span(Protocol):
+    """Messages of one queue: offsets from ``first`` to before ``next``."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the queue."""
+
+    @property
+    def queue_id(self) -> int:
+        """The number of the queue within its topic."""
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message."""
+
+    @property
+    def next(self) -> int:
+        """The offset after the last message."""
 
 
 class ConsumerOffsetManager:
@@ -102,6 +122,20 @@ class ConsumerOffsetManager:
     def groups_of(self, topic: str) -> frozenset[str]:
         """Return the groups that have offsets in a topic."""
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
+
+    def unconsumed(self, spans: Iterable[Span]) -> dict[str, int]:
+        """Return how many messages of some spans lie at or past each group's offset, if any do."""
+        by_topic: dict[str, list[Span]] = defaultdict(list)
+        for span in spans:
+            by_topic[span.topic].append(span)
+        counts: dict[str, int] = defaultdict(int)
+        for group, topics in self._groups.items():
+            for topic in by_topic.keys() & topics.keys():
+                for span in by_topic[topic]:
+                    queue_offset = topics[topic].get(span.queue_id)
+                    if queue_offset is not None and queue_offset < span.next:
+                        counts[group] += span.next - max(span.first, queue_offset)
+        return dict(counts)
 
     def clone(self, source_group: str, group: str, topic: str) -> None:
         """Replace a group's offsets in a topic by those of another group, if that has any.

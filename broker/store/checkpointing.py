@@ -29,9 +29,10 @@ from rocketpoll.broker.store.errors import DamagedTable, StoreFailed, Unreadable
 from rocketpoll.broker.store.file_pool import never
 from rocketpoll.broker.store.lacks import FlushFailed, is_lack
 from rocketpoll.broker.store.manifest import MANIFEST, Manifest
-from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset
+from rocketpoll.broker.store.offsets import LOG_START, PhysicalOffset, QueueOffset
 from rocketpoll.broker.store.parts import CONFIG, StoreParts
 from rocketpoll.broker.store.queue_table import QueueSpan
+from rocketpoll.broker.store.results import DeletedSpan
 from rocketpoll.broker.store.tables import JsonTable, SetAside
 
 _log = logging.getLogger(__name__)
@@ -241,56 +242,64 @@ class Checkpointing:
             self._noted_spans.pop()
             return True
 
-    def expire_entries(self) -> None:
+    def expire_entries(self) -> list[DeletedSpan]:
         """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
         It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read
         keeps them until `expire_kept` can read it; one whose entries are damaged, until files
         expire the next time, or until the next start.
+
+        Returns:
+            The messages that queues offered before and do not offer any more.
         """
         first, queues = self._parts.log.min_offset, self._parts.queues
-        kept = [
-            (topic, queue_id)
-            for topic, queue_id, _ in queues
-            if not self._expire_queue(topic, queue_id, first)
-        ]
+        keys = [(topic, queue_id) for topic, queue_id, _ in queues]
+        spans = {key: self._expire_queue(*key, first) for key in keys}
         with self.maintenance:
-            self._kept = dict.fromkeys(kept)
+            self._kept = {key: None for key, span in spans.items() if span is None}
             dispatcher = self._parts.dispatcher
             deleted = dispatcher.deleted_topics.items()
             dispatcher.deleted_topics = {name: at for name, at in deleted if at > first}
             self.expired_offset = first
             if not self._kept:
                 queues.expired_before = first
+        return [span for span in spans.values() if span is not None and span.first < span.next]
 
-    def expire_kept(self) -> bool:
+    def expire_kept(self) -> list[DeletedSpan]:
         """Expire the queues that could not be read, as far as they can be now.
 
         Returns:
-            True if one of them could be read: a checkpoint is to note it.
+            What each queue that could be read does not offer any more, maybe nothing. Save a
+            checkpoint if there is any.
         """
         first = self.expired_offset
-        expired = [key for key in self._kept if self._expire_queue(*key, first)]
+        expired = [
+            (key, span)
+            for key in self._kept
+            if (span := self._expire_queue(*key, first)) is not None
+        ]
         with self.maintenance:
-            for key in expired:
+            for key, _ in expired:
                 del self._kept[key]
             if expired and not self._kept:
                 self._parts.queues.expired_before = first
-        return bool(expired)
+        return [span for _, span in expired]
 
-    def _expire_queue(self, topic: str, queue_id: int, first: PhysicalOffset) -> bool:
+    def _expire_queue(self, topic: str, queue_id: int, first: PhysicalOffset) -> DeletedSpan | None:
+        """Expire the entries of one queue; return None if they cannot be read."""
         with self.maintenance:
             queue = self._parts.queues.get(topic, queue_id)
+            if queue is None:  # its topic has been deleted meanwhile
+                return DeletedSpan(topic, queue_id, QueueOffset(0), QueueOffset(0))
+            deleted_topics = self._parts.dispatcher.deleted_topics
+            before = queue.min_offset
             try:
-                if queue is not None:  # its topic may have been deleted meanwhile
-                    queue.forget_before(
-                        max(first, self._parts.dispatcher.deleted_topics.get(topic, first))
-                    )
+                queue.forget_before(max(first, deleted_topics.get(topic, first)))
             except UnreadableFile as error:
                 if (topic, queue_id) not in self._kept:
                     _log.error("%s. All other queues expire; this one is tried again", error)
-                return False
-        return True
+                return None
+            return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
     def forget_topic(self, topic: str, deleted_topics: Mapping[str, PhysicalOffset]) -> None:
         """Note that a topic is about to be deleted, before it is.

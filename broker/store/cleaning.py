@@ -1,8 +1,8 @@
-"""Cleaning: old files go, in an order that no crash can turn into a wrong answer.
+"""Cleaning: deletes old files in an order that no crash can turn into a wrong answer.
 
 A checkpoint comes first: a crash must not find queues that end before deleted messages, or offsets
-would be given twice. `retention` says which files are old; this module must not know who asks, nor
-what becomes of messages that are refused.
+would be given twice. `retention` decides which files are old. Each deletion is reported with the
+messages that it took, once queues offer them no more and before the disk can refuse anything else.
 """
 
 from __future__ import annotations
@@ -12,14 +12,20 @@ from collections.abc import Callable
 
 from rocketpoll.broker.store.checkpointing import Checkpointing
 from rocketpoll.broker.store.config import BrokerRole
+from rocketpoll.broker.store.offsets import PhysicalOffset
 from rocketpoll.broker.store.parts import StoreParts
+from rocketpoll.broker.store.results import DeletedFiles
 from rocketpoll.broker.store.retention import Retention
 
 _log = logging.getLogger(__name__)
 
 
 class Cleaning:
-    """The cleaning of a store; ``refuse`` is told why it must refuse messages, or None."""
+    """The cleaning of a store.
+
+    ``refuse`` is called with the reason why a full disk takes no messages, or with None; ``report``
+    with what was deleted.
+    """
 
     def __init__(
         self,
@@ -28,7 +34,10 @@ class Cleaning:
         now_ms: Callable[[], int],
         save_checkpoint: Callable[[], bool],
         refuse: Callable[[str | None], object],
+        message_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
+        """Take the parts; ``message_ms`` returns when the message at a place was stored."""
+        self.report: Callable[[DeletedFiles], object] = _ignore
         self.config = parts.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
         self._disk, self._log, self._staging = parts.disk, parts.log, parts.staging
@@ -36,7 +45,10 @@ class Cleaning:
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
         self._refuse = refuse
+        self._message_ms = message_ms
         self._is_full = False
+        self._deleted_bytes = self._forced_bytes = 0
+        """Bytes of deleted files that are not reported yet; of these, bytes of unexpired files."""
 
     def clean(self) -> int:
         """Delete the files that are to go, and return their number.
@@ -45,27 +57,50 @@ class Cleaning:
         """
         checkpointing = self._checkpointing
         retention = Retention(self.config, self._disk, self._log.files)
-        expired_until = retention.expired_until(self._now_ms(), self._log.last_timestamp)
-        if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
+        used_ratio = self._disk.usage(self.config.store_path_root_dir).ratio
+        expiry = retention.expiry(self._now_ms(), self._log.last_timestamp)
+        if expiry.until > max(self._log.min_offset, checkpointing.noted_offset):
             self._save_checkpoint()
-        deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
+        begin = self._log.min_offset
+        first_ms = self._message_ms(begin) if expiry.until > begin else None
+        try:
+            deleted = self._log.files.delete_before(min(expiry.until, checkpointing.noted_offset))
+        finally:
+            end = self._log.min_offset
+            self._deleted_bytes += end - begin
+            self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
         self._refuse_when_full()
-        if self._expire() and not checkpointing.is_under_way:  # else that one notes it
-            self._save_checkpoint()
+        if self._expire(first_ms, used_ratio) and not checkpointing.is_under_way:
+            self._save_checkpoint()  # a checkpoint under way notes it by itself
         checkpointing.delete_expired()
         self._staging.forget_old()
-        if deleted:
-            begin = self._log.min_offset
-            _log.info("%d old files are deleted: the commit log begins at %d now", deleted, begin)
         return deleted
 
-    def _expire(self) -> bool:
-        """Let queues offer nothing that has expired; return whether that has changed anything."""
+    def _expire(self, first_ms: int | None, used_ratio: float) -> bool:
+        """Expire the entries of deleted messages; return whether a checkpoint is to be saved."""
         checkpointing = self._checkpointing
         if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
-            checkpointing.expire_entries()
-            return True
-        return checkpointing.expire_kept()
+            spans = checkpointing.expire_entries()
+            has_changed = True
+        else:
+            spans = checkpointing.expire_kept()
+            has_changed = bool(spans)
+        if self._deleted_bytes or any(span.first < span.next for span in spans):
+            file_size, log_offset = self._log.files.file_size, self._log.min_offset
+            forced_files = self._forced_bytes // file_size
+            deleted = DeletedFiles(
+                expired_files=self._deleted_bytes // file_size - forced_files,
+                forced_files=forced_files,
+                size_bytes=self._deleted_bytes,
+                first_ms=first_ms,
+                next_ms=self._message_ms(log_offset),
+                used_ratio=used_ratio,
+                log_offset=log_offset,
+                spans=tuple(spans),
+            )
+            self._deleted_bytes = self._forced_bytes = 0
+            self.report(deleted)
+        return has_changed
 
     def _refuse_when_full(self) -> None:
         used = self._disk.usage(self.config.store_path_root_dir).ratio
@@ -80,3 +115,7 @@ class Cleaning:
             _log.warning("messages are taken again: the disk is %s full", f"{used:.0%}")
         self._is_full = is_full
         self._refuse(why if is_full else None)
+
+
+def _ignore(deleted: DeletedFiles) -> None:
+    """Ignore a deletion, until a broker asks for reports."""

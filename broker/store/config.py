@@ -173,6 +173,12 @@ class StoreConfig:
         "percent of the disk used: from here on, the oldest messages go, whatever their age",
         default=0.85,
     )
+    clean_file_forcibly_enable: bool = setting(
+        "cleanFileForciblyEnable",
+        FLAG,
+        "whether a full disk deletes messages younger than fileReservedTime, or sends are refused",
+        default=True,
+    )
     disk_space_warning_level_ratio: float = setting(
         "diskSpaceWarningLevelRatio",
         PERCENT,

@@ -52,6 +52,11 @@ class DiskUsage(NamedTuple):
         """The used share of what may be used, from 0 to 1."""
         return self.used / max(self.used + self.free, 1)
 
+    def with_freed(self, freed_bytes: int) -> DiskUsage:
+        """Return the usage once this many used bytes are free."""
+        freed_bytes = min(freed_bytes, self.used)
+        return DiskUsage(self.total, self.used - freed_bytes, self.free + freed_bytes)
+
 
 class DiskFile(Protocol):
     """One file of a fixed size."""

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.histogram import Histogram
 from rocketpoll.broker.store.appender import MessageAppender
 from rocketpoll.broker.store.batches import StagedBatches
@@ -26,7 +26,7 @@ from rocketpoll.broker.store.consume_queue import QueueBounds
 from rocketpoll.broker.store.directory_lock import AbortFile, lock_directory, make_root
 from rocketpoll.broker.store.disk import Disk
 from rocketpoll.broker.store.dispatch import MessageArrivingListener
-from rocketpoll.broker.store.errors import StoreError, StoreFailed
+from rocketpoll.broker.store.errors import StoreError, StoreFailed, UnreadableFile
 from rocketpoll.broker.store.even_batch import EvenBatch
 from rocketpoll.broker.store.flush import FlushService
 from rocketpoll.broker.store.key_query import KeyQuery
@@ -41,6 +41,7 @@ from rocketpoll.broker.store.records.record_draft import RecordDraft
 from rocketpoll.broker.store.records.record_run import RecordRun
 from rocketpoll.broker.store.records.record_template import RecordTemplate, UniformParts
 from rocketpoll.broker.store.results import (
+    DeletedFiles,
     GetMessageResult,
     PutMessageResult,
     PutMessageStatus,
@@ -109,7 +110,12 @@ class MessageStore:
         self._deletion = TopicDeletion(parts, self._checkpointing, self._appender)
         self._key_query = KeyQuery(parts, self.record_at)
         self._cleaning = Cleaning(
-            parts, self._checkpointing, now_ms, self.save_checkpoint, self._refuse
+            parts,
+            self._checkpointing,
+            now_ms,
+            self.save_checkpoint,
+            self._refuse,
+            self._stored_ms,
         )
         self._flusher = FlushService(
             self._log.flush,
@@ -426,6 +432,18 @@ class MessageStore:
         offsets would be given twice. Without room for one, an older one decides what may go.
         """
         return self._cleaning.clean()
+
+    def report_deletions_to(self, report: Callable[[DeletedFiles], object]) -> None:
+        """Have each deletion of old files reported, in the thread of `clean`."""
+        self._cleaning.report = report
+
+    def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
+        """Return when the message at a place in the log was stored; None if that is unknown."""
+        try:
+            record = self._reader.record_at(physical_offset)
+        except UnreadableFile:
+            return None
+        return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
     def why_nothing_is_taken(self) -> str | None:
         """Return why messages are refused now, or None if they are taken."""

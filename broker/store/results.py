@@ -82,6 +82,45 @@ class GetMessageResult(NamedTuple):
         return sum(self.sizes) if isinstance(self.sizes, Sequence) else int(self.sizes.sum())
 
 
+class DeletedSpan(NamedTuple):
+    """Messages of one queue that were deleted: offsets from ``first`` to before ``next``."""
+
+    topic: str
+    queue_id: int
+    first: QueueOffset
+    next: QueueOffset
+
+
+@dataclass(frozen=True)
+class DeletedFiles:
+    """Files that were deleted from the front of the commit log, and the messages in them.
+
+    Attributes:
+        expired_files: How many were older than `fileReservedTime`.
+        forced_files: How many were younger, and deleted because the disk was too full.
+        size_bytes: The size of all of them.
+        first_ms: When the first deleted message was stored; None if that is unknown.
+        next_ms: When the first message that stays was stored; None if that is unknown.
+        used_ratio: The used share of the disk before the deletion.
+        log_offset: Where the commit log begins now.
+        spans: The messages that queues no longer offer.
+    """
+
+    expired_files: int
+    forced_files: int
+    size_bytes: int
+    first_ms: int | None
+    next_ms: int | None
+    used_ratio: float
+    log_offset: PhysicalOffset
+    spans: tuple[DeletedSpan, ...]
+
+    @property
+    def message_count(self) -> int:
+        """The number of messages that queues no longer offer."""
+        return sum(span.next - span.first for span in self.spans)
+
+
 @dataclass(frozen=True)
 class StoreState:
     """The state of a store, as an operator needs it first."""

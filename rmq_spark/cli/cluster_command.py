@@ -154,6 +154,11 @@ def checks_of(broker: Broker) -> Iterator[Check]:
     failure = broker.info.get("storeFailure")
     if failure:
         yield Check(f"{what}: store", failure, "see the broker's log")
+    loss = broker.info.get("recentLoss")
+    if loss is not None:
+        remedy = "free or enlarge its disk, then check the groups named here"
+        found = loss or "no message was deleted before its time in the last hour"
+        yield Check(f"{what}: retention", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
         remedy = "free some: rocketpoll topic list --sizes shows what fills it"

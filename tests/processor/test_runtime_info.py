@@ -73,7 +73,7 @@ READ_BY_TOOLS = [
     "ackThreadPoolQueueCapacity",
     "ackThreadPoolQueueHeadWaitTimeMills",
 ]
-OURS = ["storeFailure", "pullsHeld", "pullsPutOff", "pullsRescued"]
+OURS = ["storeFailure", "recentLoss", "pullsHeld", "pullsPutOff", "pullsRescued"]
 
 
 def figures(room) -> dict[str, str]:
@@ -97,6 +97,7 @@ def test_numbers_are_numbers_to_java(room):
         "commitLogDirCapacity",
         "brokerActive",
         "storeFailure",
+        "recentLoss",
     }
     for name, value in found.items():
         if name not in texts and not name.startswith("remainHowMany"):

@@ -58,6 +58,7 @@ OTHERS = {
     "deleteWhen": ("04;16", "24"),
     "diskMaxUsedSpaceRatio": ("60", "101"),
     "diskSpaceCleanForciblyRatio": ("70", "0"),
+    "cleanFileForciblyEnable": ("false", "no"),
     "diskSpaceWarningLevelRatio": ("80", "0.9"),
     "checkWholeLogBytes": ("0", "-1"),
 }

@@ -13,7 +13,7 @@ import threading
 from functools import partial
 
 import pytest
-from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states, usage_of_large_disk
 from slow_disks import SlowDisk
 from staged_rows import roll_back
 from stores import bodies, crash, message, open_store
@@ -21,7 +21,7 @@ from stores import bodies, crash, message, open_store
 from rocketpoll.broker.store import checkpointing
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.disk import _DOERS as DOERS
-from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk
 from rocketpoll.broker.testing import wait_until
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
@@ -36,7 +36,7 @@ class Disk(SlowDisk):
         self.ratio = 0.5
 
     def usage(self, _):
-        return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
+        return usage_of_large_disk(self.ratio)
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ and a word when the disk is full."""
 from types import SimpleNamespace
 
 import pytest
-from disks import FaultyDisk
+from disks import FaultyDisk, usage_of_large_disk
 from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
 from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.cleaning import Cleaning
 from rocketpoll.broker.store.config import BrokerRole
-from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
+from rocketpoll.broker.store.disk import LocalDisk
 
 
 class Disk(FaultyDisk):
@@ -20,7 +20,7 @@ class Disk(FaultyDisk):
     used = 50
 
     def usage(self, path):  # noqa: ARG002  # the protocol's
-        return DiskUsage(100, self.used, 100 - self.used)
+        return usage_of_large_disk(self.used / 100)
 
 
 @pytest.fixture
@@ -36,7 +36,12 @@ def room(tmp_path):
         return store.save_checkpoint()
 
     room.cleaning = Cleaning(
-        store._parts, store._checkpointing, lambda: 0, save_checkpoint, room.said.append
+        store._parts,
+        store._checkpointing,
+        lambda: 0,
+        save_checkpoint,
+        room.said.append,
+        store._stored_ms,
     )
     yield room
     store.shutdown()
@@ -76,7 +81,7 @@ def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch)
 
 class FullDisk(HesitantDisk):
     def usage(self, path):  # noqa: ARG002  # the protocol's
-        return DiskUsage(100, 95, 5)
+        return usage_of_large_disk(0.95)
 
 
 def files_of(root):

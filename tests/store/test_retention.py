@@ -1,10 +1,20 @@
+import errno
 import os
 import random
 from datetime import datetime, timezone
 
 import pytest
-from disks import FaultyDisk, ManualClock, RecordingDisk, materialise, power_loss_states
-from stores import bodies, crash, message, messages_of, open_store
+from disks import (
+    Fault,
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    materialise,
+    power_loss_states,
+    usage_of_large_disk,
+)
+from stores import LOG_FILE_BYTES, bodies, crash, message, messages_of, open_store
+from unreadable_disks import HesitantDisk, Refusal
 
 from rocketpoll.broker.store.directory_lock import OUR_SIGN
 from rocketpoll.broker.store.disk import DiskUsage, LocalDisk
@@ -35,7 +45,7 @@ class Disk(FaultyDisk):
         return done
 
     def usage(self, path):  # noqa: ARG002  # the protocol's
-        return DiskUsage(100, round(100 * self.ratio), round(100 * (1 - self.ratio)))
+        return usage_of_large_disk(self.ratio)
 
 
 @pytest.fixture
@@ -211,7 +221,7 @@ def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
     disk = RecordingDisk(Disk(LocalDisk()), root)
     store = store_on(root, disk, clock)
     store.save_checkpoint()
-    disk._disk.ratio = 0.85
+    disk._disk.ratio = 0.87
     before = len(disk.operations)
     assert store.clean() > 2
     left = bodies(store)
@@ -290,7 +300,7 @@ def test_whoever_searches_while_files_go_is_answered_by_what_is_left(tmp_path, c
         found.append(first)
 
     disk.after_delete = look
-    disk.ratio = 0.85
+    disk.ratio = 0.87
     assert store.clean() > 3
     assert len(found) > 3
     assert found == sorted(found)
@@ -304,7 +314,7 @@ def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
         store.put_message(message(f"body {number}", keys="k"))
     assert len(store.query_message("T", "k", 1000, 0, 1 << 62)) > 0
     files = len(list((tmp_path / "index").iterdir()))
-    disk.ratio = 0.85
+    disk.ratio = 0.87
     store.clean()
     assert len(list((tmp_path / "index").iterdir())) < files
     assert all(store.query_message("T", "k", 1000, 0, 1 << 62))
@@ -315,4 +325,152 @@ def test_a_clock_beyond_all_dates_is_in_nobodys_way(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + 8_000 * 365 * 24 * HOUR)
     assert store.clean() == 0
+    store.shutdown()
+
+
+class FullDisk(Disk):
+    """A disk with room for ten log files, which other programs fill as well."""
+
+    others = 0
+
+    def usage(self, path):
+        log_files = sum(name.isdigit() for name in self._disk.names(path / "commitlog"))
+        used = (log_files + self.others) * LOG_FILE_BYTES
+        return DiskUsage(10 * LOG_FILE_BYTES, used, 10 * LOG_FILE_BYTES - used)
+
+
+@pytest.fixture
+def full_disk():
+    return FullDisk(LocalDisk())
+
+
+def with_log_files(tmp_path, disk, clock, count, **settings):
+    """A store with so many log files, written now."""
+    store = open_store(tmp_path, disk, clock, file_reserved_time_hours=72, **settings)
+    while len(store._log.files.files) < count:
+        store.put_message(message("x" * 200))
+    written_now(store, clock)
+    return store
+
+
+def written_now(store, clock):
+    for number in range(len(store._log.files.files)):
+        written_at(store, number, clock.now_ms)
+
+
+@pytest.mark.parametrize(("log_files", "others", "deleted"), [(9, 0, 1), (5, 5, 2), (8, 0, 0)])
+def test_full_disk_deletes_no_more_young_files_than_bring_it_below_the_ratio(
+    tmp_path, full_disk, clock, log_files, others, deleted
+):
+    store = with_log_files(tmp_path, full_disk, clock, log_files)
+    full_disk.others = others
+    assert store.clean() == deleted
+    assert store.clean() == 0
+    store.shutdown()
+
+
+def test_disk_that_stays_full_loses_all_files_but_the_last(tmp_path, full_disk, clock):
+    store = with_log_files(tmp_path, full_disk, clock, 4)
+    full_disk.others = 9
+    assert store.clean() == 3
+    assert store.clean() == 0
+    store.shutdown()
+
+
+def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcibly_enable(
+    tmp_path, full_disk, clock
+):
+    store = with_log_files(tmp_path, full_disk, clock, 9, clean_file_forcibly_enable=False)
+    assert store.clean() == 0
+    assert "over 90%" in store.why_nothing_is_taken()
+    clock.now_ms += 73 * HOUR  # the messages expire, and one that comes later shows it
+    full_disk.others = -5
+    store.clean()
+    store.put_message(message("later"))
+    full_disk.others = 0
+    assert store.clean() == 8
+    store.shutdown()
+
+
+def reports_of(store):
+    reports = []
+    store.report_deletions_to(reports.append)
+    return reports
+
+
+def test_report_tells_expired_files_from_forced_ones(tmp_path, full_disk, clock):
+    store = with_log_files(tmp_path, full_disk, clock, 6)
+    reports = reports_of(store)
+    for number in (0, 1):
+        written_at(store, number, NOON - 73 * HOUR)
+    full_disk.others = 5  # 11 of 10: four files have to go, of which two have expired
+    first = store.queue_offsets("T", 0).first
+    assert store.clean() == 4 - 1  # below the ratio again after three
+    (report,) = reports
+    low = store.queue_offsets("T", 0).first
+    assert (report.expired_files, report.forced_files) == (2, 1)
+    assert report.size_bytes == 3 * LOG_FILE_BYTES
+    assert report.spans == (("T", 0, first, low),)
+    assert report.message_count == low - first > 0
+    assert report.first_ms == report.next_ms == NOON
+    assert report.log_offset == 3 * LOG_FILE_BYTES
+    store.shutdown()
+
+
+def test_deletion_is_reported_though_the_disk_refuses_what_follows(tmp_path, full_disk, clock):
+    store = with_log_files(tmp_path, full_disk, clock, 9)
+    reports = reports_of(store)
+    store.save_checkpoint()
+    full_disk.plan = [Fault(persistent=True, kinds=frozenset({"write_whole"}), error=errno.ENOSPC)]
+    store.clean()
+    assert [report.forced_files for report in reports] == [1]
+    full_disk.plan = []
+    store.clean()
+    assert len(reports) == 1
+    store.shutdown()
+
+
+class SecondDelete(Fault):
+    """The deletion of the second file of the log fails, again and again."""
+
+    def hits(self, operation):
+        return super().hits(operation) and int(operation.path.name) == LOG_FILE_BYTES
+
+
+def test_deletion_that_fails_half_way_is_reported_whole_by_the_next(tmp_path, full_disk, clock):
+    store = with_log_files(tmp_path, full_disk, clock, 5)
+    reports = reports_of(store)
+    full_disk.others = 6
+    full_disk.plan = [
+        SecondDelete(persistent=True, kinds=frozenset({"delete"}), error=errno.ENOSPC)
+    ]
+    with pytest.raises(OSError, match="No space"):
+        store.clean()
+    assert reports == []
+    full_disk.plan = []
+    store.clean()
+    assert [report.forced_files for report in reports] == [3]
+    store.shutdown()
+
+
+def test_queue_that_could_not_be_read_is_reported_when_it_expires(tmp_path, clock):
+    class Hesitant(HesitantDisk):
+        ratio = 0.5
+
+        def usage(self, path):  # noqa: ARG002  # the protocol's
+            return usage_of_large_disk(self.ratio)
+
+    disk = Hesitant()
+    store = open_store(tmp_path, disk, clock)
+    for number in range(240):
+        store.put_message(message(f"body {number}", queue_id=number % 2))
+    reports = reports_of(store)
+    disk.ratio = 0.9
+    disk.refusals = [Refusal("1")]
+    store.clean()
+    disk.refusals.clear()
+    disk.ratio = 0.5
+    store.clean()
+    assert [[span.queue_id for span in report.spans] for report in reports] == [[0], [1]]
+    assert [report.expired_files + report.forced_files > 0 for report in reports] == [True, False]
     store.shutdown()

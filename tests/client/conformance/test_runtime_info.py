@@ -59,7 +59,7 @@ OF_5_5 = {
     *("timerEnqueueTps", "timerDequeueTps"),
     *(name.replace("send", kind) for kind in ("ack", "litePull") for name in QUEUES[:3]),
 }
-OURS = {"storeFailure", "pullsHeld", "pullsPutOff", "pullsRescued"}
+OURS = {"storeFailure", "recentLoss", "pullsHeld", "pullsPutOff", "pullsRescued"}
 KEYS = {"4.9.7": OF_4_9, "5.5.0": OF_5_5, "rocketpoll": OF_4_9 | OF_5_5 | OURS}
 
 

@@ -1,0 +1,173 @@
+"""What a broker tells of messages that retention deletes: log, metrics, runtime figures, health."""
+
+from __future__ import annotations
+
+import pytest
+from broker_stories import tell
+from disks import FaultyDisk, ManualClock, usage_of_large_disk
+from scrapes import scrape
+from tables import offsets_in
+
+from rmq_spark.cli.cluster_command import Broker, checks_of
+from rmq_spark.wire.bodies.lists import KVTable
+from rmq_spark.wire.bodies.mapping import decode_body
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.deletion_log import DeletionLog
+from rocketpoll.broker.store.config import StoreConfig
+from rocketpoll.broker.store.disk import LocalDisk
+from rocketpoll.broker.store.results import DeletedFiles, DeletedSpan
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+MIB = 1 << 20
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(NOW)
+
+
+class Recorded:
+    """A deletion log beside offsets of groups and delay levels."""
+
+    def __init__(self, root, clock):
+        self.offsets = offsets_in(root)
+        self.delivered = {}
+        config = StoreConfig(store_path_root_dir=root)
+        self.log = DeletionLog(lambda: config, self.offsets, lambda: self.delivered, clock)
+
+
+@pytest.fixture
+def recorded(tmp_path, clock):
+    return Recorded(tmp_path, clock)
+
+
+def deleted(*spans, expired=0, forced=0):
+    return DeletedFiles(
+        expired_files=expired,
+        forced_files=forced,
+        size_bytes=(expired + forced) * MIB,
+        first_ms=NOW - HOUR,
+        next_ms=NOW,
+        used_ratio=0.91,
+        log_offset=5 * MIB,
+        spans=tuple(DeletedSpan(*span) for span in spans),
+    )
+
+
+def the_line(caplog):
+    (record,) = [each for each in caplog.records if each.name.endswith("deletion_log")]
+    caplog.clear()
+    return record.levelname, record.getMessage()
+
+
+def test_expired_messages_that_all_groups_consumed_are_routine(recorded, caplog):
+    caplog.set_level("INFO")
+    recorded.offsets.commit("G", "T", 0, 100)
+    recorded.log.report(deleted(("T", 0, 0, 100), expired=2))
+    level, text = the_line(caplog)
+    assert level == "INFO"
+    assert "deleted 2 files of the commit log (2.0 MiB, 100 messages stored from 20" in text
+    assert recorded.log.recent_loss() == ""
+    assert (recorded.log.expired_files, recorded.log.forced_files) == (2, 0)
+    assert recorded.log.unconsumed_messages == 0
+
+
+def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names_it(
+    recorded, caplog
+):
+    recorded.offsets.commit("slow", "T", 0, 90)
+    recorded.offsets.commit("slower", "T", 0, 3)
+    recorded.offsets.commit("quick", "T", 0, 100)
+    recorded.offsets.commit("elsewhere", "T", 1, 0)
+    recorded.log.report(deleted(("T", 0, 5, 100), expired=1))
+    level, text = the_line(caplog)
+    assert level == "WARNING"
+    assert "Groups that had not consumed them: slower (95), slow (10)." in text
+    assert "Raise fileReservedTime (72 hours)" in text
+    assert recorded.log.unconsumed_messages == 105
+    assert recorded.log.recent_loss() == ""
+
+
+def test_only_the_groups_that_lost_most_are_named(recorded, caplog):
+    for number in range(8):
+        recorded.offsets.commit(f"G{number}", "T", 0, number)
+    recorded.log.report(deleted(("T", 0, 0, 8), expired=1))
+    _, text = the_line(caplog)
+    assert "G0 (8), G1 (7), G2 (6), G3 (5), G4 (4), and 3 more." in text
+
+
+def test_undelivered_delayed_messages_are_counted(recorded, caplog):
+    recorded.delivered = {3: 40}
+    recorded.log.report(deleted((SCHEDULE_TOPIC, 2, 10, 50), expired=1))
+    level, text = the_line(caplog)
+    assert level == "WARNING"
+    assert "Delayed messages that were not delivered yet: 10." in text
+    assert recorded.log.unconsumed_messages == 10
+
+
+def test_forced_deletion_is_a_warning_and_stays_a_recent_loss_for_an_hour(recorded, clock, caplog):
+    recorded.log.report(deleted(("T", 0, 0, 7), forced=3, expired=1))
+    level, text = the_line(caplog)
+    assert level == "WARNING"
+    assert "as the disk is 91% full (diskSpaceCleanForciblyRatio), 1 of them past" in text
+    assert "cleanFileForciblyEnable=false" in text
+    assert (recorded.log.expired_files, recorded.log.forced_files) == (1, 3)
+    assert "deleted 4 files" in recorded.log.recent_loss()
+    clock.now_ms += HOUR
+    assert recorded.log.recent_loss()
+    clock.now_ms += 1
+    assert recorded.log.recent_loss() == ""
+
+
+class FillingDisk(FaultyDisk):
+    """A large disk whose used share a test sets."""
+
+    ratio = 0.5
+
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return usage_of_large_disk(self.ratio)
+
+
+async def health_of(client, code=RequestCode.GET_BROKER_RUNTIME_INFO):
+    info = decode_body(KVTable, (await client.ask(code)).body).table
+    return {check.what: check for check in checks_of(Broker("C", "a", 0, "a:1", info))}
+
+
+def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(tmp_path, caplog):
+    disk = FillingDisk(LocalDisk())
+
+    async def story(broker):
+        client = await broker.connect()
+        broker.make_topic("T")
+        await client.put(*["x" * 1_000] * 40)
+        broker.controller.tables.offsets.commit("billing", "T", 0, 0)
+        retention = (await health_of(client))["broker a: retention"]
+        assert (retention.remedy, retention.found[:22]) == (None, "no message was deleted")
+        disk.ratio = 0.87
+        broker.controller.housekeeping.clean()
+        await broker.controller.housekeeping.all_done()
+        low = broker.store.queue_offsets("T", 0).first
+        assert 0 < low < 40
+        _, text = the_line(caplog)
+        assert f"Groups that had not consumed them: billing ({low})." in text
+        metrics = await scrape(broker.controller.metrics_port)
+        assert metrics("rocketpoll_files_deleted_total", reason="disk_full") > 0
+        assert metrics("rocketpoll_files_deleted_total", reason="expired") == 0
+        assert metrics("rocketpoll_unconsumed_messages_deleted_total") == low
+        assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.85
+        retention = (await health_of(client))["broker a: retention"]
+        assert "free or enlarge its disk" in retention.remedy
+        assert f"billing ({low})" in retention.found
+
+    sizes = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096}
+    tell(story, tmp_path, disk, metricsPort=0, mappedFileSizeConsumeQueue=400, **sizes)
+
+
+def test_disk_ratio_from_which_messages_are_refused_stands_in_where_none_are_deleted(tmp_path):
+    async def story(broker):
+        metrics = await scrape(broker.controller.metrics_port)
+        assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.9
+
+    tell(story, tmp_path, metricsPort=0, cleanFileForciblyEnable=False)
