@@ -96,6 +96,9 @@ class PullRequestHoldService:
         self._looked_for: QueueKey | None = None
         """The queue whose arrivals are being looked at."""
         self.put_offs = 0
+        self._put_offs_at_sweep = 0
+        self._put_offs_before: int | None = None
+        """The count of put-offs before those that are logged as going on."""
         self.rescued = 0
 
     @property
@@ -161,6 +164,7 @@ class PullRequestHoldService:
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Look at every deadline and every queue, in steps, as if nobody had told of anything."""
         self._rescue(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
+        self._log_put_offs()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
             if queue not in self._arrivals and queue != self._looked_for:
                 self._arrivals[queue] = _Arrival(
@@ -320,6 +324,25 @@ class PullRequestHoldService:
             _log.warning(
                 "%d waiting pulls of %s were overlooked, and are answered late", rescued, where
             )
+
+    def _log_put_offs(self) -> None:
+        """Log when pulls begin to be put off, and how many were once none is any more."""
+        since_sweep = self.put_offs - self._put_offs_at_sweep
+        self._put_offs_at_sweep = self.put_offs
+        if since_sweep and self._put_offs_before is None:
+            self._put_offs_before = self.put_offs - since_sweep
+            _log.warning(
+                "%d pulls wait already: others are answered after %d ms without a message. Raise "
+                "maxHolds, or find who pulls from so many queues",
+                self.held,
+                self._limits.short_polling_time_ms,
+            )
+        elif not since_sweep and self._put_offs_before is not None:
+            _log.warning(
+                "all pulls may wait again; %d were answered early",
+                self.put_offs - self._put_offs_before,
+            )
+            self._put_offs_before = None
 
     def _is_ready(
         self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched

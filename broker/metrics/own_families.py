@@ -143,6 +143,12 @@ class OwnFamilies:
             [Row((reason,), count) for reason, count in sorted(server.refused.items())],
         )
 
+        yield _counter(
+            "rocketpoll_connections_cut_total",
+            "Connections that the broker closed, refused ones among them; its log says why.",
+            server.cut,
+        )
+
     def _memory_and_disk(self) -> Iterator[Family]:
         server, config = self._observed.server, self._observed.config()
         disk = self._observed.disk_usage()
@@ -197,6 +203,11 @@ class OwnFamilies:
         ):
             yield _gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
             yield _gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
+        yield _counter(
+            "rocketpoll_delayed_messages_dropped_total",
+            "Delayed messages that can never be delivered; the log names each.",
+            self._observed.schedule.dropped,
+        )
         yield Gauge(
             "rocketpoll_delayed_messages",
             "Delayed messages that are not due yet, by level.",

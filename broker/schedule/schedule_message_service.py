@@ -119,6 +119,8 @@ class ScheduleMessageService:
         self._end_offset = LOG_START
         """The end of the last delivered message in the log."""
         self._why_waiting: str | None = None
+        self.dropped = 0
+        """Delayed messages that can never be delivered, such as deleted ones."""
         self._hindrances = Hindrances[int]()
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
@@ -247,6 +249,7 @@ class ScheduleMessageService:
                 found.next_begin_offset - before,
                 level,
             )
+            self.dropped += found.next_begin_offset - before
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
@@ -279,6 +282,7 @@ class ScheduleMessageService:
                     level,
                     error,
                 )
+                self.dropped += 1
                 self._advance(level, self._offsets[level] + 1)
                 room.take(size)
                 continue
@@ -332,6 +336,7 @@ class ScheduleMessageService:
         return True
 
     def _pass_over(self, message: StoredMessage, why: str) -> None:
+        self.dropped += 1
         _log.error("delayed message %s is not delivered: %s", message.offset_message_id, why)
 
     def _advance(self, level: int, queue_offset: int) -> None:

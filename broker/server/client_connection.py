@@ -109,6 +109,8 @@ class ClientConnection(asyncio.Protocol):
         self._questions = Questions(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
+        self.was_cut = False
+        """True if the broker has closed the connection for what its client did or failed to do."""
         self.is_congested = False
         self.is_held_back = False
         self.last_active = 0.0
@@ -239,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection; the client gets what was sent before if it reads at once."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, why)
-            self.is_closed = True
+            self.is_closed = self.was_cut = True
             self._give_place_back()  # its steps go no further, though it may linger
             self._turn.soon(self._hang_up)
 

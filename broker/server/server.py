@@ -75,6 +75,8 @@ class RemotingServer:
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self.refused: Counter[str] = Counter()
+        self.cut = 0
+        """Connections that the broker closed for what their clients did or failed to do."""
         """The number of clients that were turned away, by the setting that limits them."""
         self._since_new: dict[ClientConnection, float] = {}
         self._since_partial: dict[ClientConnection, float] = {}
@@ -311,6 +313,7 @@ class RemotingServer:
 
     def closed(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
+        self.cut += connection.was_cut
         self._connections.pop(connection, None)
         address = connection.remote_host.address
         self._per_address[address] -= 1

@@ -1,0 +1,167 @@
+"""Whatever a broker gives up on purpose appears in its log and in a counter of its metrics.
+
+One row for each: what makes the broker give up, the line that its log must have, and the counter
+that must grow. The rows for messages that retention deletes are in test_deletion_log.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from broker_clients import pull_request, send_request
+from broker_stories import tell
+from disks import Fault, FaultyDisk
+from scrapes import scrape
+
+from rmq_spark.wire.codes import RequestCode
+from rocketpoll.broker.store.disk import LocalDisk
+
+
+async def too_many_connections(broker, _):
+    await broker.connect()
+    assert await (await broker.connect()).closed() == b""
+
+
+async def frame_too_long(broker, _):
+    client = await broker.connect()
+    client.send(send_request("x" * 5_000))
+    assert await client.closed() == b""
+
+
+async def client_says_nothing(broker, _):
+    client = await broker.connect()
+    broker.move(4)
+    assert await client.closed() == b""
+
+
+async def client_sends_another_protocol(broker, _):
+    client = await broker.connect()
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await client.closed()
+
+
+async def member_falls_silent(broker, _):
+    client = await broker.connect()
+    await client.heartbeat("G", "T")
+    broker.move(130)
+    assert await client.closed() == b""
+
+
+async def too_many_pulls_wait(broker, _):
+    client = await broker.connect()
+    broker.make_topic("T")
+    client.send(pull_request(0, suspend_ms=60_000))
+    await broker.held(1)
+    other = await broker.connect()
+    other.send(pull_request(0, suspend_ms=60_000))
+    await broker.until(lambda: broker.holds.put_offs)
+    broker.move(5)
+    await other.receive()
+
+
+async def pulls_have_room_again(broker, disk):
+    await too_many_pulls_wait(broker, disk)
+    broker.move(5)
+    await broker.until(lambda: broker.holds._put_offs_before is None)
+
+
+async def topic_of_a_delayed_message_is_deleted(broker, _):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.put("lost", properties={"DELAY": "1"})
+    await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+    broker.move(2)
+    await broker.until(lambda: broker.controller.schedule.dropped)
+
+
+async def disk_takes_no_messages(broker, disk):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.put("a")
+    disk.plan = [
+        Fault(persistent=True, kinds=frozenset({"write"}), error=errno.ENOSPC),
+    ]
+    client.send(send_request("b"))
+    assert (await client.receive()).code != 0
+    disk.plan = ()
+
+
+class GivenUp(NamedTuple):
+    story: Callable[..., Any]
+    settings: dict[str, Any]
+    line: str
+    counter: str
+
+
+ROWS = [
+    GivenUp(
+        too_many_connections,
+        {"maxConnections": 1},
+        r"closed: .*\(maxConnections\)",
+        "rocketpoll_connections_refused_total",
+    ),
+    GivenUp(
+        frame_too_long,
+        {"maxFrameBytes": 4_096, "maxMessageSize": 4_096},
+        "closed: .*needed 4 to 4092",
+        "rocketpoll_connections_cut_total",
+    ),
+    GivenUp(
+        client_says_nothing,
+        {"firstFrameTimeoutMills": 3_000},
+        "closed: it says nothing",
+        "rocketpoll_connections_cut_total",
+    ),
+    GivenUp(
+        client_sends_another_protocol,
+        {},
+        "closed: .*HTTP",
+        "rocketpoll_connections_cut_total",
+    ),
+    GivenUp(
+        member_falls_silent, {}, "closed: no heartbeat for", "rocketpoll_connections_cut_total"
+    ),
+    GivenUp(
+        too_many_pulls_wait,
+        {"maxHolds": 1},
+        "1 pulls wait already: .*Raise maxHolds",
+        "rocketpoll_pulls_put_off_total",
+    ),
+    GivenUp(
+        pulls_have_room_again,
+        {"maxHolds": 1},
+        "all pulls may wait again; 1 were answered early",
+        "rocketpoll_pulls_put_off_total",
+    ),
+    GivenUp(
+        topic_of_a_delayed_message_is_deleted,
+        {},
+        "delayed message .* is not delivered: its topic T was deleted",
+        "rocketpoll_delayed_messages_dropped_total",
+    ),
+    GivenUp(
+        disk_takes_no_messages,
+        {},
+        "No space left on device",
+        "rocketpoll_puts_failed_total",
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.story.__name__)
+def test_what_a_broker_gives_up_is_logged_and_counted(tmp_path, caplog, row):
+    disk = FaultyDisk(LocalDisk())
+
+    async def story(broker):
+        await row.story(broker, disk)
+        assert (await scrape(broker.controller.metrics_port))(row.counter) > 0
+
+    tell(story, tmp_path, disk, metricsPort=0, **row.settings)
+    lines = [
+        record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}
+    ]
+    assert any(re.search(row.line, line) for line in lines), lines
