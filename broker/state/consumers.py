@@ -200,6 +200,12 @@ class ConsumerManager:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
+    def client_id_of(self, connection: Connection) -> str | None:
+        """Return the id of the client on a connection, or None if it is in no group."""
+        for name in self.groups_with(connection):
+            return self._groups[name].clients[connection].client_id
+        return None
+
     def groups_of(self, topic: str) -> frozenset[str]:
         """Return the groups whose members subscribe to a topic."""
         return frozenset(
