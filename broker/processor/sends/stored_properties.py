@@ -1,7 +1,7 @@
 """The changes that a broker makes to the properties of a message before it stores them.
 
-CLUSTER, the cluster's name, is added, and so are MSG_REGION and TRACE_ON, as 5.x does: a consumer of
-5.x drops the trace of a message without a region. WAIT is an instruction to the broker and is
+CLUSTER, the cluster's name, is added, and so are MSG_REGION and TRACE_ON, as 5.x does: a consumer
+of 5.x drops the trace of a message without a region. WAIT is an instruction to the broker and is
 dropped; messages of a batch keep theirs, as with RocketMQ, which does not look into them. The text
 stays as it is otherwise: nothing is decoded unless one of the names may be in it.
 """

@@ -12,7 +12,7 @@ the more liberal one counts:
 
     "ConsumeType"  "consume_type"          names without regard to case, ``_`` and ``-``
     "messageModel":1  "1"  "Clustering"    enums by position, or by name as above; an unknown name
-                                           counts as absent
+                                           counts as absent, but in a configuration
     "unitMode":1  "true"                   booleans as 0 and 1, and as text
     "subVersion":"5"  5.0  true            integers as text, floats and booleans
     "clientID":5                           numbers and booleans as text
@@ -53,6 +53,10 @@ _A_KEY = object()
 _STEP_CHARACTERS_MAX = 60
 _NAME = "json name"
 _INT64_BOUND = 1 << 63
+
+
+class ConfigEnum(Enum):
+    """An enum of a configuration: an unknown name is refused and does not become the default."""
 
 
 def json_name(name: str, *, default: Any = MISSING) -> Any:
@@ -163,7 +167,10 @@ def _enum_reader(enum_type: type[Enum]) -> _Reader:
             member = members.get(value)
             if member is None:
                 member = by_plain_name.get(plain_name(value))
-            return by_text.get(value) if member is None else member
+            if member is None:
+                member = by_text.get(value)
+            if member is not None or not issubclass(enum_type, ConfigEnum):
+                return member
         if type(value) in (int, float) and value in positions:
             return by_position[int(value)]
         raise unexpected(path, f"one of {', '.join(members)}", value)

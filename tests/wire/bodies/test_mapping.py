@@ -206,7 +206,7 @@ def test_sets_are_written_in_one_order():
         (configs.TopicConfig, b'{"topicName":"T","order":"?"}', r"\$.order: needed true or false"),
         (
             configs.TopicConfig,
-            b'{"topicName":"T","topicFilterType":2}',
+            b'{"topicName":"T","topicFilterType":"X"}',
             "needed one of SINGLE_TAG, MULTI",
         ),
         (stats.ConsumeStats, b'{"consumeTps":"x"}', r"\$.consumeTps: needed a number"),
