@@ -345,6 +345,7 @@ class Processors:
                 tables.groups,
                 tables.offsets,
                 IsYoung(around.store, around.memory_bytes),
+                self.consumers.is_reset,
             ),
             GroupOffsetsProcessor(
                 broker_name=name,
@@ -353,6 +354,7 @@ class Processors:
                 groups=tables.groups,
                 consumers=self.consumers,
                 offsets=tables.offsets,
+                release=around.hold_service.release,
             ),
             ClientRelayProcessor(name, around.store, self.consumers, around.work, self.awaited),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from broker_clients import send_request
+from broker_clients import pull_request, send_request
 from broker_stories import tell
 
 from rmq_spark.wire.bodies import decode_body
@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies.clients import (
     GetConsumerListByGroupResponseBody,
     MessageModel,
 )
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import PullSysFlag
 
@@ -201,4 +201,124 @@ def test_a_refused_request_is_logged_with_its_client_and_cause_and_counted(
         assert sum(broker.controller.processors.dispatch.refused.values()) == 1
 
     caplog.set_level("INFO")
+    tell(story, tmp_path)
+
+
+JAVA_5 = 413  # V5_0_0
+RESET_TO_THE_START = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
+
+
+async def member_of(broker, client_id, version, language="JAVA", model=b"CLUSTERING"):
+    """A client that has sent its heartbeat."""
+    client = await broker.connect()
+    body = (
+        b'{"clientID":"%s","consumerDataSet":[{"groupName":"G","messageModel":"%s",'
+        b'"subscriptionDataSet":[{"topic":"T","subString":"*"}]}]}' % (client_id.encode(), model)
+    )
+    client.send(json_frame(body, code=34, opaque=1, flag=0, version=version, language=language))
+    while not (answer := await client.receive()).is_response:
+        pass
+    assert answer.code == 0, answer.remark
+    return client
+
+
+async def commit(client, offset):
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": offset}
+    return await client.call(
+        RemotingCommand(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            ext_fields={name: str(value) for name, value in fields.items()},
+        )
+    )
+
+
+async def reset_to_the_start(operator):
+    answer = await operator.call(
+        RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=RESET_TO_THE_START)
+    )
+    assert answer.code == 0, answer.remark
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["pulls next", "waits for messages"])
+def test_a_reset_moves_a_client_of_5_by_its_next_pull(tmp_path, is_held):
+    """Java's client sleeps ten seconds in a shared thread when it is notified of a reset."""
+
+    async def story(broker):
+        client = await member_of(broker, "five", JAVA_5)
+        operator = await broker.connect()
+        await operator.put("a", "b", "c")
+        await commit(client, 3)
+        if is_held:
+            client.send(pull_request(3, group="G", opaque=5, suspend_ms=15_000))
+            await broker.held(1)
+        await reset_to_the_start(operator)
+        assert await operator.committed() == 0
+        if not is_held:
+            await commit(client, 3)  # of messages from before the reset
+            assert await operator.committed() == 0
+            client.send(pull_request(3, group="G", opaque=5))
+        while (moved := await client.receive()).opaque != 5:
+            assert moved.code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+        assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+        assert moved.ext_fields["nextBeginOffset"] == "0"
+        found = await client.pull(0, group="G")
+        assert found.bodies == ["a", "b", "c"]
+        await commit(client, 2)
+        assert await operator.committed() == 2
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [("four", 409, "JAVA", b"CLUSTERING")],
+        [("plus", JAVA_5, "CPP", b"CLUSTERING")],
+        [("all", JAVA_5, "JAVA", b"BROADCASTING")],
+    ],
+    ids=["a member of 4.9", "a member in C++", "a broadcast"],
+)
+def test_a_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(tmp_path, others):
+    async def story(broker):
+        members = [await member_of(broker, "five", JAVA_5)]
+        members += [await member_of(broker, *other) for other in others]
+        operator = await broker.connect()
+        await operator.put("a", "b", "c")
+        await commit(members[0], 3)
+        await reset_to_the_start(operator)
+        for member in members:
+            while (notice := await member.receive()).code != (
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+            ):
+                assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        assert await operator.committed() == 3  # members store the new offset themselves
+
+    tell(story, tmp_path)
+
+
+def test_a_reset_is_forgotten_with_the_last_member_so_that_offsets_can_be_stored(tmp_path):
+    async def story(broker):
+        client = await member_of(broker, "five", JAVA_5)
+        operator = await broker.connect()
+        await operator.put("a", "b", "c")
+        await commit(client, 3)
+        await reset_to_the_start(operator)
+        leave = {"clientID": "five", "consumerGroup": "G"}
+        await client.call(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=leave))
+        await commit(operator, 2)
+        assert await operator.committed() == 2
+
+    tell(story, tmp_path)
+
+
+def test_a_pull_of_another_program_does_not_take_the_reset_of_a_member(tmp_path):
+    async def story(broker):
+        client = await member_of(broker, "five", JAVA_5)
+        operator = await broker.connect()
+        await operator.put("a", "b", "c")
+        await commit(client, 3)
+        await reset_to_the_start(operator)
+        assert (await operator.pull(1, group="G")).bodies == ["b", "c"]
+        assert (await client.pull(3, group="G")).code == ResponseCode.PULL_OFFSET_MOVED
+
     tell(story, tmp_path)

@@ -31,6 +31,12 @@ class ConsumerGroup:
         self._subscribers: dict[str, Connection] = {}
         self.subscription_bytes = 0
         """The estimated size of the subscriptions, in bytes."""
+        self.resets: dict[tuple[str, int], int] = {}
+        """The offsets, by topic and queue id, at which the group goes on with its next pull there.
+
+        A pull is answered with its place, and takes it out. Offsets that members store until then
+        are of messages from before the reset.
+        """
         self._clients: dict[Connection, ClientChannel] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
         self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
@@ -195,6 +201,11 @@ class ConsumerManager:
         """Return the subscription of a group's members to a topic, or None."""
         members = self._groups.get(group)
         return members.subscriptions.get(topic) if members is not None else None
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a group has been moved in a queue, and has not pulled there since."""
+        members = self._groups.get(group)
+        return members is not None and (topic, queue_id) in members.resets
 
     def groups_with(self, connection: Connection) -> Set[str]:
         """Return the groups that a client is in."""
