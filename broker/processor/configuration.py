@@ -19,8 +19,7 @@ _NEEDED_BY_MQADMIN: Final[Mapping[str, str]] = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-"""What this broker does in place of settings that it does not have; 4.9's exportConfigs fails
-without them."""
+"""Settings that this broker does not have, as it behaves; 4.9's exportConfigs fails without them."""
 
 
 def properties_text(config: BrokerConfig) -> bytes:
