@@ -19,7 +19,7 @@ _NEEDED_BY_MQADMIN: Final[Mapping[str, str]] = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-"""Settings that this broker does not have, as it behaves; 4.9's exportConfigs fails without them."""
+"""Settings that this broker lacks, as it behaves; exportConfigs of 4.9 fails without them."""
 
 
 def properties_text(config: BrokerConfig) -> bytes:
