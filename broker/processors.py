@@ -162,9 +162,14 @@ class Processors:
             config.server.json_body_bytes_max,
             self.parked.park,
             around.loop.time,
+            self._client_id_of,
         )
         self.pull_lane = self._pull_lane()
         self.lanes = (self.sends.lane, self.pull_lane)
+
+    def _client_id_of(self, connection: Connection) -> str | None:
+        """Return the client id that the last heartbeat on a connection had, or None."""
+        return self.consumers.client_id_of(connection) or self.producers.client_id_of(connection)
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
         """Return the answer to a pull that has waited, or None if it was sent already."""
@@ -341,6 +346,7 @@ class Processors:
                 tables.groups,
                 tables.offsets,
                 IsYoung(around.store, around.memory_bytes),
+                self.consumers.is_reset,
             ),
             GroupOffsetsProcessor(
                 broker_name=name,
@@ -349,6 +355,7 @@ class Processors:
                 groups=tables.groups,
                 consumers=self.consumers,
                 offsets=tables.offsets,
+                release=around.hold_service.release,
             ),
             ClientRelayProcessor(name, around.store, self.consumers, around.work, self.awaited),
         )

@@ -360,7 +360,8 @@ def test_after_a_kill_messages_have_the_properties_that_they_were_sent_with_and_
     with BrokerProcess(tmp_path) as broker:
         found = asyncio.run(properties_of_all(broker))
         assert broker.stop() == 0
-    assert found == [{**properties, "CLUSTER": "DefaultCluster"} for properties in sent]
+    added = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    assert found == [{**properties, **added} for properties in sent]
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])

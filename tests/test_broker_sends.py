@@ -27,6 +27,9 @@ from rmq_spark.wire.properties import decode_properties
 from rocketpoll.broker.processor.sends.send_message import IDS_MAX
 from rocketpoll.broker.store.disk import LocalDisk
 
+ADDED = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+"""What the broker adds to the properties of each message."""
+
 REFUSED = {
     "a blank name": ({"topic": " "}, 1, "blank"),
     "strange characters": ({"topic": "../../etc"}, 1, "characters"),
@@ -171,8 +174,42 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
             "TAGS": "A",
             "KEYS": "k",
             "UNIQ_KEY": "u",
-            "CLUSTER": "DefaultCluster",
+            **ADDED,
         }
+
+    tell(story, tmp_path)
+
+
+WAYS_TO_SEND = {
+    "single": {},
+    "single, by the first request": {"code": RequestCode.SEND_MESSAGE},
+    "of a client that has it from a broker": {
+        "properties": {"MSG_REGION": "there", "TRACE_ON": "false", "CLUSTER": "theirs"}
+    },
+    "delayed": {"properties": {"DELAY": "1"}},
+    "waiting for the disk": {"properties": {"WAIT": "true"}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_SEND)
+@pytest.mark.parametrize("count", [1, 3], ids=["alone", "many"])
+def test_each_message_is_stored_with_region_and_trace_switch(tmp_path, way, count):
+    """A consumer of 5.x drops the trace of a message without a region."""
+
+    async def story(broker):
+        broker.make_topic("SCHEDULE_TOPIC_XXXX", 18)
+        client = await broker.connect()
+        requests = [send_request("x", **WAYS_TO_SEND[way]) for _ in range(count)]
+        for request in requests:
+            client.send(request)
+        for _ in requests:
+            assert (await client.receive()).code == 0
+        topic = "SCHEDULE_TOPIC_XXXX" if way == "delayed" else "T"
+        found = (await client.pull(0, topic=topic)).messages
+        assert len(found) == count
+        for message in found:
+            assert ADDED.items() <= message.properties.items()
+            assert message.properties_text.count("MSG_REGION") == 1
 
     tell(story, tmp_path)
 
@@ -181,7 +218,7 @@ def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, 
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(odd_properties, min_size=1, max_size=16))
-def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_but_the_cluster(
+def test_whatever_a_client_says_in_its_properties_comes_back_with_what_the_broker_adds(
     tmp_path, texts
 ):
     async def story(broker):
@@ -192,7 +229,7 @@ def test_whatever_a_client_says_in_its_properties_comes_back_and_nothing_more_bu
         batch = send_request(encode_batch(entries), code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
         assert (await client.call(batch)).code == 0
         found = [each.properties for each in (await client.pull()).messages]
-        expected = [{**decode_properties(text), "CLUSTER": "DefaultCluster"} for text in texts]
+        expected = [{**decode_properties(text), **ADDED} for text in texts]
         assert found == expected * 2
 
     with TemporaryDirectory(dir=tmp_path) as root:
@@ -223,7 +260,8 @@ def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
         fields = (await client.put("a")).ext_fields
         assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("North", "false")
         assert decode_offset_message_id(fields["msgId"])[0] == parse_host(f"10.1.2.3:{broker.port}")
-        assert (await client.pull(0)).messages[0].properties["CLUSTER"] == "C1"
+        stored = (await client.pull(0)).messages[0].properties
+        assert stored == {"CLUSTER": "C1", "MSG_REGION": "North", "TRACE_ON": "false"}
 
     tell(
         story,

@@ -15,7 +15,10 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
 from rocketpoll.broker.connection import Connection
-from rocketpoll.broker.processor.configuration import properties_text, read_only_configuration
+from rocketpoll.broker.processor.configuration import (
+    properties_text_for_operators,
+    read_only_configuration,
+)
 from rocketpoll.broker.processor.request import Handlers, RequestRejected, answer, header_of
 from rocketpoll.broker.processor.runtime_info import RuntimeInfo
 from rocketpoll.broker.settings.config import BrokerConfig
@@ -63,7 +66,7 @@ class BrokerAdminProcessor:
     def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
-        return answer(request, header)._replace(body=properties_text(self.config))
+        return answer(request, header)._replace(body=properties_text_for_operators(self.config))
 
     def get_runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_RUNTIME_INFO with all current figures."""

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import settings_of
 
+_NEEDED_BY_MQADMIN: Final[Mapping[str, str]] = {
+    "brokerId": "0",
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceTopicEnable": "false",
+    "useTLS": "false",
+}
+"""Settings that this broker lacks, as it behaves; exportConfigs of 4.9 fails without them."""
+
 
 def properties_text(config: BrokerConfig) -> bytes:
     """Return all settings as ``key=value`` lines. None of them is a secret."""
-    return "".join(f"{name}={value}\n" for name, value in settings_of(config).items()).encode()
+    return _lines(settings_of(config))
+
+
+def properties_text_for_operators(config: BrokerConfig) -> bytes:
+    """Return all settings, and those of RocketMQ's that mqadmin's exportConfigs needs to find."""
+    return _lines({**_NEEDED_BY_MQADMIN, **settings_of(config)})
+
+
+def _lines(settings: Mapping[str, object]) -> bytes:
+    return "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
 
 
 def read_only_configuration(request: RemotingCommand) -> RequestRejected:

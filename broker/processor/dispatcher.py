@@ -7,6 +7,7 @@ knows no processor, only their handlers.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.framing import Buffer
 from rocketpoll.broker.connection import Connection, Steps
 from rocketpoll.broker.processor.request import Handler, Handlers, RequestRejected, TopicNotSaved
 from rocketpoll.broker.state.limits import TooMany
@@ -51,6 +53,14 @@ _WITH_MESSAGES: Final = frozenset(
 )
 """The requests whose bodies are messages, with limits of their own; all other bodies are JSON."""
 
+REFUSAL_LOG_SECONDS: Final = 60.0
+"""Seconds between two lines about refusals of one kind."""
+REFUSAL_LINES_MAX: Final = 64
+"""The maximum number of kinds of refusals that are logged in that time."""
+_CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNORECASE)
+_CLIENT_ID_WITHIN_BYTES: Final = 65_536
+_REMARK_CHARACTERS_MAX: Final = 500
+
 _CALM_SECONDS: Final = 10.0
 """Seconds without a request that is hindered, after which those of its kind are hindered no more.
 
@@ -67,11 +77,13 @@ class RequestDispatcher:
         json_body_bytes_max: int,
         park: Park,
         clock: Callable[[], float] = time.monotonic,
+        client_id_of: Callable[[Connection], str | None] = lambda _: None,
     ) -> None:
         """Take each processor's handlers; no code may have two.
 
         A JSON body beyond the limit is refused, as reading it would keep all others waiting.
         ``park`` gets a request whose topic is not saved, and may answer with a refusal.
+        ``client_id_of`` returns the client id that a connection is known by, for the log.
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._park = park
@@ -80,6 +92,7 @@ class RequestDispatcher:
         """What hinders requests, by code: the disk fails, or something is lacking."""
         self._hindered_at: dict[int, float] = {}
         self._worked_on_beside: set[int] = set()
+        self._refusal_log = RefusalLog(clock, client_id_of)
         self.refused: Counter[tuple[int, int]] = Counter()
         """The number of refused requests, by their code and that of their answer."""
         self._handlers: dict[int, Handler] = {}
@@ -123,7 +136,7 @@ class RequestDispatcher:
             if answer is not None or request.code not in self._worked_on_beside:
                 self._note_success(request.code)
             if answer is not None and answer.code:
-                self._note(request, answer)
+                self._note(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
     def _parked(
@@ -131,14 +144,23 @@ class RequestDispatcher:
     ) -> RemotingCommand | None:
         answer = self._park(connection, request, topic)
         if answer is not None:
-            self._note(request, answer)
+            self._note(connection, request, answer)
         return answer
 
-    def _note(self, request: RemotingCommand, answer: RemotingCommand) -> None:
-        """Count an answer that is a refusal."""
+    def _note(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        answer: RemotingCommand,
+        error: Exception | None = None,
+    ) -> None:
+        """Count and log an answer that is a refusal."""
         if answer.code not in _NO_REFUSALS:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
+            is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
+            level = logging.WARNING if is_unreadable else logging.INFO
+            self._refusal_log.refused(level, connection, request, answer)
 
     def _excused_steps(
         self, connection: Connection, request: RemotingCommand, steps: Steps
@@ -153,7 +175,7 @@ class RequestDispatcher:
         else:
             self._note_success(request.code)
             if answer is not None and answer.code:
-                self._note(request, answer)
+                self._note(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
     def _note_success(self, code: int) -> None:
@@ -183,7 +205,7 @@ class RequestDispatcher:
     ) -> RemotingCommand:
         """Return the answer for an exception, so that the client is not left waiting."""
         answer = self._answer_for(connection, request, error)
-        self._note(request, answer)
+        self._note(connection, request, answer, error)
         return answer
 
     def _answer_for(
@@ -201,6 +223,88 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_BUSY, what_is_wrong(error))
         _log.error("request %d of %s failed", request.code, connection.remote_host, exc_info=error)
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
+
+
+class RefusalLog:
+    """One log line for each kind of refusal that a client gets, and not one for each request.
+
+    A client that is refused often says nothing of it to its user: its consumers receive nothing.
+    Refusals of one request with one answer to one address are a kind. A kind is logged when it
+    starts, and at most once every `REFUSAL_LOG_SECONDS` as long as it goes on, with the number of
+    refusals since the line before.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], client_id_of: Callable[[Connection], str | None]
+    ) -> None:
+        self._clock = clock
+        self._client_id_of = client_id_of
+        self._period_started_at = clock()
+        self._unlogged: dict[tuple[str, int, int], int] = {}
+        """The number of refusals since the last line, by address, request and answer."""
+        self._unlogged_kinds = 0
+
+    def refused(
+        self, level: int, connection: Connection, request: RemotingCommand, answer: RemotingCommand
+    ) -> None:
+        """Log a refusal, unless one of its kind was logged in this period."""
+        if self._clock() - self._period_started_at >= REFUSAL_LOG_SECONDS:
+            self._end_period()
+        host = str(connection.remote_host)
+        kind = (host.rpartition(":")[0], request.code, answer.code)
+        if kind in self._unlogged:
+            self._unlogged[kind] += 1
+        elif len(self._unlogged) >= REFUSAL_LINES_MAX:
+            self._unlogged_kinds += 1
+        else:
+            self._unlogged[kind] = 0
+            _log.log(
+                level,
+                "%s of %s, client id %s, refused with %s: %s",
+                _name_of(RequestCode, request.code),
+                host,
+                self._client_id_of(connection) or _client_id_in(request.body),
+                _name_of(ResponseCode, answer.code),
+                _printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
+            )
+
+    def _end_period(self) -> None:
+        seconds = self._clock() - self._period_started_at
+        for (ip, code, answer_code), count in self._unlogged.items():
+            if count:
+                _log.info(
+                    "%s of %s refused with %s %d more times within %.0f s",
+                    _name_of(RequestCode, code),
+                    ip,
+                    _name_of(ResponseCode, answer_code),
+                    count,
+                    seconds,
+                )
+        if self._unlogged_kinds:
+            _log.warning(
+                "%d more requests of too many kinds for the log were refused within %.0f s; "
+                "rocketpoll_requests_refused_total counts all",
+                self._unlogged_kinds,
+                seconds,
+            )
+        self._unlogged.clear()
+        self._unlogged_kinds = 0
+        self._period_started_at = self._clock()
+
+
+def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
+    return codes(number).name if number in codes._value2member_map_ else f"request {number}"
+
+
+def _client_id_in(body: Buffer) -> str:
+    """Return the client id in a body that may not be readable, or a word for none."""
+    found = _CLIENT_ID.search(bytes(body[:_CLIENT_ID_WITHIN_BYTES]))
+    return _printable(found[1].decode(errors="replace")) if found else "unknown"
+
+
+def _printable(text: str) -> str:
+    """Return a text of a client for one line of the log."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _not_supported(_: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -31,6 +31,12 @@ class ConsumerGroup:
         self._subscribers: dict[str, Connection] = {}
         self.subscription_bytes = 0
         """The estimated size of the subscriptions, in bytes."""
+        self.resets: dict[tuple[str, int], int] = {}
+        """The offsets, by topic and queue id, at which the group goes on with its next pull there.
+
+        A pull is answered with its place, and takes it out. Offsets that members store until then
+        are of messages from before the reset.
+        """
         self._clients: dict[Connection, ClientChannel] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
         self.clients: Mapping[Connection, ClientChannel] = MappingProxyType(self._clients)
@@ -196,9 +202,20 @@ class ConsumerManager:
         members = self._groups.get(group)
         return members.subscriptions.get(topic) if members is not None else None
 
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a group has been moved in a queue, and has not pulled there since."""
+        members = self._groups.get(group)
+        return members is not None and (topic, queue_id) in members.resets
+
     def groups_with(self, connection: Connection) -> Set[str]:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
+
+    def client_id_of(self, connection: Connection) -> str | None:
+        """Return the id of the client on a connection, or None if it is in no group."""
+        for name in self.groups_with(connection):
+            return self._groups[name].clients[connection].client_id
+        return None
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """Return the groups whose members subscribe to a topic."""

@@ -88,6 +88,12 @@ class ProducerManager:
         """Return the groups that a client is in."""
         return self._groups_of.get(connection, _NO_GROUPS).keys()
 
+    def client_id_of(self, connection: Connection) -> str | None:
+        """Return the id of the client on a connection, or None if it is in no group."""
+        for name in self.groups_with(connection):
+            return self._groups[name][connection].client_id
+        return None
+
     def channels(self, group: str) -> tuple[ClientChannel, ...]:
         """Return the clients of a group, in the order in which they came."""
         return tuple(self._groups.get(group, {}).values())

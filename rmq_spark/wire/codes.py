@@ -5,7 +5,7 @@ Names and numbers are RocketMQ's own, so that a search for either finds this fil
 This module knows nothing of what the requests carry: see `headers`.
 
 Some of RocketMQ's numbers are missing here on purpose, because rocketpoll serves none of them: 50
-to 53 and 200050 ff. (pop), 370 (priorities), 400 and 401 (static topics), 901 and 904 (masters and
+to 53, 401 and 200050 ff. (pop), 370 (priorities), 513 (static topics), 901 and 904 (masters and
 slaves), 3001 ff. (users and access lists), and the answers 2000 to 2018 (controllers). A peer
 that sends one is answered REQUEST_CODE_NOT_SUPPORTED.
 """
@@ -106,6 +106,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351  # B, 5.x
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
     LITE_PULL_MESSAGE = 361  # B, 5.x: what every lite consumer of 5.x sends in place of 11
+    QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front

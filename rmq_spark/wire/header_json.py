@@ -4,7 +4,8 @@
      "serializeTypeCurrentRPC":"JSON","version":409}
 
 Written as Java writes it: compact, keys in alphabetical order, absent fields left out. Read as Java
-reads it: unknown keys are passed over, scalars among the ext fields become text, nulls vanish.
+reads it: unknown keys are passed over, scalars among the ext fields become text, nulls vanish; the
+spellings of clients in other languages are read as those of bodies are (`bodies.mapping`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ from rmq_spark.wire.header import (
     is_text,
     unencodable,
 )
+from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
 _FOUR_INTS = struct.Struct(">4i")
 _PREFIX = struct.Struct(">iI")
 _LENGTH_BYTES = 4
 _JSON = SerializeType.JSON.value
+_NAMES = dict.fromkeys(("code", "extFields", "flag", "language", "opaque", "remark", "version"))
+_PLAIN_NAMES = {plain_name(name): name for name in _NAMES}
+_PLAIN_LANGUAGES = {plain_name(language.name): language for language in LanguageCode}
 _OPAQUE_MARK = 1_234_567_890
 _new_header: Callable[[type[Header], tuple[Any, ...]], Header] = tuple.__new__
 
@@ -72,7 +77,7 @@ def decode_header(data: Buffer) -> Header:
         ) from error
     try:
         return _plain_header(fields)
-    except (KeyError, TypeError, ValueError, struct.error):
+    except (AttributeError, KeyError, TypeError, ValueError, struct.error):
         return _any_header(fields)
 
 
@@ -100,45 +105,64 @@ def _plain_header(fields: Any) -> Header:
 def _any_header(fields: Any) -> Header:
     if type(fields) is not dict:
         raise HeaderError("JSON header", at=0, needed="an object", found=fields)
+    if not fields.keys() <= _NAMES.keys():
+        fields = {
+            known: value
+            for name, value in fields.items()
+            if (known := name if name in _NAMES else _PLAIN_NAMES.get(plain_name(name))) is not None
+            and (known == name or fields.get(known) is None)
+        }
     get = fields.get
     remark = get("remark")
-    if remark is not None and type(remark) is not str:
-        raise HeaderError("JSON header", at="remark", needed="text", found=remark)
-    language = get("language")
-    if language is None:
-        language = "JAVA"
-    elif type(language) is not str and type(language) is not int:
-        raise HeaderError("JSON header", at="language", needed="a name", found=language)
-    code: Any = get("code")  # Any until check_ints has looked
-    version, opaque, flag = get("version"), get("opaque"), get("flag")
-    if version is None:
-        version = 0
-    if opaque is None:
-        opaque = 0
-    if flag is None:
-        flag = 0
+    if remark is not None:
+        remark = _text("remark", remark)
+    code: Any = _int("code", get("code"), None)  # Any until check_ints has looked
+    version, opaque, flag = (_int(name, get(name), 0) for name in ("version", "opaque", "flag"))
     check_ints(code, version, opaque, flag)
-    language = LANGUAGES.get(language, LanguageCode.OTHER)
+    language = _language(get("language"))
     return Header(code, language, version, opaque, flag, remark, _ext_fields(get("extFields")))
 
 
+def _int(name: str, value: Any, default: int | None) -> Any:
+    if type(value) is int:
+        return value
+    try:
+        number = int_from_json(value)
+    except ValueError:
+        raise HeaderError("JSON header", at=name, needed="an integer", found=value) from None
+    return default if number is None else number
+
+
+def _language(value: Any) -> LanguageCode:
+    if value is None:
+        return LanguageCode.JAVA
+    if isinstance(value, str):
+        if value in LANGUAGES:
+            return LANGUAGES[value]
+        if not value.isdecimal():
+            return _PLAIN_LANGUAGES.get(plain_name(value), LanguageCode.OTHER)
+    return LANGUAGES.get(_int("language", value, None), LanguageCode.OTHER)
+
+
 def _ext_fields(fields: object) -> Mapping[str, str]:
-    if not fields:
+    if not fields or fields == "null":
         return NO_EXT_FIELDS
     if type(fields) is not dict:
         raise HeaderError("JSON header", at="extFields", needed="an object", found=fields)
     check_ext_count(len(fields))
     if is_text(fields.values()):
         return fields
-    return {key: _text(key, value) for key, value in fields.items() if value is not None}
+    return {
+        key: _text(f"extFields.{key}", value) for key, value in fields.items() if value is not None
+    }
 
 
-def _text(key: str, value: object) -> str:
+def _text(place: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise HeaderError("JSON header", at=f"extFields.{key}", needed="text", found=value)
+    raise HeaderError("JSON header", at=place, needed="text", found=value)
 
 
 class JsonAnswer:

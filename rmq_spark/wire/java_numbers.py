@@ -1,10 +1,14 @@
-"""Integers as Java's ``parseInt`` and ``parseLong`` read them: a sign, digits, and nothing else.
+"""Integers and names as Java and its JSON libraries read them.
 
-Python's own ``int`` also takes blanks around a number and underscores in it. The modules that read
-numbers out of text share this one; it knows none of them.
+``parseInt`` and ``parseLong`` read a sign and digits, and nothing else; Python's own ``int`` also
+takes blanks around a number and underscores in it. `int_from_json` adds what fastjson accepts in
+place of an integer, and `plain_name` is how it compares the names of members. The readers of bodies
+and of headers share this module.
 """
 
 from __future__ import annotations
+
+import re
 
 _CHARACTERS_MAX = 40  # turning digits to a number takes time quadratic in their count
 
@@ -31,3 +35,40 @@ def _parse(text: str, bound: int) -> int:
     if not -bound <= value < bound:
         raise ValueError
     return value
+
+
+_NULLS = ("", "null")
+_WORDS = {"true": 1, "false": 0}
+_DECIMAL = re.compile(r"[+-]?\d{1,19}(?:\.\d{1,19})?(?:[eE][+-]?\d{1,2})?")
+
+
+def int_from_json(value: object) -> int | None:
+    """Return the 64-bit integer that Java's fastjson reads from a JSON value, or raise ValueError.
+
+    Clients in other languages write numbers as text, as floats (``5.0``) or as booleans. A fraction
+    is cut off. None, an empty text and ``"null"`` are None. Where fastjson 1 and 2 differ, the
+    more liberal one counts.
+    """
+    if isinstance(value, str):
+        if value in _NULLS:
+            return None
+        text = value.replace(",", "")  # fastjson reads "1,000"
+        word = _WORDS.get(text)
+        if word is not None:
+            return word
+        try:
+            return parse_int64(text)
+        except ValueError:
+            if _DECIMAL.fullmatch(text) is None:
+                raise
+            value = float(text)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not -(1 << 63) <= value < 1 << 63:  # NaN included
+        raise ValueError
+    return int(value)
+
+
+def plain_name(name: str) -> str:
+    """Return a name without case, ``_`` and ``-``, as fastjson compares names of members."""
+    return name.lower().replace("_", "").replace("-", "")

@@ -23,7 +23,22 @@ def test_the_settings_are_shown_with_their_version(room):
     answer = room.ask(RequestCode.GET_BROKER_CONFIG)
     version = decode_body(DataVersion, answer.ext_fields["version"].encode())
     assert version == DataVersion(timestamp=room.clock(), counter=0)
-    assert answer.body == properties_text(room.config)
+    assert bytes(answer.body).endswith(properties_text(room.config))
+
+
+NEEDED_BY_EXPORT_CONFIGS = """
+    brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType
+    maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable
+    useTLS autoCreateTopicEnable autoCreateSubscriptionGroup
+"""
+
+
+def test_the_settings_have_all_that_mqadmins_exportconfigs_needs(room):
+    """The command of 4.9.7 fails on the first that is missing."""
+    answer = room.ask(RequestCode.GET_BROKER_CONFIG)
+    found = dict(line.split("=", 1) for line in bytes(answer.body).decode().splitlines())
+    assert set(NEEDED_BY_EXPORT_CONFIGS.split()) <= found.keys()
+    assert all(found[name] for name in NEEDED_BY_EXPORT_CONFIGS.split())
 
 
 def test_delay_offsets_are_shown_by_level(room):

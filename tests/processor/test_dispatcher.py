@@ -13,7 +13,12 @@ from logged_lines import lines_of
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST, RequestDispatcher
+from rocketpoll.broker.processor.dispatcher import (
+    REFUSAL_LINES_MAX,
+    REFUSAL_LOG_SECONDS,
+    UNKNOWN_REQUEST,
+    RequestDispatcher,
+)
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.store.errors import StoreFailed
 
@@ -287,3 +292,43 @@ def test_requests_that_nobody_knows_are_counted_as_one_kind():
     for code in (12, 13):
         counted = refusals(None, code=code)
         assert counted == {(UNKNOWN_REQUEST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED): 1}
+
+
+def test_refusals_of_one_kind_are_logged_once_a_minute_with_their_number(caplog):
+    clock = Clock()
+    dispatch = RequestDispatcher(
+        [{10: handler(RequestRejected(ResponseCode.SYSTEM_ERROR, "why"))}],
+        1_000,
+        never_parked,
+        clock,
+    )
+    caplog.set_level("INFO")
+    connection = FakeConnection()
+    for _ in range(5):
+        dispatch(connection, RemotingCommand(10))
+    clock.now += REFUSAL_LOG_SECONDS
+    dispatch(connection, RemotingCommand(10))
+    first, summary, again = lines_of(caplog)
+    assert first == again
+    assert "refused with SYSTEM_ERROR: why" in first
+    assert summary.endswith("refused with SYSTEM_ERROR 4 more times within 60 s")
+
+
+def test_a_client_that_is_refused_in_many_ways_does_not_fill_the_log(caplog):
+    clock = Clock()
+    dispatch = RequestDispatcher([], 1_000, never_parked, clock)
+    caplog.set_level("INFO")
+    for code in range(1_000, 1_000 + 10 * REFUSAL_LINES_MAX):
+        dispatch(FakeConnection(), RemotingCommand(code))
+    assert len(lines_of(caplog)) == REFUSAL_LINES_MAX
+    clock.now += REFUSAL_LOG_SECONDS
+    dispatch(FakeConnection(), RemotingCommand(999))
+    assert lines_of(caplog)[REFUSAL_LINES_MAX].startswith(f"{9 * REFUSAL_LINES_MAX} more requests")
+    assert dispatch.refused[UNKNOWN_REQUEST, 3] == 10 * REFUSAL_LINES_MAX + 1
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now

@@ -5,13 +5,15 @@ It only looks at what heartbeats have said, but for the locks of queues that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Final
 
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.bodies.lists import TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.connection import Connection, Steps
@@ -58,6 +60,7 @@ class ConsumerGroupProcessor:
         """Return the handlers for members, their queues, their connections and subscriptions."""
         return {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list_by_group,
+            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
             RequestCode.LOCK_BATCH_MQ: self.lock_batch_mq,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch_mq,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connection_list,
@@ -77,6 +80,48 @@ class ConsumerGroupProcessor:
             )
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         return answer_in_steps(request, body)
+
+    def query_assignment(self, _: Connection, request: RemotingCommand) -> Steps:
+        """List the queues of a member that leaves dividing them to the broker (5.x).
+
+        An answer without assignments has the member keep the queues that it has.
+        """
+        body = yield from body_in_steps(request, clients.QueryAssignmentRequestBody)
+        queues = self._assigned(body)
+        if queues is None:
+            return answer(request)
+        assigned = clients.QueryAssignmentResponseBody(
+            message_queue_assignments=tuple(
+                clients.MessageQueueAssignment(
+                    message_queue=MessageQueue(body.topic, self._broker_name, queue_id)
+                )
+                for queue_id in queues
+            )
+        )
+        return (yield from answer_in_steps(request, assigned))
+
+    def _assigned(self, body: clients.QueryAssignmentRequestBody) -> Sequence[int] | None:
+        """Return the ids of a member's queues, or None if the broker cannot know them."""
+        config = self._topics.get(body.topic)
+        if config is None or not config.perm & TopicPermission.READ.value:
+            return None
+        all_queues = range(config.read_queue_nums)
+        if body.message_model is clients.MessageModel.BROADCASTING:
+            return all_queues
+        group = self._consumers.group(body.consumer_group)
+        if body.message_model is clients.MessageModel.LITE_SELECTIVE or group is None:
+            return None
+        divide = _STRATEGIES.get(body.strategy_name or "")
+        if divide is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker divides queues by {' or '.join(_STRATEGIES)}, not by "
+                f"{body.strategy_name}: use one of these, or let the client divide them",
+            )
+        members = group.client_ids
+        if body.client_id not in members:
+            return ()
+        return divide(all_queues, members.index(body.client_id), len(members))
 
     def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Lock queues for a client, and answer which of them it holds now.
@@ -185,6 +230,22 @@ class ConsumerGroupProcessor:
             topic=header.topic,
         )
         return answer(request, body=body)
+
+
+def _averagely(queues: range, member: int, members: int) -> Sequence[int]:
+    """Return neighbouring queues for a member; the first members have one more."""
+    share, rest = divmod(len(queues), members)
+    start = member * share + min(member, rest)
+    return queues[start : start + share + (member < rest)]
+
+
+def _averagely_by_circle(queues: range, member: int, members: int) -> Sequence[int]:
+    """Return the queues of a member to whom they are dealt like cards."""
+    return queues[member::members]
+
+
+_STRATEGIES: Final = {"AVG": _averagely, "AVG_BY_CIRCLE": _averagely_by_circle}
+"""The ways in which RocketMQ's brokers divide queues, by the names of Java's strategies."""
 
 
 def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.LockBatchRequestBody]:

@@ -86,13 +86,18 @@ class ConsumerOffsetProcessor:
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         is_in_memory: Callable[[str, int], bool],
+        is_reset: Callable[[str, str, int], bool] = lambda *_: False,
     ) -> None:
-        """Take the tables; ``is_in_memory`` tells whether a queue is young: `IsYoung`."""
+        """Take the tables; ``is_in_memory`` tells whether a queue is young: `IsYoung`.
+
+        ``is_reset`` returns whether a group, in a topic and a queue, has yet to hear of a reset.
+        """
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._is_in_memory = is_in_memory
+        self._is_reset = is_reset
 
     def handlers(self) -> Handlers:
         """Return the handlers of all requests about offsets."""
@@ -143,6 +148,8 @@ class ConsumerOffsetProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"commitOffset {header.commit_offset} is below zero; nothing was stored",
             )
+        if self._is_reset(group, header.topic, header.queue_id):  # that of a message from before
+            return answer(request)._replace(remark="Offset has been previously reset")
         self._offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
         return answer(request)
 

@@ -116,9 +116,13 @@ class GroupAdminProcessor:
         return answer_in_steps(request, self._groups.wrapper())
 
     def get(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration."""
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration.
+
+        A group that is not there is created if groups may be, as in 5.x: RocketMQ's proxy asks so
+        before a consumer of a new group starts.
+        """
         group = header_of(request).group
-        config = self._groups.get(group)
+        config = self._groups.find_or_create(group)
         if config is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] not exist"

@@ -1,19 +1,24 @@
 """GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
 
     INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue
-                                  ─> RESET_CONSUMER_CLIENT_OFFSET to each member
+          ─> all members are of Java 5.x? the next pull of each queue is answered with its offset
+          ─> else: RESET_CONSUMER_CLIENT_OFFSET to each member
 
 Members keep their offsets in memory and store them every few seconds. So a reset that only changed
-the table would be overwritten: the members are told, and store the new offsets themselves. A group
-that is offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores them.
+the table would be overwritten. Members are notified, and store the new offsets themselves. Java's
+client sleeps for ten seconds in the thread that handles this request, one of as many as the machine
+has cores. Clients of 5.x are therefore moved as RocketMQ 5 does it: the broker stores the offsets,
+ignores what members store until their next pull, and answers that with PULL_OFFSET_MOVED. A group
+that is offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores the offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final
 
 from rmq_spark.wire.bodies import encode_body_in_steps
+from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (
     MessageQueueForC,
@@ -43,6 +48,8 @@ from rocketpoll.broker.store.message_store import MessageStore
 
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""
+RESET_BY_PULL_VERSION_MIN: Final = 413
+"""V5_0_0: a client goes on at once where the answer to its pull says."""
 NO_CORRECTION: Final = (1 << 63) - 1
 """Java's Long.MAX_VALUE: the compared group is not ahead of any other."""
 
@@ -60,13 +67,16 @@ class GroupOffsetsProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
+        release: Callable[[str], Iterator[None]],
     ) -> None:
+        """Take the tables; ``release`` answers, in steps, all pulls of a topic that wait."""
         self._broker_name = broker_name
         self._store = store
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
+        self._release = release
 
     def handlers(self) -> Handlers:
         """Return the handlers of resets, clones and comparisons."""
@@ -90,7 +100,10 @@ class GroupOffsetsProcessor:
                 f"the consumer group[{header.group}] has no member online; its offsets were not "
                 "changed",
             )
-        yield from self._tell(group, header, targets)
+        if _are_moved_by_pulls(group):
+            yield from self._move_by_pulls(group, header, targets)
+        else:
+            yield from self._notify(group, header, targets)
         table = {
             self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
         }
@@ -143,7 +156,19 @@ class GroupOffsetsProcessor:
             )
         return queue_offset
 
-    def _tell(
+    def _move_by_pulls(
+        self,
+        group: ConsumerGroup,
+        header: headers.ResetOffsetRequestHeader,
+        targets: Mapping[int, int],
+    ) -> Generator[None, None, None]:
+        """Store the offsets, and have the next pull of each queue answered with its own."""
+        for queue_id, target in targets.items():
+            self._offsets.commit(header.group, header.topic, queue_id, target)
+            group.resets[header.topic, queue_id] = target
+        yield from self._release(header.topic)
+
+    def _notify(
         self,
         group: ConsumerGroup,
         header: headers.ResetOffsetRequestHeader,
@@ -239,6 +264,17 @@ class GroupOffsetsProcessor:
         }
         body = QueryCorrectionOffsetBody(correction_offsets=corrections)
         return (yield from answer_in_steps(request, body))
+
+
+def _are_moved_by_pulls(group: ConsumerGroup) -> bool:
+    """Return whether all members go on at once where the answer to a pull says.
+
+    In BROADCASTING each member has to be moved, and a queue has the pulls of all of them.
+    """
+    return group.message_model is not MessageModel.BROADCASTING and all(
+        each.language == LanguageCode.JAVA.name and each.version >= RESET_BY_PULL_VERSION_MIN
+        for each in group.clients.values()
+    )
 
 
 def _given(number: int | None) -> int | None:

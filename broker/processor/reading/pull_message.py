@@ -186,6 +186,13 @@ class PullMessageProcessor:
 
         Return an answer that is to be sent; None if it was sent, or the pull waits.
         """
+        members = self._consumers.group(header.consumer_group)
+        if members is not None and members.resets and connection in members.clients:
+            target = members.resets.pop((header.topic, header.queue_id), None)
+            if target is not None:
+                low, high = self._store.queue_offsets(header.topic, header.queue_id)
+                fields = _fields(target, low, high)
+                return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
         if (
             may_hold
             and header.sys_flag & _COMMIT_OFFSET

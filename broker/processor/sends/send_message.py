@@ -29,7 +29,12 @@ from rocketpoll.broker.processor.sends.batch_puts import LARGE_BATCH_BYTES, Batc
 from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_lane import SendLane
 from rocketpoll.broker.processor.sends.send_plan import SendPlan, SendPlanTable
-from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
+from rocketpoll.broker.processor.sends.stored_properties import (
+    MSG_REGION,
+    TRACE_ON,
+    PropertyRewriter,
+    StoredProperties,
+)
 from rocketpoll.broker.processor.usual_answer import UsualAnswer
 from rocketpoll.broker.schedule.delayed_message import scheduled
 from rocketpoll.broker.settings.config import BrokerConfig
@@ -82,12 +87,12 @@ class SendMessageProcessor:
         self._acknowledger = acknowledger
         self._stats = stats
         self._why_busy = why_busy
-        self._properties = PropertyRewriter(config.broker_cluster_name)
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._marks = {
-            "MSG_REGION": config.region_id,
-            "TRACE_ON": "true" if config.trace_on else "false",
+            MSG_REGION: config.region_id,
+            TRACE_ON: "true" if config.trace_on else "false",
         }
+        self._properties = PropertyRewriter(config.broker_cluster_name, self._marks)
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._sent = UsualAnswer({"msgId": "%s%016X", **place}, self._marks)
         self._sent_batch = UsualAnswer({"msgId": "%s", **place}, self._marks)

@@ -1,8 +1,9 @@
 """The changes that a broker makes to the properties of a message before it stores them.
 
-CLUSTER, the cluster's name, is added. WAIT is an instruction to the broker and is dropped; messages
-of a batch keep theirs, as with RocketMQ, which does not look into them. The text stays as it is
-otherwise: nothing is decoded unless one of the names may be in it.
+CLUSTER, the cluster's name, is added, and so are MSG_REGION and TRACE_ON, as 5.x does: a consumer
+of 5.x drops the trace of a message without a region. WAIT is an instruction to the broker and is
+dropped; messages of a batch keep theirs, as with RocketMQ, which does not look into them. The text
+stays as it is otherwise: nothing is decoded unless one of the names may be in it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,20 @@ from rmq_spark.wire.properties import (
 )
 
 CLUSTER: Final = "CLUSTER"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
 TRAN_MSG: Final = "TRAN_MSG"
-_NAMED: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, CLUSTER, TRAN_MSG))
-_WAIT, _DELAY, _CLUSTER, _TRAN_MSG = _NAMED
+_ADDED_NAMES: Final = (CLUSTER, MSG_REGION, TRACE_ON)
+_NAMED: Final = tuple(
+    f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, TRAN_MSG, *_ADDED_NAMES)
+)
+_WAIT, _DELAY, _TRAN_MSG, _CLUSTER, _MSG_REGION, _TRACE_ON = _NAMED
 _TIMER = "TIMER_DEL"  # what all of TIMERS begin with
 _INSTRUCTIONS = (*_NAMED, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES = _CLUSTER.encode(), _DELAY.encode(), _TIMER.encode()
+_ADDED_BYTES = (_CLUSTER.encode(), _MSG_REGION.encode(), _TRACE_ON.encode())
+_DELAY_BYTES, _TIMER_BYTES = _DELAY.encode(), _TIMER.encode()
 _LAST_WAITS = f"{PROPERTY_SEPARATOR}{_WAIT}true"
 _WAITS = f"{_LAST_WAITS}{PROPERTY_SEPARATOR}"
 """The text as Java's producers write it; newer ones leave out the very last separator."""
@@ -54,17 +61,25 @@ _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredPrope
 
 
 class PropertyRewriter:
-    """Rewrites properties for one cluster."""
+    """Rewrites properties for one broker."""
 
-    def __init__(self, cluster_name: str) -> None:
-        self._cluster = f"{CLUSTER}{NAME_VALUE_SEPARATOR}{cluster_name}{PROPERTY_SEPARATOR}"
-        self._cluster_name = cluster_name
+    def __init__(self, cluster_name: str, marks: Mapping[str, str]) -> None:
+        """Take the cluster's name, and MSG_REGION and TRACE_ON as answers to sends have them."""
+        self._added_properties = {**marks, CLUSTER: cluster_name}
+        self._added = encode_properties(self._added_properties)
 
     def stored(self, text: str | None) -> StoredProperties:
         """Return the properties of a send as they are stored."""
         if not text:
-            return StoredProperties(self._cluster)
-        if _DELAY in text or _CLUSTER in text or _TRAN_MSG in text or _TIMER in text:
+            return StoredProperties(self._added)
+        if (
+            _DELAY in text
+            or _CLUSTER in text
+            or _TRAN_MSG in text
+            or _TIMER in text
+            or _MSG_REGION in text
+            or _TRACE_ON in text
+        ):
             return self._looked_through(text)
         waits = True
         if _WAIT in text:
@@ -77,7 +92,7 @@ class PropertyRewriter:
                 text = shorter
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
-        return _new_properties(StoredProperties, (text + self._cluster, waits, 0, False, None))
+        return _new_properties(StoredProperties, (text + self._added, waits, 0, False, None))
 
     def all_stored(self, texts: str, between: str) -> list[bytes] | None:
         """Return the properties of many sends, each as `stored` does, that stand in one text.
@@ -90,11 +105,11 @@ class PropertyRewriter:
         text = text[: -len(between)]
         if any(map(text.count, _INSTRUCTIONS)):
             return None
-        cluster = self._cluster.encode()
+        added = self._added.encode()
         return [
-            each + cluster
+            each + added
             if each.endswith(_SEPARATOR) or not each
-            else b"".join((each, _SEPARATOR, cluster))
+            else b"".join((each, _SEPARATOR, added))
             for each in text.encode().split(between.encode())
         ]
 
@@ -110,9 +125,10 @@ class PropertyRewriter:
     def stored_in_batch(self, own: bytes, of_batch: bytes) -> bytes:
         """Join the properties of one message of a batch: its own, then the batch's as stored."""
         # To count takes a third of the time of `in`, which, of bytes, tries a number first.
-        if own.count(_CLUSTER_BYTES):
+        if any(map(own.count, _ADDED_BYTES)):
             properties = decode_properties(own.decode("utf-8", "replace"))
-            properties.pop(CLUSTER, None)
+            for name in _ADDED_NAMES:
+                properties.pop(name, None)
             own = encode_properties(properties).encode()
         if own and not own.endswith(_SEPARATOR):
             own += _SEPARATOR
@@ -120,7 +136,7 @@ class PropertyRewriter:
 
     def all_stored_in_batch(self, own: Sequence[bytes], of_batch: bytes) -> list[bytes]:
         """Join the properties of all messages of a batch, each as `stored_in_batch` does."""
-        if not all(own) or b"".join(own).count(_CLUSTER_BYTES):
+        if not all(own) or any(map(b"".join(own).count, _ADDED_BYTES)):
             return [self.stored_in_batch(each, of_batch) for each in own]
         return [
             each + of_batch if each.endswith(_SEPARATOR) else each + _SEPARATOR + of_batch
@@ -134,7 +150,7 @@ class PropertyRewriter:
         ``own`` has these of all, back to back, each of this width. None if `all_stored_in_batch`
         makes more of one than that, or one asks to be delivered later.
         """
-        if any(map(own.count, (_CLUSTER_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
+        if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
             return None
         last_bytes = own[width - 1 :: width] if width else b""
         ended = last_bytes.count(_SEPARATOR)
@@ -156,7 +172,7 @@ class PropertyRewriter:
     def _looked_through(self, text: str) -> StoredProperties:
         properties = decode_properties(text)
         waits = properties.pop(WAIT, "true") == "true"
-        properties[CLUSTER] = self._cluster_name
+        properties.update(self._added_properties)
         level = properties.get(DELAY, "0")
         delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
         return StoredProperties(

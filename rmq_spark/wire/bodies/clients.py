@@ -5,6 +5,7 @@ What operators see of members is `client_info`, which a client loads when it is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,7 +39,8 @@ class ConsumeFromWhere(Enum):
     """The start of a group in a queue of which it has no offset.
 
     A young queue, whose first message is still there and in the broker's memory, is read from that
-    message on, whatever is chosen. The last three are deprecated in RocketMQ, and still sent.
+    message on, whatever is chosen. The members are in Java's order, as some clients send their
+    positions. The last three that are listed here are deprecated in RocketMQ, and still sent.
 
     Attributes:
         CONSUME_FROM_LAST_OFFSET: At the end of the queue: only messages that come from now on.
@@ -51,11 +53,11 @@ class ConsumeFromWhere(Enum):
     """
 
     CONSUME_FROM_LAST_OFFSET = 0
-    CONSUME_FROM_FIRST_OFFSET = 1
-    CONSUME_FROM_TIMESTAMP = 2
-    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 3
-    CONSUME_FROM_MIN_OFFSET = 4
-    CONSUME_FROM_MAX_OFFSET = 5
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
+    CONSUME_FROM_MIN_OFFSET = 2
+    CONSUME_FROM_MAX_OFFSET = 3
+    CONSUME_FROM_FIRST_OFFSET = 4
+    CONSUME_FROM_TIMESTAMP = 5
 
 
 TAG_EXPRESSION = "TAG"
@@ -113,6 +115,40 @@ class CheckClientRequestBody:
     group: str
     subscription_data: SubscriptionData
     namespace: str | None = None
+
+
+class MessageRequestMode(Enum):
+    """The requests by which a consumer gets messages of a queue that is assigned to it."""
+
+    PULL = 0
+    POP = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAssignmentRequestBody:
+    """The body of QUERY_ASSIGNMENT: a member asks which queues of a topic are its own."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str | None = None
+    message_model: MessageModel | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQueueAssignment:
+    """One queue of a member, and how it gets its messages."""
+
+    message_queue: MessageQueue
+    mode: MessageRequestMode = MessageRequestMode.PULL
+    attachments: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAssignmentResponseBody:
+    """The answer to QUERY_ASSIGNMENT."""
+
+    message_queue_assignments: tuple[MessageQueueAssignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
+from rmq_spark.wire.bodies.mapping import ConfigEnum
 
-class TopicFilterType(Enum):
+
+class TopicFilterType(ConfigEnum):
     """The number of tags of a topic's messages, one or several; the second came to nothing."""
 
     SINGLE_TAG = 0

@@ -6,7 +6,22 @@ Reading, unknown members are passed over and absent ones take the field's defaul
 A null is as good as absent, in maps and lists too: Java keeps it there, but nothing of RocketMQ's
 puts one.
 
-    str int float bool Enum (by name)   X | None   tuple[X, ...]   frozenset[X]   another body class
+RocketMQ's clients in other languages do not spell bodies as Java does, and RocketMQ's parsers read
+them all the same. So does this module; where fastjson 1 (RocketMQ 4.9) and fastjson 2 (5.x) differ,
+the more liberal one counts:
+
+    "ConsumeType"  "consume_type"          names without regard to case, ``_`` and ``-``
+    "messageModel":1  "1"  "Clustering"    enums by position, or by name as above; an unknown name
+                                           counts as absent, but in a configuration
+    "unitMode":1  "true"                   booleans as 0 and 1, and as text
+    "subVersion":"5"  5.0  true            integers as text, floats and booleans
+    "clientID":5                           numbers and booleans as text
+    "producerDataSet":{...}                one element in place of an array
+    ""  "null"                             null, except where text is needed
+
+`tests/vectors` has what RocketMQ's own classes read from each spelling.
+
+    str int float bool Enum   X | None   tuple[X, ...]   frozenset[X]   another body class
     Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
 
 This module knows how types are read and written, and no body: those are its siblings.
@@ -26,7 +41,7 @@ from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.object_map import ObjectMap
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
 Path: TypeAlias = "tuple[Path, object] | None"
@@ -38,6 +53,10 @@ _A_KEY = object()
 _STEP_CHARACTERS_MAX = 60
 _NAME = "json name"
 _INT64_BOUND = 1 << 63
+
+
+class ConfigEnum(Enum):
+    """An enum of a configuration: an unknown name is refused and does not become the default."""
 
 
 def json_name(name: str, *, default: Any = MISSING) -> Any:
@@ -89,9 +108,17 @@ def _optional_reader(read: _Reader) -> _Reader:
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
     def read_sequence(value: Any, path: Path) -> Any:
         if not isinstance(value, list):
-            raise unexpected(path, "an array", value)
+            if value in NULLS:
+                return None
+            if not isinstance(value, (dict, str)) and read is not _read_int:
+                raise unexpected(path, "an array", value)
+            value = [value]
         return collection(
-            [read(item, (path, at)) for at, item in enumerate(value) if item is not None]
+            [
+                found
+                for at, item in enumerate(value)
+                if item is not None and (found := read(item, (path, at))) is not None
+            ]
         )
 
     return read_sequence
@@ -99,20 +126,22 @@ def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader
 
 def _map_reader(key_type: Any, item_type: Any) -> _Reader:
     read_item = reader_of(item_type)
-    read_key = _object_key_reader(key_type) if is_dataclass(key_type) else reader_of(key_type)
+    read_key = _object_key_reader(key_type) if is_dataclass(key_type) else _KEY_READERS[key_type]
 
     def read_map(value: Any, path: Path) -> Any:
         if isinstance(value, ObjectMap):
             pairs: Any = value.pairs
         elif isinstance(value, dict):
             pairs = value.items()
+        elif value in NULLS:
+            return None
         else:
             raise unexpected(path, "an object", value)
         path_of_keys = (path, _A_KEY)
         return {
-            read_key(key, path_of_keys): read_item(item, (path, key))
+            read_key(key, path_of_keys): found
             for key, item in pairs
-            if item is not None
+            if item is not None and (found := read_item(item, (path, key))) is not None
         }
 
     return read_map
@@ -127,35 +156,103 @@ def _object_key_reader(key_type: Any) -> _Reader:
 
 
 def _enum_reader(enum_type: type[Enum]) -> _Reader:
-    members = enum_type.__members__
+    members = dict(enum_type.__members__)
+    by_position = tuple(enum_type)
+    positions = range(len(by_position))
+    by_text = {str(position): member for position, member in enumerate(by_position)}
+    by_plain_name = {plain_name(name): member for name, member in members.items()}
 
     def read_enum(value: Any, path: Path) -> Any:
-        if not isinstance(value, str) or value not in members:
-            raise unexpected(path, f"one of {', '.join(members)}", value)
-        return members[value]
+        if isinstance(value, str):
+            member = members.get(value)
+            if member is None:
+                member = by_plain_name.get(plain_name(value))
+            if member is None:
+                member = by_text.get(value)
+            if member is not None or not issubclass(enum_type, ConfigEnum):
+                return member
+        if type(value) in (int, float) and value in positions:
+            return by_position[int(value)]
+        raise unexpected(path, f"one of {', '.join(members)}", value)
 
     return read_enum
 
 
 def _object_reader(body_type: Any) -> _Reader:
     members = [
-        (attribute, name, reader_of(hint), has_default)
-        for attribute, name, hint, has_default in parameters_of(body_type)
+        (attribute, name, reader_of(hint)) for attribute, name, hint, _ in parameters_of(body_type)
     ]
 
     def read_object(value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
+            if value in NULLS:
+                return None
             raise unexpected(path, "an object", value)
         arguments = {}
-        for attribute, name, read, has_default in members:
+        for attribute, name, read in members:
             item = value.get(name)
             if item is not None:
-                arguments[attribute] = read(item, (path, name))
-            elif not has_default:
-                raise unexpected((path, name), "a value", item)
-        return body_type(**arguments)
+                found = read(item, (path, name))
+                if found is not None:
+                    arguments[attribute] = found
+        if len(arguments) != len(value):  # nulls, members that are not known, or other names
+            respelled = with_known_names(body_type, value)
+            if respelled is not value:
+                return read_object(respelled, path)
+        return make_body(body_type, arguments, path)
 
     return read_object
+
+
+def make_body(body_type: Any, arguments: dict[str, Any], path: Path) -> Any:
+    """Return a body with these fields, or raise BodyError if one that it needs is missing."""
+    try:
+        return body_type(**arguments)
+    except TypeError:
+        for attribute, name, _, has_default in parameters_of(body_type):
+            if attribute not in arguments and not has_default:
+                raise unexpected((path, name), "a value", None) from None
+        raise
+
+
+def with_known_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object whose members have the names of the body class, if they are spelled alike.
+
+    A name in its exact spelling counts more than any other. The object itself is returned if there
+    is nothing to change.
+    """
+    foreign = value.keys() - _known_names(body_type)
+    if not foreign:
+        return value
+    plain_names = _plain_names(body_type)
+    respelled = {
+        known: value[name]
+        for name in value  # in the order in which they stand there, of which the last counts
+        if name in foreign
+        and (known := plain_names.get(plain_name(name))) is not None
+        and value.get(known) is None
+    }
+    if not respelled:
+        return value
+    taken = {name for name in foreign if plain_names.get(plain_name(name)) in respelled}
+    return {**{name: item for name, item in value.items() if name not in taken}, **respelled}
+
+
+@cache  # as many as there are body classes
+def _known_names(body_type: Any) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in parameters_of(body_type))
+
+
+@cache  # as many as there are body classes
+def _plain_names(body_type: Any) -> Mapping[str, str]:
+    """Return the names of members by what other spellings of them have in common."""
+    names: dict[str, str] = {}
+    for _, name, hint, _ in parameters_of(body_type):
+        if hint is bool or bool in get_args(hint):
+            names["is" + plain_name(name)] = name  # Java's getter of a boolean
+    for _, name, _, _ in parameters_of(body_type):
+        names[plain_name(name)] = name
+    return names
 
 
 @cache  # as many as there are body classes
@@ -178,28 +275,61 @@ def _read_str(value: Any, path: Path) -> str:
     raise unexpected(path, "text", value)
 
 
-def _read_int(value: Any, path: Path) -> int:
-    if isinstance(value, str):
-        try:
-            return parse_int64(value)
-        except ValueError:
-            raise unexpected(path, "a 64-bit integer", value) from None
-    if type(value) is not int or not -_INT64_BOUND <= value < _INT64_BOUND:
+def _read_int(value: Any, path: Path) -> int | None:
+    if type(value) is int and -_INT64_BOUND <= value < _INT64_BOUND:
+        return value
+    try:
+        return int_from_json(value)
+    except ValueError:
+        raise unexpected(path, "a 64-bit integer", value) from None
+
+
+def _read_int_key(value: Any, path: Path) -> int:
+    number = _read_int(value, path)
+    if number is None:
         raise unexpected(path, "a 64-bit integer", value)
-    return value
+    return number
 
 
-def _read_float(value: Any, path: Path) -> float:
+def _read_float(value: Any, path: Path) -> float | None:
+    if isinstance(value, str):
+        if value in NULLS:
+            return None
+        value = _number_in(value)
     if type(value) not in (int, float) or not isfinite(value):
         raise unexpected(path, "a number", value)
     return float(value)
 
 
-def _read_bool(value: Any, path: Path) -> bool:
-    if type(value) is not bool:
-        raise unexpected(path, "true or false", value)
-    return value
+def _number_in(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
+
+def _read_bool(value: Any, path: Path) -> bool | None:
+    if type(value) is bool:
+        return value
+    if isinstance(value, str):
+        if value in NULLS:
+            return None
+        known = _BOOLEANS.get(value.lower())
+    elif isinstance(value, (int, float)) and isfinite(value):
+        known = int(value) == 1
+    else:
+        known = None
+    if known is None:
+        raise unexpected(path, "true or false", value)
+    return known
+
+
+NULLS = ("", "null")
+"""The texts that stand for null where no text is needed."""
+_BOOLEANS = {
+    **dict.fromkeys(("true", "1", "y", "t"), True),
+    **dict.fromkeys(("false", "0", "n", "f"), False),
+}
 
 _SCALAR_READERS: Mapping[Any, _Reader] = {
     str: _read_str,
@@ -207,6 +337,8 @@ _SCALAR_READERS: Mapping[Any, _Reader] = {
     float: _read_float,
     bool: _read_bool,
 }
+
+_KEY_READERS: Mapping[Any, _Reader] = {str: _read_str, int: _read_int_key}
 
 
 # ---- writing: a value of a type becomes what `fastjson.dumps` writes

@@ -16,11 +16,12 @@ from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.mapping import (
     Path,
+    make_body,
     members_of,
     only_type,
     parameters_of,
     reader_of,
-    unexpected,
+    with_known_names,
     writer_of,
 )
 from rmq_spark.wire.framing import Buffer
@@ -81,19 +82,20 @@ def _read_items(hint: Any, items: list[Any], path: Path) -> Generator[None, None
         else:
             found.append((yield from _read(hint, item, (path, at))))
         room = max(behind, 1)
-    return found
+    return [item for item in found if item is not None]
 
 
 def _read_object(hint: Any, value: dict[Any, Any], path: Path) -> _Read:
     """Read an object of a body class, member by member."""
+    value = with_known_names(hint, value)
     arguments = {}
-    for attribute, name, member_hint, has_default in parameters_of(hint):
+    for attribute, name, member_hint, _ in parameters_of(hint):
         item = value.get(name)
         if item is not None:
-            arguments[attribute] = yield from _read(member_hint, item, (path, name))
-        elif not has_default:
-            raise unexpected((path, name), "a value", item)
-    return hint(**arguments)
+            found = yield from _read(member_hint, item, (path, name))
+            if found is not None:
+                arguments[attribute] = found
+    return make_body(hint, arguments, path)
 
 
 def _room_behind(value: Any, room: int) -> int:

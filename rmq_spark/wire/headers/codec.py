@@ -91,7 +91,9 @@ class HeaderCodec(Generic[HeaderType]):
         get = ext_fields.get
         for key, parse, needed, default in self._fields:
             text = get(key)
-            if text is None:
+            if text == "" and default is not _REQUIRED and parse in (parse_int32, parse_int64):
+                values.append(default)  # Java leaves such a number unset
+            elif text is None:
                 if default is _REQUIRED:
                     raise HeaderError(
                         self.header_type.__name__, at=f"extFields.{key}", needed=needed, found=None

@@ -3,6 +3,7 @@ from broker_connections import FakeConnection, body_in, finished
 from brokers import refused
 from members import join, produce, room
 
+from rmq_spark.client.consumer.rebalance import strategies
 from rmq_spark.wire.bodies import client_info, clients
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
 from rmq_spark.wire.bodies.lists import TopicList
@@ -12,6 +13,7 @@ from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import groups, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
+from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.state.consumers import ConsumerManager
 from rocketpoll.broker.state.producers import ProducerManager
 from rocketpoll.broker.state.queue_locks import QueueLocks
@@ -62,6 +64,68 @@ def test_a_group_without_members_has_no_list(processor):
         Answer.SYSTEM_ERROR,
         "no consumer for this group, g",
     )
+
+
+def assignment(processor, client_id, **more):
+    given = {"topic": "T", "consumer_group": "g", "strategy_name": "AVG", **more}
+    body = clients.QueryAssignmentRequestBody(client_id=client_id, **given)
+    answer = ask(processor, Code.QUERY_ASSIGNMENT, body=body)
+    if not answer.body:
+        return None
+    found = body_in(clients.QueryAssignmentResponseBody, answer).message_queue_assignments
+    assert all(each.mode is clients.MessageRequestMode.PULL for each in found)
+    assert {each.message_queue.broker_name for each in found} <= {"broker-a"}
+    return [each.message_queue.queue_id for each in found]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        strategies.AllocateMessageQueueAveragely(),
+        strategies.AllocateMessageQueueAveragelyByCircle(),
+    ],
+    ids=lambda each: each.name,
+)
+@pytest.mark.parametrize("queue_count", [1, 3, 4, 7, 8])
+@pytest.mark.parametrize("members", ["a", "ab", "abc", "abcde"])
+def test_the_broker_assigns_queues_as_the_members_would_divide_them(
+    processor, consumers, parts, members, queue_count, strategy
+):
+    parts.make_topic("T", queue_count)
+    for client_id in members:
+        join(consumers, "g", client_id, "T")
+    all_queues = [MessageQueue("T", "broker-a", number) for number in range(queue_count)]
+    for client_id in members:
+        mine = strategy.allocate(client_id, all_queues, list(members))
+        assert assignment(processor, client_id, strategy_name=strategy.name) == [
+            queue.queue_id for queue in mine
+        ]
+
+
+def test_each_member_of_a_broadcast_is_assigned_all_queues(processor, parts):
+    parts.make_topic("T", 3)
+    broadcasting = clients.MessageModel.BROADCASTING
+    assert assignment(processor, "a", message_model=broadcasting) == [0, 1, 2]
+
+
+def test_a_member_that_the_broker_cannot_divide_for_keeps_its_queues(processor, consumers, parts):
+    parts.make_topic("T", 3)
+    parts.make_topic("W", 3, perm=2)
+    assert assignment(processor, "a") is None  # the group has no member
+    join(consumers, "g", "a", "T")
+    assert assignment(processor, "a", topic="nothing") is None
+    assert assignment(processor, "a", topic="W") is None
+    assert assignment(processor, "stranger") == []
+
+
+def test_an_unknown_strategy_is_refused_and_the_known_ones_are_named(processor, consumers, parts):
+    parts.make_topic("T", 3)
+    join(consumers, "g", "a", "T")
+    body = clients.QueryAssignmentRequestBody(
+        topic="T", consumer_group="g", client_id="a", strategy_name="MACHINE_ROOM"
+    )
+    with pytest.raises(RequestRejected, match="by AVG or AVG_BY_CIRCLE, not by MACHINE_ROOM"):
+        finished(processor.query_assignment(CLIENT, CLIENT.ask(Code.QUERY_ASSIGNMENT, body=body)))
 
 
 def queues(*numbers, topic="T", broker="broker-a"):

@@ -1,4 +1,5 @@
 import pytest
+from admin_room import AdminRoom
 from broker_connections import finished
 
 from rmq_spark.wire.bodies.configs import (
@@ -120,10 +121,23 @@ def test_one_group_is_shown_in_the_text_that_java_reads(room):
     )
 
 
-def test_an_unknown_group_is_not_made_by_looking_for_it(room):
-    code, _ = room.refused(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"})
+def test_a_new_group_that_is_asked_for_is_created_if_groups_may_be(room):
+    """RocketMQ's proxy asks for the group of a consumer before it lets the consumer start."""
+    found = room.asked(
+        SubscriptionGroupConfig, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"}
+    )
+    assert found == SubscriptionGroupConfig(group_name="new") == room.groups.get("new")
+
+
+@pytest.mark.parametrize(
+    ("group", "may_be_created"), [("new", False), ("no name", True)], ids=["disabled", "bad name"]
+)
+def test_a_new_group_that_may_not_be_created_does_not_exist(tmp_path, group, may_be_created):
+    room = AdminRoom(tmp_path, auto_create_subscription_group=may_be_created)
+    code, _ = room.refused(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert room.groups.get("nobody") is None
+    assert room.groups.get(group) is None
+    room.shutdown()
 
 
 @pytest.mark.parametrize("ext_fields", [{}, {"removeOffset": "true"}, {"cleanOffset": "true"}])

@@ -34,7 +34,13 @@ def processor(parts, consumers):
 
 def processor_of(parts, consumers):
     return GroupOffsetsProcessor(
-        "broker-a", parts.store, parts.topics, parts.groups, consumers, parts.offsets
+        "broker-a",
+        parts.store,
+        parts.topics,
+        parts.groups,
+        consumers,
+        parts.offsets,
+        lambda _: iter(()),
     )
 
 

@@ -10,10 +10,24 @@ from rmq_spark.wire.properties import TIMERS, decode_properties
 from rocketpoll.broker.processor.sends import stored_properties
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 
-REWRITER = PropertyRewriter("C")
-CLUSTER = "CLUSTER\x01C\x02"
+MARKS = {"MSG_REGION": "R", "TRACE_ON": "true"}
+REWRITER = PropertyRewriter("C", MARKS)
+ADDED = "MSG_REGION\x01R\x02TRACE_ON\x01true\x02CLUSTER\x01C\x02"
 
-names = st.sampled_from(["WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TAGS", "KEYS", "a"])
+names = st.sampled_from(
+    [
+        "WAIT",
+        "MYWAIT",
+        "DELAY",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "TRAN_MSG",
+        "TAGS",
+        "KEYS",
+        "a",
+    ]
+)
 values = st.sampled_from(["true", "false", "trueness", "3", "b", "WAIT", "x y"])
 texts = st.tuples(
     st.lists(st.tuples(names, values), max_size=6),
@@ -24,12 +38,12 @@ texts = st.tuples(
 def expected(text):
     properties = decode_properties(text)
     properties.pop("WAIT", None)
-    properties["CLUSTER"] = "C"
+    properties.update(CLUSTER="C", **MARKS)
     return properties
 
 
 @given(texts)
-def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
+def test_wait_is_dropped_and_cluster_region_and_trace_switch_added(text):
     stored = REWRITER.stored(text)
     given_properties = decode_properties(text)
     assert decode_properties(stored.text) == expected(text)
@@ -41,8 +55,8 @@ def test_wait_is_dropped_and_the_cluster_added_whatever_else_there_is(text):
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_message_without_properties_has_its_cluster(text):
-    assert REWRITER.stored(text) == ("CLUSTER\x01C\x02", True, 0, False, None)
+def test_a_message_without_properties_has_cluster_region_and_trace_switch(text):
+    assert REWRITER.stored(text) == (ADDED, True, 0, False, None)
 
 
 @given(texts, texts)
@@ -53,7 +67,7 @@ def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
         **decode_properties(own),
         **decode_properties(suffix.decode()),
     }
-    assert stored.count("CLUSTER\x01") == 1
+    assert all(stored.count(f"{name}\x01") == 1 for name in ("CLUSTER", *MARKS))
 
 
 @given(
@@ -73,7 +87,7 @@ def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
     )
 )
 def test_messages_as_java_writes_them_need_no_closer_look(own):
-    rewriter = PropertyRewriter("C")
+    rewriter = PropertyRewriter("C", MARKS)
     rewriter.stored_in_batch = None
     assert rewriter.all_stored_in_batch([each.encode() for each in own], b"X\x01y\x02") == [
         each.removesuffix("\x02").encode() + b"\x02X\x01y\x02" for each in own
@@ -84,7 +98,7 @@ def test_a_message_of_a_batch_keeps_its_own_id():
     batch = REWRITER.stored("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
     stored = REWRITER.stored_in_batch(b"UNIQ_KEY\x01its own\x02", REWRITER.of_batch(batch)).decode()
     assert decode_properties(stored) == {
-        **decode_properties(CLUSTER),
+        **decode_properties(ADDED),
         "UNIQ_KEY": "its own",
         "A": "b",
     }
@@ -93,28 +107,28 @@ def test_a_message_of_a_batch_keeps_its_own_id():
 @pytest.mark.parametrize(
     ("text", "stored", "waits"),
     [
-        (None, CLUSTER, True),
-        ("", CLUSTER, True),
-        ("KEYS\x01k\x02", "KEYS\x01k\x02" + CLUSTER, True),
-        ("KEYS\x01k", "KEYS\x01k\x02" + CLUSTER, True),
-        ("WAIT\x01true\x02", CLUSTER, True),
-        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
-        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01true", "KEYS\x01k\x02" + CLUSTER, True),
-        ("KEYS\x01k\x02AWAIT\x01true", "KEYS\x01k\x02AWAIT\x01true\x02" + CLUSTER, True),
-        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01false", "KEYS\x01k\x02" + CLUSTER, False),
-        ("WAIT\x01false", CLUSTER, False),
+        (None, ADDED, True),
+        ("", ADDED, True),
+        ("KEYS\x01k\x02", "KEYS\x01k\x02" + ADDED, True),
+        ("KEYS\x01k", "KEYS\x01k\x02" + ADDED, True),
+        ("WAIT\x01true\x02", ADDED, True),
+        ("KEYS\x01k\x02WAIT\x01true", "KEYS\x01k\x02" + ADDED, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01true", "KEYS\x01k\x02" + ADDED, True),
+        ("KEYS\x01k\x02AWAIT\x01true", "KEYS\x01k\x02AWAIT\x01true\x02" + ADDED, True),
+        ("KEYS\x01k\x02WAIT\x01true\x02WAIT\x01false", "KEYS\x01k\x02" + ADDED, False),
+        ("WAIT\x01false", ADDED, False),
         (
             "KEYS\x01k\x02WAIT\x01true\x02TAGS\x01a\x02",
-            "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER,
+            "KEYS\x01k\x02TAGS\x01a\x02" + ADDED,
             True,
         ),
-        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01a", "KEYS\x01k\x02TAGS\x01a\x02" + CLUSTER, False),
-        ("AWAIT\x01true\x02", "AWAIT\x01true\x02" + CLUSTER, True),
-        ("AWAIT\x01false\x02WAIT\x01true\x02", "AWAIT\x01false\x02" + CLUSTER, True),
-        ("WAIT\x01true\x02WAIT\x01false\x02", CLUSTER, False),
+        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01a", "KEYS\x01k\x02TAGS\x01a\x02" + ADDED, False),
+        ("AWAIT\x01true\x02", "AWAIT\x01true\x02" + ADDED, True),
+        ("AWAIT\x01false\x02WAIT\x01true\x02", "AWAIT\x01false\x02" + ADDED, True),
+        ("WAIT\x01true\x02WAIT\x01false\x02", ADDED, False),
     ],
 )
-def test_wait_goes_and_the_cluster_comes(text, stored, waits):
+def test_wait_is_dropped_and_the_rest_of_the_text_is_kept(text, stored, waits):
     assert REWRITER.stored(text) == StoredProperties(stored, waits)
 
 
@@ -167,26 +181,25 @@ def test_a_half_message_says_so(text, is_half):
     assert REWRITER.stored(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
 
 
-def test_a_cluster_that_the_sender_has_named_is_replaced():
-    assert decode_properties(REWRITER.stored("CLUSTER\x01theirs\x02KEYS\x01k\x02").text) == {
-        "CLUSTER": "C",
-        "KEYS": "k",
-    }
+def test_a_cluster_and_a_region_that_the_sender_has_named_are_replaced():
+    stored = REWRITER.stored("CLUSTER\x01theirs\x02MSG_REGION\x01theirs\x02KEYS\x01k\x02").text
+    assert decode_properties(stored) == {**MARKS, "CLUSTER": "C", "KEYS": "k"}
+    assert stored.count("MSG_REGION\x01") == 1
 
 
 @pytest.mark.parametrize(
     ("own", "stored"),
     [
-        ("", CLUSTER),
-        ("TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
-        ("KEYS\x01k\x02WAIT\x01false", "KEYS\x01k\x02WAIT\x01false\x02" + CLUSTER),
-        ("WAIT\x01true\x02TAGS\x01a\x02", "WAIT\x01true\x02TAGS\x01a\x02" + CLUSTER),
-        ("CLUSTER\x01other\x02TAGS\x01a", "TAGS\x01a\x02" + CLUSTER),
-        ("CLUSTER\x01other", CLUSTER),
+        ("", ADDED),
+        ("TAGS\x01a", "TAGS\x01a\x02" + ADDED),
+        ("KEYS\x01k\x02WAIT\x01false", "KEYS\x01k\x02WAIT\x01false\x02" + ADDED),
+        ("WAIT\x01true\x02TAGS\x01a\x02", "WAIT\x01true\x02TAGS\x01a\x02" + ADDED),
+        ("CLUSTER\x01other\x02TAGS\x01a", "TAGS\x01a\x02" + ADDED),
+        ("CLUSTER\x01other", ADDED),
     ],
 )
 def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
-    assert REWRITER.stored_in_batch(own.encode(), CLUSTER.encode()) == stored.encode()
+    assert REWRITER.stored_in_batch(own.encode(), ADDED.encode()) == stored.encode()
 
 
 @given(st.lists(texts, min_size=1, max_size=4))
@@ -195,7 +208,7 @@ def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instruc
     each = [REWRITER.stored(text) for text in many]
     if together is None:
         names_of_all = {name for text in many for name in decode_properties(text)}
-        assert names_of_all & {"WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG"}
+        assert names_of_all & {"WAIT", "MYWAIT", "DELAY", "CLUSTER", "TRAN_MSG", *MARKS}
     else:
         assert together == [stored.text.encode() for stored in each]
         assert {stored[1:] for stored in each} == {(True, 0, False, None)}

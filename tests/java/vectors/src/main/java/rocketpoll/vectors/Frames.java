@@ -112,13 +112,25 @@ final class Frames {
 
     static List<Object> all() throws Exception {
         Frames frames = new Frames();
-        String calls = Beans.find("GetTopicConfigRequestHeader").isPresent() ? CALLS + CALLS_SINCE_5 : CALLS;
-        for (String line : calls.lines().toList()) {
+        for (String line : calls()) {
             String[] call = line.trim().split("\\s+");
             frames.call(Integer.parseInt(call[0]), call[1], call[2], call[3], call[4]);
         }
         frames.oddCases();
         return frames.frames;
+    }
+
+    /** The rows of all requests that this version has. */
+    static List<String> calls() {
+        String calls = Beans.find("GetTopicConfigRequestHeader").isPresent() ? CALLS + CALLS_SINCE_5 : CALLS;
+        return calls.lines().toList();
+    }
+
+    /** The ext fields of a request whose header has a value in every field. */
+    static Map<String, String> extFields(int code, String headerClass) throws RemotingCommandException {
+        RemotingCommand request = RemotingCommand.createRequestCommand(code, header(headerClass, "full"));
+        byte[] frame = encode(request);
+        return RemotingCommand.decode(Arrays.copyOfRange(frame, 4, frame.length)).getExtFields();
     }
 
     private void call(int code, String requestHeader, String requestBody, String responseHeader, String responseBody) throws Exception {

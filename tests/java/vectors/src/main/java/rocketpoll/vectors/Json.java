@@ -15,6 +15,10 @@ final class Json {
         return out.toString();
     }
 
+    /** A text that is printed as it stands: an element, or a member with its name. */
+    record Raw(String text) {
+    }
+
     /** An object with its keys in the given order: name, value, name, value... */
     static Map<String, Object> object(Object... namesAndValues) {
         Map<String, Object> object = new LinkedHashMap<>();
@@ -30,6 +34,10 @@ final class Json {
             for (Map.Entry<?, ?> entry : map.entrySet()) {
                 out.append(separator);
                 separator = ",";
+                if (entry.getValue() instanceof Raw) {
+                    append(out, entry.getValue());
+                    continue;
+                }
                 quote(out, (String) entry.getKey());
                 out.append(':');
                 append(out, entry.getValue());
@@ -43,6 +51,8 @@ final class Json {
                 append(out, element);
             }
             out.append(list.isEmpty() ? "[]" : "]");
+        } else if (value instanceof Raw raw) {
+            out.append(raw.text());
         } else if (value instanceof String text) {
             quote(out, text);
         } else if (value == null || value instanceof Boolean || isFinite(value)) {

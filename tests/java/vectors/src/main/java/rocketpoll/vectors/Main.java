@@ -41,6 +41,7 @@ public final class Main {
         writeLines(dir.resolve("ids.jsonl"), Ids.all());
         writeLines(dir.resolve("signatures.jsonl"), Signatures.all());
         writeLines(dir.resolve("defaults.jsonl"), Defaults.all());
+        writeLines(dir.resolve("spellings.jsonl"), Spellings.all());
     }
 
     private static void writeLines(Path file, List<?> values) throws IOException {
