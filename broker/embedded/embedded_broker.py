@@ -44,6 +44,14 @@ _log = logging.getLogger(__name__)
 
 _WORK_SECONDS: Final = 60.0
 _OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
+_OF_TEMPORARY_STORES: Final = {
+    "flushDiskType": "ASYNC_FLUSH",
+    # The store is small and goes soon: a disk that others have filled to 95 % has room for it.
+    "diskMaxUsedSpaceRatio": "99",
+    "diskSpaceCleanForciblyRatio": "99",
+    "diskSpaceWarningLevelRatio": "99",
+}
+"""Settings of a broker with a temporary directory, unless they are given."""
 _ADDRESS: Final = re.compile(r"[\w.-]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
 _HOW_TO_REACH: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
@@ -85,8 +93,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             port: The port to listen on; 0 picks any free one.
             own_process: Whether the broker runs in a process of its own rather than in a thread.
             **settings: Settings under their names in conf/broker.conf, such as ``maxTopics=20``. By
-                default, vipChannelEnable is false, and with a temporary directory flushDiskType is
-                ASYNC_FLUSH.
+                default, vipChannelEnable is false. With a temporary directory, flushDiskType is
+                ASYNC_FLUSH, and the broker takes messages until the disk is 99 % full
+                (diskSpaceWarningLevelRatio) instead of 90 %.
 
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
@@ -119,7 +128,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         # At a restart on the same port, the port two below may be another broker's by then.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
-            self._texts.setdefault("flushDiskType", "ASYNC_FLUSH")
+            self._texts = {**_OF_TEMPORARY_STORES, **self._texts}
         self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
         self._life = _Life.NEW
         self._doing = "running"

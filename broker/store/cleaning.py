@@ -49,7 +49,7 @@ class Cleaning:
         if expired_until > max(self._log.min_offset, checkpointing.noted_offset):
             self._save_checkpoint()
         deleted = self._log.files.delete_before(min(expired_until, checkpointing.noted_offset))
-        self._refuse_when_full()
+        self.refuse_when_full()
         if self._expire() and not checkpointing.is_under_way:  # else that one notes it
             self._save_checkpoint()
         checkpointing.delete_expired()
@@ -67,7 +67,8 @@ class Cleaning:
             return True
         return checkpointing.expire_kept()
 
-    def _refuse_when_full(self) -> None:
+    def refuse_when_full(self) -> None:
+        """Refuse messages if the disk is fuller than its limit, or take them again if it is not."""
         used = self._disk.usage(self.config.store_path_root_dir).ratio
         limit = self.config.disk_space_warning_level_ratio
         if self.config.broker_role is BrokerRole.SLAVE:

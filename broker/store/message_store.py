@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
@@ -111,6 +112,8 @@ class MessageStore:
         self._cleaning = Cleaning(
             parts, self._checkpointing, now_ms, self.save_checkpoint, self._refuse
         )
+        with suppress(OSError):  # the first cleaning reports it
+            self._cleaning.refuse_when_full()
         self._flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _nothing,
