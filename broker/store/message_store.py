@@ -120,7 +120,11 @@ class MessageStore:
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
-        self._flusher.start()
+        try:
+            self._flusher.start()
+        except BaseException:
+            self._close_files()
+            raise
         if listener is not None and not is_slave:
             self._reput.tell(listener)
         if self._starting.text is not None:
@@ -278,6 +282,10 @@ class MessageStore:
         self._appender.try_again()
         if self.is_reput_hindered:
             self._wake_reput()
+
+    def keep_flushing(self) -> None:
+        """Start the thread that flushes again if it has ended; to be called now and then."""
+        self._flusher.keep_running()
 
     # ---- getting
 
