@@ -26,13 +26,15 @@ from rocketpoll.broker.no_pandas import no_pandas
 from rocketpoll.broker.operator_log import log_end, log_reload, log_start, log_stop, shown_host
 from rocketpoll.broker.server.descriptors import allow_descriptors
 from rocketpoll.broker.server.event_loop import new_event_loop
-from rocketpoll.broker.service_manager import ServiceManager, name_process
+from rocketpoll.broker.service_manager import ServiceManager, StartWatch, name_process
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import ConfigError, load_config, settings_of
+from rocketpoll.broker.store.errors import StartEnded
 from rocketpoll.broker.store.lacks import is_lack, what_is_wrong
 
 _log = logging.getLogger(__name__)
 _INPUT_BYTES = 4_096
+_STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 
 class _NotInOrder(RocketPollError):
@@ -54,8 +56,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         program: The name of the program in usage and error messages.
 
     Returns:
-        0 if the broker was stopped in order, 1 if it could not run, or not save what it should when
-        it stopped, 2 if its settings are wrong.
+        0 if the broker was stopped in order, or its start was ended by a signal; 1 if it could not
+        run, or not save what it should when it stopped; 2 if its settings are wrong.
     """
     given = _parser(program).parse_args(arguments)
     set_up_logging(given.log_format)
@@ -163,18 +165,27 @@ async def serve(
     """
     manager = ServiceManager()
     name_process()
-    controller = BrokerController(config)
+    watch = StartWatch(manager)
+    controller = BrokerController(config, watch_opening=watch)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in _STOP_SIGNALS:  # the loop hears of none until the store is open
+        signal.signal(number, lambda *_: watch.stop())
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, loop, sys.stdin.fileno(), stop)
     if load is not None:
         loop.add_signal_handler(
             signal.SIGHUP, _log.warning, "settings are read again once the broker has started"
         )
-    port = await controller.start()
+    try:
+        port = await controller.start()
+    except StartEnded as error:
+        _log.warning("%s", error)
+        return
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    if watch.is_to_end:
+        stop.set()
     # What is here now is here to stay: no collection, in the way of requests, looks through it.
     gc.collect()
     gc.freeze()

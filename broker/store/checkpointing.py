@@ -120,8 +120,14 @@ class Checkpointing:
         """True while a checkpoint is being saved, which will note what has expired by then."""
         return self._saving.locked()
 
-    def save(self, is_over: Callable[[], bool] = never) -> bool:
+    def save(
+        self,
+        is_over: Callable[[], bool] = never,
+        least_ends: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> bool:
         """Make log, queues and index durable, and note that they are.
+
+        With the `Manifest.least_ends`, it notes as well that all queues are being made again.
 
         Returns:
             False if ``is_over`` has ended this early: nothing was noted.
@@ -165,6 +171,8 @@ class Checkpointing:
                             if topic not in self._forgotten
                         },
                         newest_mark=parts.batches.newest_mark,
+                        is_rebuilding=least_ends is not None,
+                        least_ends=least_ends or {},
                     )
                 )
                 log = parts.log
