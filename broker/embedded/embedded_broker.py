@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import FunctionType, NoneType, TracebackType
@@ -37,7 +38,9 @@ from rocketpoll.broker.embedded.clock import BrokerClock
 from rocketpoll.broker.embedded.errors import EmbeddedBrokerError, wrong_kind
 from rocketpoll.broker.embedded.faults import BrokerFaults, Work
 from rocketpoll.broker.embedded.helpers import BrokerHelpers, NotInTime
+from rocketpoll.broker.server.descriptors import share_of_program
 from rocketpoll.broker.server.server import CannotListen
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import config_of
 
 _log = logging.getLogger(__name__)
@@ -358,7 +361,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         runner = (
             BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
             if self._own_process
-            else BrokerThread(config_of(texts), self._ahead, self._disk, self._network)
+            else BrokerThread(self._config(texts), self._ahead, self._disk, self._network)
         )
         try:
             self._port = runner.start()
@@ -368,6 +371,20 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         self._doing = "running"
         if self._faults and isinstance(runner, BrokerThread):
             self._do(lambda: runner.do(self._put_faults, _WORK_SECONDS))
+
+    def _config(self, texts: dict[str, str]) -> BrokerConfig:
+        """Return settings for a broker in this process, whose descriptors it shares."""
+        config = config_of(texts)
+        wanted = config.store.open_files_max
+        open_files_max = share_of_program(wanted)
+        if open_files_max < wanted and "maxOpenFiles" in texts:
+            _log.warning(
+                "maxOpenFiles is %d instead of %d, a quarter of what this process may open: raise "
+                "the limit (ulimit -n), or use own_process=True",
+                open_files_max,
+                wanted,
+            )
+        return replace(config, store=replace(config.store, open_files_max=open_files_max))
 
     def _thread(self, name: str) -> BrokerThread:
         """Return the thread of the broker, or raise the reason why it has not what is asked for."""

@@ -528,3 +528,27 @@ def test_a_temporary_broker_takes_messages_on_a_disk_that_is_95_percent_full(
             else:
                 assert takes
             broker.clock.advance(1 + refused)  # files were looked at
+
+
+@pytest.mark.parametrize("settings", ["", "maxOpenFiles=4096"])
+def test_a_program_with_few_descriptors_keeps_most_of_them_for_itself(tmp_path, settings):
+    """All 300 queues get messages, each of which needs a file; the program opens 100 of its own."""
+    ended = python_program(
+        f"""
+        import logging, resource
+        logging.basicConfig(level=logging.WARNING)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        from rocketpoll import EmbeddedBroker, Message
+        with EmbeddedBroker({settings}) as broker:
+            broker.create_topic("orders", queues=300)
+            with broker.producer() as producer:
+                for number in range(300):
+                    producer.send(Message("orders", b"%d" % number))
+            files = [open("/dev/null") for _ in range(100)]
+            print(len(broker.messages("orders")))
+        """,
+        cwd=tmp_path,
+    )
+    assert ended.stdout == "300\n", ended.stderr
+    assert ("maxOpenFiles is 64 instead of 4096" in ended.stderr) is bool(settings)
+    assert "Too many open files" not in ended.stderr
